@@ -1,0 +1,107 @@
+"""What besides Services and endpoints decides the rules: configuration, node, and features of the target host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.core import Node
+from kproxy.services.names import LABEL_TOPOLOGY_ZONE, IPFamily
+from kproxy.services.node import (
+    LOOPBACK,
+    LocalTrafficDetector,
+    NodePortAddresses,
+    detect_local,
+    interface_addresses,
+    node_ips,
+    node_port_addresses,
+)
+
+
+class Features(msgspec.Struct, frozen=True):
+    """Optional abilities of the target host's iptables.
+
+    Attributes:
+        nfacct: the kernel has nfacct matches, so two rules count packets for kube-proxy's metrics.
+        random_fully: MASQUERADE knows --random-fully (iptables 1.6.2 and later).
+    """
+
+    nfacct: bool = False
+    random_fully: bool = True
+
+
+class RenderOptions(msgspec.Struct, frozen=True):
+    """All inputs of the renderer for one family on one node, but Services and endpoints.
+
+    Attributes:
+        node_name, zone: of this node; zone is "" without the label topology.kubernetes.io/zone.
+        node_ip: the node's IP of this family, loopback if it has none.
+        interface_addresses: the node's own addresses of this family, for nodePortAddresses.
+        masquerade_mark: the packet mark that asks for masquerading: one bit.
+        localhost_node_ports: whether IPv4 node ports work on 127.0.0.0/8.
+        drop_invalid: whether packets that conntrack calls INVALID are dropped (not with tcpBeLiberal).
+    """
+
+    family: IPFamily = IPFamily.IPV4
+    node_name: str = ""
+    zone: str = ""
+    node_ip: str = LOOPBACK[IPFamily.IPV4]
+    interface_addresses: tuple[str, ...] = ()
+    local_traffic: LocalTrafficDetector = LocalTrafficDetector()
+    node_port_addresses: NodePortAddresses = NodePortAddresses()
+    masquerade_mark: int = 1 << 14
+    masquerade_all: bool = False
+    localhost_node_ports: bool = True
+    drop_invalid: bool = True
+    features: Features = Features()
+
+    @property
+    def mark(self) -> str:
+        """The masquerade mark as kube-proxy prints it."""
+        return f"{self.masquerade_mark:#010x}"
+
+
+def render_options(
+    config: KubeProxyConfiguration,
+    family: IPFamily,
+    node_name: str,
+    node: Node | None = None,
+    features: Features | None = None,
+    addresses: Sequence[str] | None = None,
+) -> RenderOptions:
+    """Reads the options that alter rules out of a configuration and a Node object.
+
+    Args:
+        node: the Node object, None when there is none: then its zone, podCIDRs and IPs are unknown.
+        features: of the target host; by default those of `Features()`.
+        addresses: the addresses of the node's interfaces in this family; by default what the Node object tells.
+    """
+    node_ip = node_ips(node, config.bind_address)[family]
+    port_addresses = node_port_addresses(config.node_port_addresses, family, node_ip)
+    own = tuple(addresses) if addresses is not None else interface_addresses(node, family)
+    return RenderOptions(
+        family=family,
+        node_name=node_name,
+        zone=node.metadata.labels.get(LABEL_TOPOLOGY_ZONE, "") if node is not None else "",
+        node_ip=node_ip,
+        interface_addresses=own,
+        local_traffic=detect_local(
+            config.detect_local_mode,
+            family,
+            cluster_cidr=config.cluster_cidr,
+            pod_cidrs=node.pod_cidrs if node is not None else (),
+            bridge_interface=config.detect_local.bridge_interface,
+            interface_name_prefix=config.detect_local.interface_name_prefix,
+        ),
+        node_port_addresses=port_addresses,
+        masquerade_mark=1 << config.iptables.masquerade_bit,
+        masquerade_all=config.iptables.masquerade_all,
+        # kube-proxy gives up localhost node ports when nodePortAddresses leaves loopback out.
+        localhost_node_ports=(
+            not family.is_ipv6 and config.iptables.localhost_node_ports and port_addresses.contains_loopback
+        ),
+        drop_invalid=not config.conntrack.tcp_be_liberal,
+        features=features or Features(),
+    )

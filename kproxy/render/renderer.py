@@ -1,0 +1,214 @@
+"""The renderer: keeps every ServicePort's chains as last rendered, and plans what to write when something changed.
+
+Rendering is a function of the state: whatever sequence of changes led there, the chains are the same bytes. Order comes
+from sorting ServicePorts by namespace, name, port and protocol, and endpoints by address.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+
+from kproxy.render.base import BASE_CHAINS, render_base_rules
+from kproxy.render.chains import FIREWALL, NAT, SERVICE_PORT_CHAIN_PREFIXES
+from kproxy.render.options import RenderOptions
+from kproxy.render.origin import RenderedRule
+from kproxy.render.plan import Plan, deletion_order
+from kproxy.render.serviceport import (
+    DISPATCH,
+    NAT_SERVICES,
+    Place,
+    ServicePortRules,
+    origins_of_service_port,
+    render_service_port,
+)
+from kproxy.services.names import ServicePortName
+from kproxy.services.topology import select_endpoints
+from kproxy.services.tracker import ServiceState
+
+LARGE_CLUSTER_ENDPOINTS = 1000
+"""Above this many endpoints kube-proxy drops the comments of endpoint rules, which are most of the text."""
+
+
+class Renderer:
+    """The chains of one family on one node.
+
+    Invariants:
+        `_names` holds the keys of `_rules`, sorted.
+        `_chains` holds the text of the last plan of every chain that is not a ServicePort's own.
+    """
+
+    def __init__(self, options: RenderOptions) -> None:
+        self._options = options
+        self._base = render_base_rules(options)
+        self._large_cluster = False
+        self._endpoint_count = 0
+        self._names: list[ServicePortName] = []
+        self._rules: dict[ServicePortName, ServicePortRules] = {}
+        self._chains: dict[Place, str] = {}
+
+    @property
+    def options(self) -> RenderOptions:
+        return self._options
+
+    @property
+    def large_cluster(self) -> bool:
+        """Whether the last plan left out comments because there are more than 1000 endpoints."""
+        return self._large_cluster
+
+    def chains(self) -> dict[Place, str]:
+        """Every chain of the last plan with its rule lines, in the order in which a full restore declares them."""
+        chains = dict(self._chains)
+        for name in self._names:
+            for chain, text in self._rules[name].chains.items():
+                chains[(NAT, chain)] = text
+        return chains
+
+    def chains_of(self, name: ServicePortName) -> Mapping[str, str]:
+        """The ServicePort's own nat chains of the last plan; empty if it has none."""
+        rules = self._rules.get(name)
+        return rules.chains if rules is not None else {}
+
+    def plan_full(self, state: ServiceState, existing_nat_chains: Iterable[str] = ()) -> Plan:
+        """Renders everything anew; the plan writes every chain.
+
+        Args:
+            existing_nat_chains: names of chains in the kernel's nat table; those of kube-proxy's that are no longer
+            wanted
+                are deleted.
+        """
+        self._rules.clear()
+        self._names.clear()
+        self._endpoint_count = 0
+        self._large_cluster = self._is_large(state)
+        for name in sorted(state.service_ports):
+            self._rules[name] = self._render(state, name)
+            self._names.append(name)
+        self._endpoint_count = sum(rules.endpoint_count for rules in self._rules.values())
+        self._chains = self._shared_chains()
+        wanted = {chain for rules in self._rules.values() for chain in rules.chains}
+        stale = (
+            chain
+            for chain in existing_nat_chains
+            if chain.startswith(SERVICE_PORT_CHAIN_PREFIXES) and chain not in wanted
+        )
+        return Plan(
+            full=True,
+            base=dict(self._chains),
+            service_ports={name: rules.chains for name, rules in self._rules.items() if rules.chains},
+            deletions=deletion_order(stale),
+        )
+
+    def plan_partial(self, state: ServiceState, touched: Iterable[ServicePortName]) -> Plan:
+        """Renders the touched ServicePorts anew; the plan names only chains whose rules changed since the last plan.
+
+        When the cluster grows past 1000 endpoints or shrinks below, every ServicePort counts as touched.
+        """
+        touched = set(touched)
+        self._endpoint_count += sum(
+            (len(state.endpoints.get(name, ())) if name in state.service_ports else 0)
+            - (self._rules[name].endpoint_count if name in self._rules else 0)
+            for name in touched
+        )
+        large_cluster = self._endpoint_count > LARGE_CLUSTER_ENDPOINTS
+        if large_cluster != self._large_cluster:
+            self._large_cluster = large_cluster
+            touched |= self._rules.keys()
+        changed: dict[ServicePortName, Mapping[str, str]] = {}
+        deletions: list[str] = []
+        dirty: set[Place] = set()
+        for name in sorted(touched):
+            old = self._rules.get(name, _NOTHING)
+            new = self._render(state, name) if name in state.service_ports else _NOTHING
+            self._remember(name, new if name in state.service_ports else None)
+            differing = {chain: text for chain, text in new.chains.items() if old.chains.get(chain) != text}
+            if differing:
+                changed[name] = differing
+            deletions.extend(chain for chain in old.chains if chain not in new.chains)
+            dirty.update(DISPATCH[i] for i in range(len(DISPATCH)) if old.dispatch[i] != new.dispatch[i])
+        base = {place: self._dispatch_text(place) for place in DISPATCH if place in dirty}
+        self._chains.update(base)
+        return Plan(full=False, base=base, service_ports=changed, deletions=deletion_order(deletions))
+
+    def replan(self, state: ServiceState, options: RenderOptions) -> Plan:
+        """Takes new options, of a changed Node say; the plan names only chains whose rules changed."""
+        before = self.chains()
+        self._options = options
+        self._base = render_base_rules(options)
+        full = self.plan_full(state, [chain for table, chain in before if table == NAT])
+        base = {place: text for place, text in full.base.items() if before.get(place) != text}
+        # KUBE-FIREWALL is shared with the kubelet: it is emptied, never deleted.
+        base.update({place: "" for place in before if place[1] == FIREWALL and place not in full.base})
+        changed = {
+            name: differing
+            for name, chains in full.service_ports.items()
+            if (differing := {chain: text for chain, text in chains.items() if before.get((NAT, chain)) != text})
+        }
+        return Plan(full=False, base=base, service_ports=changed, deletions=full.deletions)
+
+    def rules(self, state: ServiceState) -> Iterator[RenderedRule]:
+        """Every rule of the last plan with its provenance, chain by chain in the order of `chains`.
+
+        Args:
+            state: the state the last plan was made from.
+        """
+        origins = {place: list(found) for place, found in self._base.origins.items()}
+        last = origins.pop(NAT_SERVICES)
+        for name in self._names:
+            service_port = state.service_ports[name]
+            selected = select_endpoints(
+                service_port, state.endpoints.get(name, ()), self._options.node_name, self._options.zone
+            )
+            for place, found in origins_of_service_port(service_port, selected, self._options).items():
+                origins.setdefault(place, []).extend(found)
+        origins.setdefault(NAT_SERVICES, []).extend(last)
+        for place, text in self.chains().items():
+            for number, (line, origin) in enumerate(
+                zip(text.splitlines(), origins.get(place, ()), strict=True), start=1
+            ):
+                yield RenderedRule(place[0], place[1], number, line, origin)
+
+    def _is_large(self, state: ServiceState) -> bool:
+        count = sum(len(state.endpoints.get(name, ())) for name in state.service_ports)
+        return count > LARGE_CLUSTER_ENDPOINTS
+
+    def _render(self, state: ServiceState, name: ServicePortName) -> ServicePortRules:
+        service_port = state.service_ports[name]
+        endpoints = state.endpoints.get(name, ())
+        selected = select_endpoints(service_port, endpoints, self._options.node_name, self._options.zone)
+        return render_service_port(
+            service_port,
+            selected,
+            self._options,
+            large_cluster=self._large_cluster,
+            endpoint_count=len(endpoints),
+        )
+
+    def _remember(self, name: ServicePortName, rules: ServicePortRules | None) -> None:
+        index = bisect_left(self._names, name)
+        known = index < len(self._names) and self._names[index] == name
+        if rules is not None:
+            self._rules[name] = rules
+            if not known:
+                self._names.insert(index, name)
+        elif known:
+            del self._rules[name]
+            del self._names[index]
+
+    def _shared_chains(self) -> dict[Place, str]:
+        """The text of the base and dispatch chains, in kube-proxy's order of declaration."""
+        chains: dict[Place, str] = {}
+        for table, names in BASE_CHAINS.items():
+            for chain in names:
+                place = (table, chain)
+                chains[place] = self._dispatch_text(place) if place in DISPATCH else self._base.chains[place]
+            chains.update({place: text for place, text in self._base.chains.items() if place[0] == table})
+        return chains
+
+    def _dispatch_text(self, place: Place) -> str:
+        index = DISPATCH.index(place)
+        text = "".join([self._rules[name].dispatch[index] for name in self._names])
+        return text + self._base.node_ports_jump if place == NAT_SERVICES else text
+
+
+_NOTHING = ServicePortRules({}, ("",) * len(DISPATCH), 0)

@@ -1,0 +1,59 @@
+"""Names and families: how kube-proxy speaks of a port of a Service."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+LABEL_SERVICE_NAME = "kubernetes.io/service-name"
+LABEL_SERVICE_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
+LABEL_HEADLESS = "service.kubernetes.io/headless"
+LABEL_TOPOLOGY_ZONE = "topology.kubernetes.io/zone"
+
+
+class IPFamily(enum.Enum):
+    """An IP family, valued as the API writes it."""
+
+    IPV4 = "IPv4"
+    IPV6 = "IPv6"
+
+    @property
+    def is_ipv6(self) -> bool:
+        return self is IPFamily.IPV6
+
+
+class ServicePortName(NamedTuple):
+    """The name of one port of one Service; it sorts by namespace, name, port and protocol.
+
+    `port` is the port's name, "" for an unnamed one; `protocol` is TCP, UDP or SCTP. kube-proxy counts the protocol as
+    part of the name, so an EndpointSlice port of another protocol gives a ServicePort no endpoints.
+    """
+
+    namespace: str
+    name: str
+    port: str
+    protocol: str
+
+    @property
+    def service(self) -> str:
+        """`namespace/name` of the Service."""
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        """`namespace/name[:port]`, the text kube-proxy hashes into chain names and writes into comments."""
+        return f"{self.namespace}/{self.name}:{self.port}" if self.port else f"{self.namespace}/{self.name}"
+
+
+def is_ignored(labels: Mapping[str, str]) -> bool:
+    """Whether the labels of a Service or EndpointSlice keep kube-proxy from watching it.
+
+    kube-proxy's informers select `!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless`: the
+    label's value does not matter, only that it is there.
+    """
+    return LABEL_SERVICE_PROXY_NAME in labels or LABEL_HEADLESS in labels
+
+
+def family_of(address: str) -> IPFamily:
+    """The family of a canonical IP address or CIDR text."""
+    return IPFamily.IPV6 if ":" in address else IPFamily.IPV4
