@@ -13,7 +13,7 @@ import msgspec
 from kproxy.api.meta import EMPTY, ObjectMeta
 
 
-class ServicePort(msgspec.Struct, frozen=True):
+class ServicePort(msgspec.Struct, frozen=True, gc=False):
     """core/v1 ServicePort. `target_port` is a port number or the name of a container port."""
 
     port: int
@@ -24,15 +24,15 @@ class ServicePort(msgspec.Struct, frozen=True):
     app_protocol: str | None = None
 
 
-class LoadBalancerIngress(msgspec.Struct, frozen=True):
-    """core/v1 LoadBalancerIngress. `ip_mode` is "VIP" or "Proxy"; the API server defaults it to VIP where `ip` is set."""
+class LoadBalancerIngress(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 LoadBalancerIngress. `ip_mode` is "VIP" or "Proxy", by default VIP where `ip` is set."""
 
     ip: str = ""
     hostname: str = ""
     ip_mode: str | None = None
 
 
-class ServiceSpec(msgspec.Struct, frozen=True):
+class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     """core/v1 ServiceSpec.
 
     `cluster_ips` always holds `cluster_ip` first when that is set ("None" for headless). `session_affinity_timeout` is
@@ -61,7 +61,7 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     traffic_distribution: str | None = None
 
 
-class Service(msgspec.Struct, frozen=True):
+class Service(msgspec.Struct, frozen=True, gc=False):
     """core/v1 Service; `ingress` is status.loadBalancer.ingress."""
 
     metadata: ObjectMeta
@@ -69,7 +69,7 @@ class Service(msgspec.Struct, frozen=True):
     ingress: tuple[LoadBalancerIngress, ...] = ()
 
 
-class EndpointAddress(msgspec.Struct, frozen=True):
+class EndpointAddress(msgspec.Struct, frozen=True, gc=False):
     """core/v1 EndpointAddress."""
 
     ip: str
@@ -77,7 +77,7 @@ class EndpointAddress(msgspec.Struct, frozen=True):
     node_name: str | None = None
 
 
-class EndpointsPort(msgspec.Struct, frozen=True):
+class EndpointsPort(msgspec.Struct, frozen=True, gc=False):
     """core/v1 EndpointPort (of an Endpoints object)."""
 
     port: int
@@ -86,7 +86,7 @@ class EndpointsPort(msgspec.Struct, frozen=True):
     app_protocol: str | None = None
 
 
-class EndpointSubset(msgspec.Struct, frozen=True):
+class EndpointSubset(msgspec.Struct, frozen=True, gc=False):
     """core/v1 EndpointSubset."""
 
     addresses: tuple[EndpointAddress, ...] = ()
@@ -94,21 +94,21 @@ class EndpointSubset(msgspec.Struct, frozen=True):
     ports: tuple[EndpointsPort, ...] = ()
 
 
-class Endpoints(msgspec.Struct, frozen=True):
+class Endpoints(msgspec.Struct, frozen=True, gc=False):
     """core/v1 Endpoints, the ancestor of EndpointSlice."""
 
     metadata: ObjectMeta
     subsets: tuple[EndpointSubset, ...] = ()
 
 
-class NodeAddress(msgspec.Struct, frozen=True):
+class NodeAddress(msgspec.Struct, frozen=True, gc=False):
     """core/v1 NodeAddress; `type` is InternalIP, ExternalIP, Hostname, InternalDNS or ExternalDNS."""
 
     type: str
     address: str
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, gc=False):
     """core/v1 Node; `pod_cidrs` always holds spec.podCIDR first when that is set."""
 
     metadata: ObjectMeta

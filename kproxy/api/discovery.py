@@ -7,7 +7,7 @@ import msgspec
 from kproxy.api.meta import ObjectMeta
 
 
-class EndpointConditions(msgspec.Struct, frozen=True):
+class EndpointConditions(msgspec.Struct, frozen=True, gc=False):
     """discovery/v1 EndpointConditions; None is "unknown", whose reading is the consumer's business."""
 
     ready: bool | None = None
@@ -15,14 +15,14 @@ class EndpointConditions(msgspec.Struct, frozen=True):
     terminating: bool | None = None
 
 
-class EndpointHints(msgspec.Struct, frozen=True):
+class EndpointHints(msgspec.Struct, frozen=True, gc=False):
     """discovery/v1 EndpointHints: names of zones and of nodes that should consume the endpoint."""
 
     for_zones: tuple[str, ...] = ()
     for_nodes: tuple[str, ...] = ()
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class Endpoint(msgspec.Struct, frozen=True, gc=False):
     """discovery/v1 Endpoint. kube-proxy only ever uses `addresses[0]`."""
 
     addresses: tuple[str, ...]
@@ -33,7 +33,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     hints: EndpointHints | None = None
 
 
-class EndpointPort(msgspec.Struct, frozen=True):
+class EndpointPort(msgspec.Struct, frozen=True, gc=False):
     """discovery/v1 EndpointPort; `port` None means "all ports", which kube-proxy ignores."""
 
     port: int | None = None
@@ -42,7 +42,7 @@ class EndpointPort(msgspec.Struct, frozen=True):
     app_protocol: str | None = None
 
 
-class EndpointSlice(msgspec.Struct, frozen=True):
+class EndpointSlice(msgspec.Struct, frozen=True, gc=False):
     """discovery/v1 EndpointSlice; `address_type` is IPv4, IPv6 or FQDN."""
 
     metadata: ObjectMeta

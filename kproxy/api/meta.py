@@ -15,7 +15,7 @@ import msgspec
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class ObjectMeta(msgspec.Struct, frozen=True):
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False):
     """metav1.ObjectMeta, as far as a network dataplane reads it.
 
     `namespace` is "default" for namespaced objects that leave it out (what kubectl does), "" for cluster-scoped ones.

@@ -1,0 +1,36 @@
+"""kube-proxy's iptables rules from what `services` knows.
+
+    >>> from kproxy.api.core import Node
+    >>> from kproxy.api.meta import ObjectMeta
+    >>> from kproxy.render import Target, render_target
+    >>> from kproxy.services import IPFamily
+    >>> target = Target("node-0", Node(ObjectMeta("node-0")))
+    >>> rendered = render_target(target, IPFamily.IPV4, services=[], endpoint_slices=[])
+    >>> rendered.restore_text.splitlines()[0]
+    '*filter'
+
+`Renderer` keeps the chains of one node and family and plans full and partial restores; `render_target` is the short way
+from a cluster to one node's rules.
+"""
+
+from kproxy.render.options import Features, RenderOptions, render_options
+from kproxy.render.origin import Origin, RenderedRule
+from kproxy.render.plan import Batch, Plan
+from kproxy.render.renderer import Renderer
+from kproxy.render.target import NodeError, RenderedTarget, Target, render_target, select_target
+
+__all__ = [
+    "Batch",
+    "Features",
+    "NodeError",
+    "Origin",
+    "Plan",
+    "RenderOptions",
+    "RenderedRule",
+    "RenderedTarget",
+    "Renderer",
+    "Target",
+    "render_options",
+    "render_target",
+    "select_target",
+]

@@ -1,0 +1,45 @@
+# `make demo` and `make test` set up all they need; see scripts/setup.sh.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO_CLUSTER := rules_golden/minikube
+
+.PHONY: help setup demo test test-slow lint format bench golden clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Virtual environment, Python packages, and as root the Debian packages that are missing
+
+$(READY): pyproject.toml scripts/setup.sh
+	PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)"
+	@touch $(READY)
+
+demo: $(READY)  ## Render the minikube cluster of the article, load it in a namespace if root, and show it
+	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
+
+test: $(READY) lint  ## Lint, then every test but the slow ones
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(READY)  ## The slow suites that .ci/run adds
+	$(BIN)/pytest -n 2 -m slow
+
+lint: $(READY)  ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## Let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## Speed, with the reference's figures beside ours
+	$(BIN)/python -m bench
+
+golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
+	$(BIN)/kproxy golden check
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,250 @@
+"""KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1 as frozen typed values.
+
+`KubeProxyConfiguration()` is what kube-proxy v1.36 runs with when its configuration file says nothing. The fields are
+the versioned type's own in snake case. Source of the defaults: SetDefaults_KubeProxyConfiguration in kube-proxy's
+v1alpha1 package, and what a running kube-proxy answers on /configz. `config_decode` reads a file into these values,
+`config_validate` says what kube-proxy would refuse in them, `config_print` writes them as /configz does.
+
+Some defaults stand for "zero or absent": a duration of 0s in iptables.syncPeriod is 30s to kube-proxy, and 0s in
+iptables.minSyncPeriod is 1s. They are applied where a file is read; a value built by hand keeps what it was given.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from kproxy.api.config_duration import Duration
+
+API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
+KIND: Final = "KubeProxyConfiguration"
+
+HEALTHZ_PORT: Final = 10256
+METRICS_PORT: Final = 10249
+
+MODE_IPTABLES: Final = "iptables"
+MODE_IPVS: Final = "ipvs"
+MODE_NFTABLES: Final = "nftables"
+MODE_KERNELSPACE: Final = "kernelspace"
+
+LOCAL_CLUSTER_CIDR: Final = "ClusterCIDR"
+LOCAL_NODE_CIDR: Final = "NodeCIDR"
+LOCAL_BRIDGE_INTERFACE: Final = "BridgeInterface"
+LOCAL_INTERFACE_NAME_PREFIX: Final = "InterfaceNamePrefix"
+
+NODE_PORT_ADDRESSES_PRIMARY: Final = "primary"
+
+NO_GATES: Final[Mapping[str, bool]] = MappingProxyType({})
+
+_IRREGULAR: Final = {
+    "cluster_cidr": "clusterCIDR",
+    "exclude_cidrs": "excludeCIDRs",
+    "strict_arp": "strictARP",
+    "enable_dsr": "enableDSR",
+}
+
+
+def json_name(field: str) -> str:
+    """The name of a field in a configuration file, e.g. "masqueradeBit" of "masquerade_bit"."""
+    first, *others = field.split("_")
+    return _IRREGULAR.get(field) or first + "".join(word.capitalize() for word in others)
+
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class _Part(msgspec.Struct, frozen=True, rename=json_name):
+    """The root of every part: its fields, in their order, carry the names that a file and /configz use."""
+
+
+class ClientConnection(_Part, frozen=True):
+    """How to reach the API server: ClientConnectionConfiguration of k8s.io/component-base. `qps` is a float32."""
+
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = "application/vnd.kubernetes.protobuf"
+    qps: float = 5.0
+    burst: int = 10
+
+
+class VModuleItem(_Part, frozen=True):
+    """The log verbosity of the source files that `file_pattern` matches."""
+
+    file_pattern: str = ""
+    verbosity: int = 0
+
+
+class OutputRouting(_Part, frozen=True):
+    """Where a log format's lines go. `info_buffer_size` is a resource quantity as it was written ("0" when unset)."""
+
+    split_stream: bool = False
+    info_buffer_size: str = "0"
+
+
+class LoggingOptions(_Part, frozen=True):
+    """Options of the two log formats."""
+
+    text: OutputRouting = OutputRouting()
+    json: OutputRouting = OutputRouting()
+
+
+class Logging(_Part, frozen=True):
+    """LoggingConfiguration of k8s.io/component-base; `format` is "text" or "json"."""
+
+    format: str = "text"
+    flush_frequency: Duration = Duration(5_000_000_000)
+    verbosity: int = 0
+    vmodule: tuple[VModuleItem, ...] = ()
+    options: LoggingOptions = LoggingOptions()
+
+
+class IPTables(_Part, frozen=True):
+    """KubeProxyIPTablesConfiguration; `masquerade_bit` is a bit number in 0..31 of the packet mark."""
+
+    masquerade_bit: int = 14
+    masquerade_all: bool = False
+    localhost_node_ports: bool = True
+    sync_period: Duration = Duration(30_000_000_000)
+    min_sync_period: Duration = Duration(1_000_000_000)
+
+
+class IPVS(_Part, frozen=True):
+    """KubeProxyIPVSConfiguration."""
+
+    sync_period: Duration = Duration(30_000_000_000)
+    min_sync_period: Duration = Duration()
+    scheduler: str = ""
+    exclude_cidrs: tuple[str, ...] = ()
+    strict_arp: bool = False
+    tcp_timeout: Duration = Duration()
+    tcp_fin_timeout: Duration = Duration()
+    udp_timeout: Duration = Duration()
+
+
+class NFTables(_Part, frozen=True):
+    """KubeProxyNFTablesConfiguration."""
+
+    masquerade_bit: int = 14
+    masquerade_all: bool = False
+    sync_period: Duration = Duration(30_000_000_000)
+    min_sync_period: Duration = Duration(1_000_000_000)
+
+
+class Winkernel(_Part, frozen=True):
+    """KubeProxyWinkernelConfiguration."""
+
+    network_name: str = ""
+    source_vip: str = ""
+    enable_dsr: bool = False
+    root_hns_endpoint_name: str = ""
+    forward_health_check_vip: bool = False
+
+
+class DetectLocal(_Part, frozen=True):
+    """DetectLocalConfiguration: each field counts only under the detect-local mode of its name."""
+
+    bridge_interface: str = ""
+    interface_name_prefix: str = ""
+
+
+class Conntrack(_Part, frozen=True):
+    """KubeProxyConntrackConfiguration; a timeout of zero and `max_per_core` 0 leave the kernel's value alone."""
+
+    max_per_core: int = 32 * 1024
+    min: int = 128 * 1024
+    tcp_established_timeout: Duration = Duration(24 * 3_600_000_000_000)
+    tcp_close_wait_timeout: Duration = Duration(3_600_000_000_000)
+    tcp_be_liberal: bool = False
+    udp_timeout: Duration = Duration()
+    udp_stream_timeout: Duration = Duration()
+
+
+class KubeProxyConfiguration(_Part, frozen=True):
+    """The whole configuration of kube-proxy.
+
+    `mode` is "iptables", "ipvs", "nftables" or "kernelspace", `detect_local_mode` one of the LOCAL_ constants; neither
+    is ever "" in a value that was read from a file. `cluster_cidr` is one CIDR, or one of each family with a comma
+    between, or ""; it is checked only where the mode is ClusterCIDR, since kube-proxy reads it nowhere else.
+    `node_port_addresses` holds CIDRs, or "primary" alone; () is every address of the node.
+    """
+
+    feature_gates: Mapping[str, bool] = NO_GATES
+    client_connection: ClientConnection = ClientConnection()
+    logging: Logging = Logging()
+    hostname_override: str = ""
+    bind_address: str = "0.0.0.0"
+    healthz_bind_address: str = f"0.0.0.0:{HEALTHZ_PORT}"
+    metrics_bind_address: str = f"127.0.0.1:{METRICS_PORT}"
+    bind_address_hard_fail: bool = False
+    enable_profiling: bool = False
+    show_hidden_metrics_for_version: str = ""
+    mode: str = MODE_IPTABLES
+    iptables: IPTables = IPTables()
+    ipvs: IPVS = IPVS()
+    nftables: NFTables = NFTables()
+    winkernel: Winkernel = Winkernel()
+    detect_local_mode: str = LOCAL_CLUSTER_CIDR
+    detect_local: DetectLocal = DetectLocal()
+    cluster_cidr: str = ""
+    node_port_addresses: tuple[str, ...] = ()
+    oom_score_adj: int = -999
+    conntrack: Conntrack = Conntrack()
+    config_sync_period: Duration = Duration(15 * 60_000_000_000)
+    port_range: str = ""
+    windows_run_as_service: bool = False
+
+    @property
+    def masquerade_mark(self) -> int:
+        """The packet mark that asks for masquerading: one bit, e.g. 0x4000."""
+        return 1 << self.iptables.masquerade_bit
+
+    @property
+    def cluster_cidrs_by_family(self) -> Mapping[int, IPNetwork]:
+        """The pod network per IP version (4, 6); a family without one is absent. ValueError if not validated."""
+        cidrs = [parse_network(text) for text in self.cluster_cidr.split(",") if text]
+        return {network.version: network for network in reversed(cidrs)}
+
+    @property
+    def node_ports_on_primary_only(self) -> bool:
+        """Whether node ports answer on the Node object's primary addresses alone."""
+        return self.node_port_addresses == (NODE_PORT_ADDRESSES_PRIMARY,)
+
+    def node_port_networks(self, version: int) -> tuple[IPNetwork, ...]:
+        """The CIDRs of IP version 4 or 6 whose node addresses answer node ports, in the order given.
+
+        A family for which no CIDR is listed gets the one that holds every address, as kube-proxy's NewNodePortAddresses
+        does. Under "primary" the answer depends on the Node, and this is ().
+        """
+        if self.node_ports_on_primary_only:
+            return ()
+        networks = [parse_network(text) for text in self.node_port_addresses]
+        found = tuple(network for network in networks if network.version == version)
+        return found or (ipaddress.ip_network("0.0.0.0/0" if version == 4 else "::/0"),)
+
+
+class LoadedConfig(msgspec.Struct, frozen=True):
+    """A configuration that was read, and what kube-proxy or kproxy would remark about it without refusing it."""
+
+    config: KubeProxyConfiguration
+    warnings: tuple[str, ...] = ()
+
+
+def parse_network(text: str) -> IPNetwork:
+    """The network that a CIDR names, host bits cleared as Go's ParseCIDR does; ValueError if it is none."""
+    address, _, length = text.partition("/")
+    if not length.isascii() or not length.isdigit():
+        raise ValueError(f"invalid CIDR address: {text}")
+    parts = address.split(".")
+    if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts):
+        # Kubernetes reads IPv4 numbers with leading zeros as decimal (k8s.io/utils/net, "sloppy"); ipaddress does not.
+        address = ".".join(part.lstrip("0") or "0" for part in parts)
+    if "%" in address:
+        raise ValueError(f"invalid CIDR address: {text}")
+    try:
+        return ipaddress.ip_network(f"{address}/{int(length)}", strict=False)
+    except ValueError as error:
+        raise ValueError(f"invalid CIDR address: {text}") from error

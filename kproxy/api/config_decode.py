@@ -1,0 +1,316 @@
+"""Read a KubeProxyConfiguration from a file: text, tree, typed value, defaults, validation.
+
+The fields and their names come from the types in `config`: `_Decoder` walks a type and the tree of the text side by
+side. It reports every fault with file, line and field, lets the default stand for a value it could not read, and goes
+on, so that validation sees the rest.
+
+kube-proxy first decodes strictly and, when that finds unknown fields or repeated keys, logs the finding and decodes
+again leniently (loadConfig in its command package). Hence these are warnings here: an unknown field counts for nothing,
+of a repeated key the last one counts. Names are matched exactly, upper and lower case included, as Kubernetes does.
+
+A field that is absent or null takes kube-proxy's default, and so does a zero where Go cannot tell it from absence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, get_args, get_origin
+
+import msgspec
+
+from kproxy.api.config import (
+    API_VERSION,
+    HEALTHZ_PORT,
+    KIND,
+    METRICS_PORT,
+    MODE_IPTABLES,
+    KubeProxyConfiguration,
+    LoadedConfig,
+)
+from kproxy.api.config_duration import Duration
+from kproxy.api.config_features import STAGES
+from kproxy.api.config_scalars import (
+    NULLABLE,
+    RefusedError,
+    is_default_when_zero,
+    is_zero,
+    mistyped,
+    read_bool,
+    read_duration,
+    read_float32,
+    read_integer,
+    read_quantity,
+    read_string,
+)
+from kproxy.api.config_tree import Node, TextError, parse_json, parse_yaml
+from kproxy.api.config_validate import Problem, field_path, parse_ip, split_host_port, unsupported, validate_config
+from kproxy.errors import InputError, Location
+
+_READERS: Final[Mapping[Any, Callable[[Node, str], Any]]] = {
+    str: read_string,
+    bool: read_bool,
+    int: read_integer,
+    float: read_float32,
+    Duration: read_duration,
+}
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class ConfigProblem(msgspec.Struct, frozen=True):
+    """A fault and its place; `message` does not repeat the place."""
+
+    location: Location
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}"
+
+
+class ConfigError(InputError):
+    """The configuration cannot be used; `problems` says every reason, and the text has one line for each."""
+
+    def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def load_config(path: str) -> LoadedConfig:
+    """The configuration in the file at `path` ("-": standard input), YAML or JSON, with kube-proxy's defaults.
+
+    Raises ConfigError with everything that is wrong with it: unreadable file, text that is neither YAML nor JSON,
+    another kind or version, values of the wrong type, and what kube-proxy v1.36's validation refuses.
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError((ConfigProblem(Location(path), f"cannot be read: {reason}"),)) from error
+    return decode_config(data, path)
+
+
+def decode_config(data: bytes, file: str = "-") -> LoadedConfig:
+    """The configuration that `data` holds, as `load_config`; `file` is what messages call it."""
+    root = _parse(data, file)
+    decoder = _Decoder()
+    decoder.lines[""] = root.line
+    if not isinstance(root.value, dict):
+        decoder.problems.append(mistyped("", root, "an object").problem)
+    elif decoder.check_kind(root.value):
+        config = _complete(decoder.struct(KubeProxyConfiguration, root, ""), decoder.given)
+        broken = {problem.path for problem in decoder.problems}
+        decoder.problems.extend(problem for problem in validate_config(config) if not _covered(problem.path, broken))
+        if not decoder.problems:
+            warnings = (*decoder.warnings, *_remarks(config))
+            return LoadedConfig(config, tuple(_located(file, warning, decoder.lines) for warning in warnings))
+    problems = [
+        ConfigProblem(Location(file, 0, field_path(one.path), _line(one.path, decoder.lines)), one.message)
+        for one in decoder.problems
+    ]
+    raise ConfigError(tuple(sorted(problems, key=lambda problem: problem.location.line)))
+
+
+def _parse(data: bytes, file: str) -> Node:
+    """The one document in `data`."""
+
+    def refuse(message: str, line: int = 0) -> ConfigError:
+        return ConfigError((ConfigProblem(Location(file, line=line), message),))
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse(f"not UTF-8 text: {error.reason}", data.count(b"\n", 0, error.start) + 1) from error
+    if text.lstrip().startswith("{"):
+        try:
+            return parse_json(text)
+        except TextError as json_error:
+            # It may be YAML in flow style; if it is not, the user meant JSON.
+            try:
+                documents = parse_yaml(text)
+            except TextError:
+                raise refuse(f"not JSON: {_at_column(json_error)}", json_error.line) from json_error
+    else:
+        try:
+            documents = parse_yaml(text)
+        except TextError as error:
+            raise refuse(f"not YAML: {_at_column(error)}", error.line) from error
+    if not documents:
+        raise refuse(f"holds no {KIND}: it is empty")
+    if len(documents) > 1:
+        raise refuse(f"holds {len(documents)} documents where one {KIND} belongs", documents[1].line)
+    return documents[0]
+
+
+def _at_column(error: TextError) -> str:
+    return f"column {error.column}: {error}" if error.column else str(error)
+
+
+class _Decoder:
+    """Walks types and tree; gathers problems, warnings, the line of every field seen, and which were given."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.lines: dict[str, int] = {}
+        self.given: set[str] = set()
+
+    def check_kind(self, entries: Mapping[str, Node]) -> bool:
+        """Whether this is a KubeProxyConfiguration of the version that kproxy reads."""
+        for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+            node = entries.get(name, Node(None))
+            self.lines[name] = node.line
+            try:
+                value = read_string(node, name)
+            except RefusedError as refused:
+                self.problems.append(refused.problem)
+                continue
+            if not value:
+                self.problems.append(Problem(name, f"Required value: must be {json.dumps(wanted)}"))
+            elif value != wanted:
+                message = unsupported(name, value, (wanted,)).message
+                if name == "kind" and value == "ConfigMap":
+                    message += " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
+                self.problems.append(Problem(name, message))
+        return not self.problems
+
+    def struct(self, kind: type[_T], node: Node, path: str) -> _T:
+        """A value of the type `kind`, from an object or from null."""
+        if node.value is None:
+            return kind()
+        if not isinstance(node.value, dict):
+            self.problems.append(mistyped(path, node, "an object").problem)
+            return kind()
+        prefix = f"{path}." if path else ""
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        self._strict_findings(node, prefix, {*fields} if path else {*fields, "apiVersion", "kind"})
+        values = {}
+        for name, child in node.value.items():
+            field = fields.get(name)
+            if field is None:
+                continue
+            child_path = prefix + name
+            value = self._value(field.type, child, child_path)
+            absent = is_default_when_zero(field.type) and is_zero(value) and child_path not in NULLABLE
+            if value is not None and not absent:
+                values[field.name] = value
+                self.given.add(child_path)
+        return kind(**values)
+
+    def _strict_findings(self, node: Node, prefix: str, known: set[str]) -> None:
+        """What kube-proxy's strict decoding reports before it decodes again leniently."""
+        assert isinstance(node.value, dict)
+        for name, line in node.duplicates:
+            self.lines[prefix + name] = line
+            message = f"duplicate field {_quoted(prefix + name)}: the last one counts"
+            self.warnings.append(Problem(prefix + name, message))
+        for name, child in node.value.items():
+            if name not in known:
+                self.lines[prefix + name] = child.line
+                near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.8)
+                meant = next((one for one in sorted(known) if near and one.lower() == near[0]), None)
+                hint = f"; is {_quoted(prefix + meant)} meant?" if meant else ""
+                self.warnings.append(Problem(prefix + name, f"unknown field {_quoted(prefix + name)}{hint}"))
+
+    def _value(self, kind: Any, node: Node, path: str) -> Any:
+        """A value of type `kind`; None where the default is to stand."""
+        self.lines[path] = node.line
+        try:
+            if path.endswith(".infoBufferSize"):
+                return read_quantity(node, path)
+            if kind in _READERS:
+                return _READERS[kind](node, path)
+        except RefusedError as refused:
+            self.problems.append(refused.problem)
+            return None
+        if get_origin(kind) is tuple:
+            return self._list(get_args(kind)[0], node, path)
+        if get_origin(kind) is Mapping:
+            return self._gates(node, path)
+        return self.struct(kind, node, path)
+
+    def _list(self, kind: Any, node: Node, path: str) -> tuple[Any, ...] | None:
+        if node.value is None:
+            return None
+        if not isinstance(node.value, list):
+            self.problems.append(mistyped(path, node, "a list").problem)
+            return None
+        items = [self._value(kind, child, f"{path}[{index}]") for index, child in enumerate(node.value)]
+        return tuple(kind() if item is None else item for item in items)
+
+    def _gates(self, node: Node, path: str) -> Mapping[str, bool] | None:
+        if node.value is None:
+            return None
+        if not isinstance(node.value, dict):
+            self.problems.append(mistyped(path, node, "an object").problem)
+            return None
+        self._strict_findings(node, f"{path}.", set(node.value))
+        gates = {name: bool(self._value(bool, child, f"{path}.{name}")) for name, child in node.value.items()}
+        return MappingProxyType(gates)
+
+
+def _complete(config: KubeProxyConfiguration, given: set[str]) -> KubeProxyConfiguration:
+    """Defaults that depend on another field, and ports added to addresses (SetDefaults_KubeProxyConfiguration)."""
+    bind = parse_ip(config.bind_address)
+    everywhere, loopback = ("0.0.0.0", "127.0.0.1") if bind is not None and bind.version == 4 else ("[::]", "[::1]")
+    healthz = config.healthz_bind_address if "healthzBindAddress" in given else f"{everywhere}:{HEALTHZ_PORT}"
+    metrics = config.metrics_bind_address if "metricsBindAddress" in given else f"{loopback}:{METRICS_PORT}"
+    return msgspec.structs.replace(
+        config,
+        healthz_bind_address=_with_port(healthz, HEALTHZ_PORT),
+        metrics_bind_address=_with_port(metrics, METRICS_PORT),
+    )
+
+
+def _with_port(address: str, port: int) -> str:
+    """`address` with `port` when it is a bare IP address; else unchanged, for validation to judge."""
+    if split_host_port(address) is not None:
+        return address
+    ip = parse_ip(address)
+    if ip is None:
+        return address
+    return f"{address}:{port}" if ip.version == 4 else f"[{address}]:{port}"
+
+
+def _remarks(config: KubeProxyConfiguration) -> list[Problem]:
+    """What is valid and yet worth a word."""
+    remarks = []
+    if config.mode != MODE_IPTABLES:
+        message = f'mode "{config.mode}": kproxy renders the rules of iptables mode only'
+        remarks.append(Problem("mode", message))
+    for name, enabled in sorted(config.feature_gates.items()):
+        stage = STAGES.get(name)
+        if stage in ("GA", "DEPRECATED"):
+            label = "GA" if stage == "GA" else "deprecated"
+            setting = f"Setting {label} feature gate {name}={json.dumps(enabled)}"
+            message = f"{setting}. It will be removed in a future release."
+            remarks.append(Problem(f"featureGates.{name}", message))
+    return remarks
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _covered(path: str, broken: set[str]) -> bool:
+    """Whether a fault at or above `path` is already known, so that what validation saw there is only the default."""
+    return any(path == known or path.startswith((f"{known}.", f"{known}[")) for known in broken)
+
+
+def _line(path: str, lines: Mapping[str, int]) -> int:
+    """The line of the field at `path`, or of the nearest field above it."""
+    if not path:
+        return lines.get("", 0)
+    while path:
+        if lines.get(path):
+            return lines[path]
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return 0
+
+
+def _located(file: str, warning: Problem, lines: Mapping[str, int]) -> str:
+    return f"{Location(file, line=_line(warning.path, lines))}: {warning.message}"

@@ -1,0 +1,341 @@
+"""What kube-proxy v1.36 refuses in a KubeProxyConfiguration.
+
+One function per group of fields; each yields a `Problem` per fault, so that all are reported at once. The checks and
+their wording are those of kube-proxy's package pkg/proxy/apis/config/validation and, for `logging`, of
+k8s.io/component-base/logs/api. The path differs on purpose: kube-proxy names the fields of its internal type
+(KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit), a `Problem` the field that stands in the file
+(iptables.masqueradeBit). Values are printed as Kubernetes v1.36 prints them: numbers and booleans plainly, all else as
+JSON, so that a duration has quotes.
+
+Addresses follow k8s.io/utils/net: leading zeros of IPv4 numbers are decimal, and an IPv6 zone is no address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from kproxy.api.config import (
+    IPVS,
+    LOCAL_BRIDGE_INTERFACE,
+    LOCAL_CLUSTER_CIDR,
+    LOCAL_INTERFACE_NAME_PREFIX,
+    LOCAL_NODE_CIDR,
+    MODE_IPTABLES,
+    MODE_IPVS,
+    MODE_KERNELSPACE,
+    MODE_NFTABLES,
+    NODE_PORT_ADDRESSES_PRIMARY,
+    Conntrack,
+    IPTables,
+    KubeProxyConfiguration,
+    Logging,
+    NFTables,
+    parse_network,
+)
+from kproxy.api.config_duration import Duration
+from kproxy.api.config_features import STAGES
+
+PREVIOUS_MINOR: Final = "1.35"
+MODES: Final = (MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES, MODE_KERNELSPACE)
+LOCAL_MODES: Final = (LOCAL_CLUSTER_CIDR, LOCAL_NODE_CIDR, LOCAL_BRIDGE_INTERFACE, LOCAL_INTERFACE_NAME_PREFIX, "")
+
+_INT32_MAX: Final = 2**31 - 1
+_ONE_OR_PAIR: Final = (
+    "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
+)
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?"
+)
+_PORT_RANGE: Final = re.compile(r"(?P<low>[0-9]+)(?:(?P<separator>[-+])(?P<second>[0-9]+))?")
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One fault: the path of the field below the configuration ("iptables.masqueradeBit") and what is wrong with it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{field_path(self.path)}: {self.message}"
+
+
+def field_path(path: str) -> str:
+    """The path as it is reported: below the name of the kind."""
+    return f"KubeProxyConfiguration.{path}" if path else "KubeProxyConfiguration"
+
+
+def invalid(path: str, value: object, detail: str) -> Problem:
+    """A value that kube-proxy calls invalid."""
+    return Problem(path, f"Invalid value: {_printed(value)}: {detail}")
+
+
+def unsupported(path: str, value: object, supported: tuple[str, ...]) -> Problem:
+    """A value outside an enumeration."""
+    choices = ", ".join(_printed(choice) for choice in supported)
+    return Problem(path, f"Unsupported value: {_printed(value)}: supported values: {choices}")
+
+
+def _printed(value: object) -> str:
+    if isinstance(value, Duration):
+        value = str(value)
+    elif isinstance(value, Mapping):
+        value = dict(sorted(value.items()))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def validate_config(config: KubeProxyConfiguration) -> tuple[Problem, ...]:
+    """Everything that kube-proxy would refuse in `config`, which must have its defaults; () when it would start."""
+    return (
+        *_feature_gates(config.feature_gates),
+        *_masquerade_bits(config),
+        *_sync_periods(config),
+        *_ipvs(config),
+        *_conntrack(config.conntrack),
+        *_single_values(config),
+        *_addresses(config),
+        *_node_port_addresses(config.node_port_addresses),
+        *_detect_local(config),
+        *_logging(config.logging, config.feature_gates),
+    )
+
+
+def _feature_gates(gates: Mapping[str, bool]) -> Iterator[Problem]:
+    for name in sorted(gates):
+        if name not in STAGES:
+            yield invalid("featureGates", gates, f"unrecognized feature gate: {name}")
+
+
+def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[Problem]:
+    bits = [("iptables", config.iptables.masquerade_bit)]
+    if config.mode == MODE_NFTABLES:
+        bits.append(("nftables", config.nftables.masquerade_bit))
+    for part, bit in bits:
+        if not 0 <= bit <= 31:
+            yield invalid(f"{part}.masqueradeBit", bit, "must be within the range [0, 31]")
+
+
+def _sync_periods(config: KubeProxyConfiguration) -> Iterator[Problem]:
+    """kube-proxy has one pair of periods: that of the mode it runs in; the others are not looked at."""
+    part: IPTables | IPVS | NFTables
+    if config.mode == MODE_IPVS:
+        part, name = config.ipvs, "ipvs"
+    elif config.mode == MODE_NFTABLES:
+        part, name = config.nftables, "nftables"
+    else:
+        part, name = config.iptables, "iptables"
+    period, minimum = part.sync_period, part.min_sync_period
+    if period.nanoseconds <= 0:
+        yield invalid(f"{name}.syncPeriod", period, "must be greater than 0")
+    if minimum.nanoseconds < 0:
+        yield invalid(f"{name}.minSyncPeriod", minimum, "must be greater than or equal to 0")
+    if minimum > period:
+        bound = field_path(f"{name}.minSyncPeriod")
+        yield invalid(f"{name}.syncPeriod", minimum, f"must be greater than or equal to {bound}")
+
+
+def _ipvs(config: KubeProxyConfiguration) -> Iterator[Problem]:
+    if config.mode != MODE_IPVS:
+        return
+    ipvs = config.ipvs
+    yield from _not_negative("ipvs.tcpTimeout", ipvs.tcp_timeout)
+    yield from _not_negative("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)
+    yield from _not_negative("ipvs.udpTimeout", ipvs.udp_timeout)
+    for index, cidr in enumerate(ipvs.exclude_cidrs):
+        if not _is_cidr(cidr):
+            yield invalid(f"ipvs.excludeCIDRs[{index}]", cidr, "must be a valid CIDR")
+
+
+def _conntrack(conntrack: Conntrack) -> Iterator[Problem]:
+    yield from _not_negative("conntrack.maxPerCore", conntrack.max_per_core)
+    yield from _not_negative("conntrack.min", conntrack.min)
+    yield from _not_negative("conntrack.tcpEstablishedTimeout", conntrack.tcp_established_timeout)
+    yield from _not_negative("conntrack.tcpCloseWaitTimeout", conntrack.tcp_close_wait_timeout)
+    yield from _not_negative("conntrack.udpTimeout", conntrack.udp_timeout)
+    yield from _not_negative("conntrack.udpStreamTimeout", conntrack.udp_stream_timeout)
+
+
+def _not_negative(path: str, value: int | Duration) -> Iterator[Problem]:
+    if (value.nanoseconds if isinstance(value, Duration) else value) < 0:
+        yield invalid(path, value, "must be greater than or equal to 0")
+
+
+def _single_values(config: KubeProxyConfiguration) -> Iterator[Problem]:
+    if not -1000 <= config.oom_score_adj <= 1000:
+        yield invalid("oomScoreAdj", config.oom_score_adj, "must be within the range [-1000, 1000]")
+    if config.mode and config.mode not in MODES:
+        detail = "must be iptables, ipvs, nftables or blank (blank means the best-available proxy [currently iptables])"
+        yield invalid("mode", config.mode, detail)
+    yield from _not_negative("clientConnection.burst", config.client_connection.burst)
+    if config.config_sync_period.nanoseconds <= 0:
+        yield invalid("configSyncPeriod", config.config_sync_period, "must be greater than 0")
+    if not is_port_range(config.port_range):
+        yield invalid("portRange", config.port_range, "must be a valid port range (e.g. 300-2000)")
+    version = config.show_hidden_metrics_for_version
+    if version not in ("", PREVIOUS_MINOR):
+        detail = (
+            f"--show-hidden-metrics-for-version must be omitted or have the value '{PREVIOUS_MINOR}'. "
+            "Only the previous minor version is allowed"
+        )
+        yield invalid("showHiddenMetricsForVersion", version, detail)
+
+
+def _addresses(config: KubeProxyConfiguration) -> Iterator[Problem]:
+    if parse_ip(config.bind_address) is None:
+        yield invalid("bindAddress", config.bind_address, "not a valid textual representation of an IP address")
+    if config.healthz_bind_address:
+        yield from _host_port("healthzBindAddress", config.healthz_bind_address)
+    yield from _host_port("metricsBindAddress", config.metrics_bind_address)
+
+
+def _host_port(path: str, text: str) -> Iterator[Problem]:
+    split = split_host_port(text)
+    if split is None:
+        yield invalid(path, text, "must be IP:port")
+        return
+    host, port = split
+    if parse_ip(host) is None:
+        yield invalid(path, host, "must be a valid IP")
+    number = _small_integer(port)
+    if number is None or not 1 <= number <= 65535:
+        yield invalid(path, port, "must be a valid port")
+
+
+def _node_port_addresses(addresses: tuple[str, ...]) -> Iterator[Problem]:
+    for index, address in enumerate(addresses):
+        if address == NODE_PORT_ADDRESSES_PRIMARY:
+            if len(addresses) != 1:
+                yield invalid(f"nodePortAddresses[{index}]", address, "can't use both 'primary' and CIDRs")
+            return
+        if not _is_cidr(address):
+            yield invalid(f"nodePortAddresses[{index}]", address, "must be a valid CIDR")
+
+
+def _detect_local(config: KubeProxyConfiguration) -> Iterator[Problem]:
+    mode, detect = config.detect_local_mode, config.detect_local
+    if mode not in LOCAL_MODES:
+        yield unsupported("detectLocalMode", mode, LOCAL_MODES)
+    elif mode == LOCAL_BRIDGE_INTERFACE and not detect.bridge_interface:
+        yield invalid("detectLocal.bridgeInterface", detect.bridge_interface, "must not be empty")
+    elif mode == LOCAL_INTERFACE_NAME_PREFIX and not detect.interface_name_prefix:
+        yield invalid("detectLocal.interfaceNamePrefix", detect.interface_name_prefix, "must not be empty")
+    elif mode == LOCAL_CLUSTER_CIDR and config.cluster_cidr:
+        yield from _cluster_cidrs(config.cluster_cidr.split(","))
+
+
+def _cluster_cidrs(cidrs: list[str]) -> Iterator[Problem]:
+    if len(cidrs) > 2:
+        yield invalid("clusterCIDR", cidrs, _ONE_OR_PAIR)
+        return
+    valid = True
+    for cidr in cidrs:
+        if not _is_cidr(cidr):
+            valid = False
+            detail = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
+            yield invalid("clusterCIDR", cidr, detail)
+    if valid and len(cidrs) == 2 and len({parse_network(cidr).version for cidr in cidrs}) == 1:
+        yield invalid("clusterCIDR", cidrs, _ONE_OR_PAIR)
+
+
+def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[Problem]:
+    if logging.format not in ("text", "json"):
+        yield invalid("logging.format", logging.format, "Unsupported log format")
+    if logging.verbosity > _INT32_MAX:
+        yield invalid("logging.verbosity", logging.verbosity, f"Must be <= {_INT32_MAX}")
+    if logging.vmodule and logging.format not in ("", "text"):
+        yield Problem("logging.vmodule", "Forbidden: Only supported for text log format")
+    for index, item in enumerate(logging.vmodule):
+        path = f"logging.vmodule[{index}]"
+        if not item.file_pattern:
+            yield Problem(path, "Required value: File pattern must not be empty")
+        if "=" in item.file_pattern or "," in item.file_pattern:
+            yield invalid(path, item.file_pattern, "File pattern must not contain equal sign or comma")
+        if item.verbosity > _INT32_MAX:
+            yield invalid(path, item.verbosity, f"Must be <= {_INT32_MAX}")
+    if gates.get("LoggingAlphaOptions", gates.get("AllAlpha", False)):
+        return
+    for name, options in (("text", logging.options.text), ("json", logging.options.json)):
+        forbidden = "Forbidden: Feature LoggingAlphaOptions is disabled"
+        if options.split_stream:
+            yield Problem(f"logging.options.{name}.splitStream", forbidden)
+        if not is_zero_quantity(options.info_buffer_size):
+            yield Problem(f"logging.options.{name}.infoBufferSize", forbidden)
+
+
+def is_quantity(text: str) -> bool:
+    """Whether `text` is a resource quantity such as "64Ki"."""
+    return _QUANTITY.fullmatch(text) is not None
+
+
+def is_zero_quantity(text: str) -> bool:
+    """Whether `text` is a resource quantity of zero, whatever its unit."""
+    match = _QUANTITY.fullmatch(text)
+    return match is not None and not match["number"].strip("+-0.")
+
+
+def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that `text` is to k8s.io/utils/net (ParseIPSloppy), or None. An IPv4-mapped address is IPv4."""
+    if "/" in text:
+        return None
+    try:
+        network = parse_network(f"{text}/{128 if ':' in text else 32}")
+    except ValueError:
+        return None
+    address = network.network_address
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _is_cidr(text: str) -> bool:
+    try:
+        parse_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def split_host_port(text: str) -> tuple[str, str] | None:
+    """Host and port of "host:port" or "[host]:port" as Go's net.SplitHostPort splits them; None when it refuses."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return None
+    if host.startswith("["):
+        if not host.endswith("]"):
+            return None
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    if any(bracket in part for bracket in "[]" for part in (host, port)):
+        return None
+    return host, port
+
+
+def _small_integer(text: str) -> int | None:
+    """A decimal integer, with a sign if need be, as Go's strconv.Atoi reads it; None when it is none or a huge one."""
+    if not re.fullmatch(r"[-+]?[0-9]+", text):
+        return None
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > 18:
+        return None
+    return int(digits or "0") * (-1 if text.startswith("-") else 1)
+
+
+def is_port_range(text: str) -> bool:
+    """Whether `text` is "", a port, "low-high" or "low+offset", up to 65535: apimachinery's ParsePortRange."""
+    text = text.strip()
+    if not text:
+        return True
+    match = _PORT_RANGE.fullmatch(text)
+    if match is None:
+        return False
+    low = _small_integer(match["low"])
+    second = _small_integer(match["second"] or match["low"])
+    if low is None or second is None:
+        return False
+    high = low + second if match["separator"] == "+" else second
+    return low <= high <= 65535

@@ -1,0 +1,130 @@
+"""Manifests: files, directories and standard input to frozen objects; the one module of the core that opens files.
+
+    manifests = load_manifests(["cluster.yaml", "extra/", "-"])
+
+A file holds YAML documents, one JSON document, concatenated JSON, or JSON lines; its content decides, not its name.
+Lists, also nested ones, are opened. JSON never goes through YAML: each document is decoded once, straight into wire
+structs (wire.py), then converted (convert.py) and validated (validate_*.py). Only what this refuses is decoded again,
+generically, to find every error in it and the line of each. All problems of all files are raised together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO, Final
+
+from kproxy.api.core import Endpoints, Node, Service
+from kproxy.api.discovery import EndpointSlice
+from kproxy.api.mirror import mirror_endpoints
+from kproxy.api.problems import ManifestError, Problem
+from kproxy.api.reader import Reader
+from kproxy.errors import Location
+
+SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
+"""The files of a directory that are manifests: kubectl's, and JSON lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """What was loaded, in input order.
+
+    `sources` says where each object came from, by kind and `namespace/name`; `skipped` counts the objects of other
+    kinds by `apiVersion/kind`; `warnings` are for the user's eyes.
+    """
+
+    services: tuple[Service, ...] = ()
+    endpoint_slices: tuple[EndpointSlice, ...] = ()
+    endpoints: tuple[Endpoints, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    sources: Mapping[tuple[str, str], Location] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def with_mirrored_slices(self) -> Manifests:
+        """The same, and the EndpointSlices that mirror Endpoints (mirror.py), with the Endpoints as their source."""
+        mirrored = mirror_endpoints(self.services, self.endpoint_slices, self.endpoints)
+        if not mirrored:
+            return self
+        sources = dict(self.sources)
+        for item in mirrored:
+            owner = ("Endpoints", f"{item.metadata.namespace}/{item.metadata.labels['kubernetes.io/service-name']}")
+            if owner in sources:
+                sources["EndpointSlice", item.metadata.key] = sources[owner]
+        return replace(self, endpoint_slices=self.endpoint_slices + mirrored, sources=MappingProxyType(sources))
+
+
+def load_manifests(paths: Sequence[str | os.PathLike[str]], stdin: BinaryIO | bytes | None = None) -> Manifests:
+    """Load files, directories (their *.yaml, *.yml, *.json and *.jsonl, not recursively) and `-` for standard input.
+
+    `stdin` stands in for the process's standard input. Raises ManifestError with every problem found.
+    """
+    reader = Reader()
+    for path in paths:
+        name = os.fspath(path)
+        for file, data in _contents(name, stdin, reader.problems):
+            reader.read(file, data)
+    return _finish(reader, [os.fspath(path) for path in paths])
+
+
+def parse_manifests(data: bytes | str, file: str = "<bytes>") -> Manifests:
+    """The same for content that is already in memory; `file` is the name that messages give."""
+    reader = Reader()
+    reader.read(file, data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+    return _finish(reader, [file])
+
+
+def _finish(reader: Reader, names: list[str]) -> Manifests:
+    reader.check_between()
+    if not reader.count and not reader.problems:
+        where = Location(", ".join(names) or "manifests")
+        reader.problems.append(Problem(where, "no Kubernetes objects found"))
+    if reader.problems:
+        raise ManifestError(reader.problems)
+    return Manifests(
+        tuple(reader.services),
+        tuple(reader.endpoint_slices),
+        tuple(reader.endpoints),
+        tuple(reader.nodes),
+        MappingProxyType(reader.sources),
+        MappingProxyType(dict(sorted(reader.skipped.items()))),
+        tuple(reader.warnings),
+    )
+
+
+def _contents(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem]) -> Iterator[tuple[str, bytes]]:
+    """The files that one argument names, with their bytes; what cannot be read becomes a problem."""
+    if name == "-":
+        try:
+            yield name, stdin if isinstance(stdin, bytes) else (stdin or sys.stdin.buffer).read()
+        except (OSError, ValueError) as error:
+            problems.append(Problem(Location(name), _reason(error)))
+        return
+    files = [name]
+    try:
+        if Path(name).is_dir():
+            files = sorted(str(item) for item in Path(name).iterdir() if item.suffix in SUFFIXES and not item.is_dir())
+            if not files:
+                wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+                problems.append(Problem(Location(name), f"no manifests in this directory ({wanted})"))
+    except (OSError, ValueError) as error:
+        problems.append(Problem(Location(name), _reason(error)))
+        return
+    for file in files:
+        try:
+            data = Path(file).read_bytes()
+        except (OSError, ValueError) as error:
+            problems.append(Problem(Location(file), _reason(error)))
+        else:
+            yield file, data
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file or directory"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"cannot be read: {text}"

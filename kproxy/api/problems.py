@@ -1,0 +1,94 @@
+"""What can be wrong with a manifest, in the API server's words.
+
+Validators yield `FieldError`s: a field path in the API server's notation and the text of one of its field.Error kinds
+(k8s.io/apimachinery/pkg/util/validation/field). The loader adds where the object came from, which makes a `Problem`,
+and raises all problems of all files together as one `ManifestError`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kproxy.errors import InputError, Location
+
+
+class FieldError(NamedTuple):
+    """One complaint about one field: `spec.ports[0].port`, and the text that follows the path."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One complaint with its place; `str()` gives `file: document N: line L: field: message`."""
+
+    location: Location
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}"
+
+
+class ManifestError(InputError):
+    """Manifests that cannot be used. `problems` holds every one found, in input order."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+_SHOWN = 200
+"""Characters of a refused value that a message repeats: a whole file must not end up in one line."""
+
+
+def show(value: object) -> str:
+    """A value as field.Error prints it: strings quoted, numbers and booleans bare, the rest as JSON.
+
+    >>> show("a"), show(70000), show(True), show(("10.0.0.1",))
+    ('"a"', '70000', 'true', '["10.0.0.1"]')
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        text = json.dumps(str(type(value).__name__))
+    # A lone surrogate or a control character must not reach a terminal or break the encoding of a log.
+    text = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text[: _SHOWN + 1])
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """field.Required: a value has to be there."""
+    return FieldError(path, f"Required value: {detail}" if detail else "Required value")
+
+
+def invalid(path: str, value: object, detail: str) -> FieldError:
+    """field.Invalid: a value of the right type that the rules refuse."""
+    return FieldError(path, f"Invalid value: {show(value)}: {detail}")
+
+
+def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
+    """field.NotSupported: not one of an enumeration, which the API server lists in alphabetical order."""
+    choices = ", ".join(json.dumps(choice) for choice in sorted(supported))
+    return FieldError(path, f"Unsupported value: {show(value)}: supported values: {choices}")
+
+
+def duplicate(path: str, value: object) -> FieldError:
+    """field.Duplicate: a value that has to be unique is not."""
+    return FieldError(path, f"Duplicate value: {show(value)}")
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    """field.Forbidden: a value where none may be."""
+    return FieldError(path, f"Forbidden: {detail}")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    """field.TooMany: a list that is too long."""
+    return FieldError(path, f"Too many: {count}: must have at most {limit} items")

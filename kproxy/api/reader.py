@@ -1,0 +1,406 @@
+"""Content to objects: what load_manifests does with each file's bytes.
+
+A `Reader` collects objects, problems and warnings over all files. For each object it keeps a `_Place`, from which the
+line of a field can be found when, and only when, there is something to say about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.api import wire
+from kproxy.api.convert import convert, convert_endpoint_slice, convert_service
+from kproxy.api.core import Endpoints, Node, Service
+from kproxy.api.crosscheck import collisions
+from kproxy.api.discovery import EndpointSlice
+from kproxy.api.jsondoc import json_line, line_and_column, split_json, split_message
+from kproxy.api.notices import notices, spelling_errors
+from kproxy.api.problems import FieldError, Problem, show
+from kproxy.api.typecheck import type_errors
+from kproxy.api.validate_discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
+from kproxy.api.validate_node import validate_node
+from kproxy.api.validate_service import validate_service
+from kproxy.api.yamldoc import YamlDocument, YamlError, read_yaml
+from kproxy.errors import Location
+
+MAX_LISTS: Final = 8
+"""Lists within Lists that are opened."""
+
+_YAML_RETRY: Final = 4 << 20
+"""Bytes up to which text that looks like JSON and is none is tried as YAML flow style: that parser is slow."""
+
+_Path = tuple[str | int, ...]
+_PATH: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
+
+
+class _List(msgspec.Struct, rename=wire.api_name):
+    """Any kind of List, its items still bytes."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+_OBJECT: Final = msgspec.json.Decoder(wire.WireObject)
+_LIST: Final = msgspec.json.Decoder(_List)
+_ANYTHING: Final = msgspec.json.Decoder()
+_BROKEN: Final = (msgspec.MsgspecError, RecursionError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an object is: `prefix` is its path in its document (`items[3]`), `find` gives the line of a path there."""
+
+    file: str
+    document: int
+    line: int
+    prefix: str
+    find: Callable[[str], int] | None
+
+    def at(self, path: str = "") -> Location:
+        full = ".".join(part for part in (self.prefix, path) if part)
+        line = self.find(full) if self.find is not None else self.line
+        return Location(self.file, self.document, full, line or self.line)
+
+    def item(self, index: int) -> _Place:
+        return _Place(self.file, self.document, self.line, f"{self.prefix}.items[{index}]".lstrip("."), self.find)
+
+
+class Reader:
+    """Collects what all files hold."""
+
+    def __init__(self) -> None:
+        self.services: list[Service] = []
+        self.endpoint_slices: list[EndpointSlice] = []
+        self.endpoints: list[Endpoints] = []
+        self.nodes: list[Node] = []
+        self.sources: dict[tuple[str, str], Location] = {}
+        self.skipped: Counter[str] = Counter()
+        self.warnings: list[str] = []
+        self.problems: list[Problem] = []
+        self.count = 0
+        self._places: dict[tuple[str, str], _Place] = {}
+        self._shared: dict[str | None, str | None] = {}
+
+    def read(self, file: str, data: bytes) -> None:
+        """Everything in one file."""
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            hint = " (it looks like UTF-16)" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+            self._problem(Location(file, 0, "", line), f"not UTF-8: byte 0x{data[error.start]:02x}{hint}")
+            return
+        start = data.lstrip()[:1]
+        if start == b"[":
+            # An array of objects is neither a manifest nor a List; a YAML sequence gets the same answer below.
+            if file.endswith((".json", ".jsonl")) or _decodes(data):
+                self._problem(Location(file, 1, "", 1), _NO_ARRAY)
+                return
+        elif start == b"{":
+            retry = not file.endswith((".json", ".jsonl")) or b"\n---" in data
+            if not (retry and len(data) < _YAML_RETRY and not _is_json(data) and self._is_yaml(text)):
+                self._read_json(file, data)
+                return
+        elif file.endswith(".jsonl") and start:
+            self._read_lines(file, data)
+            return
+        self._read_yaml(file, text)
+
+    def _problem(self, location: Location, message: str) -> None:
+        self.problems.append(Problem(location, message))
+
+    # JSON
+
+    def _read_json(self, file: str, data: bytes) -> None:
+        if file.endswith(".jsonl") or _is_lines(data):
+            self._read_lines(file, data)
+            return
+        for number, (offset, piece) in enumerate(split_json(data), 1):
+            line = data.count(b"\n", 0, offset) + 1
+            self._json(file, number, line, piece, data, offset)
+
+    def _read_lines(self, file: str, data: bytes) -> None:
+        decode = _OBJECT.decode
+        number = 0
+        for line, text in enumerate(data.split(b"\n"), 1):
+            if not text or text.isspace():
+                continue
+            number += 1
+            try:
+                spelled = decode(text)
+            except _BROKEN:
+                self._json(file, number, line, text, text, 0)
+                continue
+            if spelled.api_version == wire.KINDS[type(spelled).__name__[4:]][0]:
+                self._accept(spelled, _Place(file, number, line, "", None))
+            else:
+                self._json(file, number, line, text, text, 0)
+
+    def _json(self, file: str, number: int, line: int, piece: bytes, whole: bytes, offset: int) -> None:
+        """One JSON document at `offset` of `whole`, whose first line is line `line` less what precedes `offset`."""
+        single = b"\n" not in piece
+
+        def find(path: str) -> int:
+            return line if single else line - 1 + json_line(piece.decode("utf-8"), _steps(path))
+
+        place = _Place(file, number, line, "", find)
+        try:
+            if self._json_list(piece, place):
+                return
+            value = _ANYTHING.decode(piece)
+        except RecursionError:
+            self._problem(place.at(), "nested too deeply")
+        except _BROKEN as error:
+            message, at = split_message(error)
+            row, column = line_and_column(whole, offset + (len(piece) if at is None else at))
+            first = line - whole.count(b"\n", 0, offset)
+            self._problem(Location(file, number, "", first - 1 + row), f"invalid JSON, column {column}: {message}")
+        else:
+            self._value(value, place, ("", ""))
+
+    def _json_list(self, piece: bytes, place: _Place) -> bool:
+        """Open a List without decoding its items twice; False if this is none."""
+        try:
+            found = _LIST.decode(piece)
+        except msgspec.ValidationError:
+            return False
+        if found.items is None or not found.kind or not found.kind.endswith("List") or not found.api_version:
+            return False
+        inherited = (found.api_version, found.kind.removesuffix("List"))
+        for index, raw in enumerate(found.items):
+            inside = place.item(index)
+            try:
+                spelled = _OBJECT.decode(raw)
+            except msgspec.ValidationError:
+                pass
+            else:
+                if spelled.api_version == wire.KINDS[type(spelled).__name__[4:]][0]:
+                    self._accept(spelled, inside)
+                    continue
+            self._value(_ANYTHING.decode(raw), inside, inherited)
+        self.count += 1
+        return True
+
+    # YAML
+
+    def _is_yaml(self, text: str) -> bool:
+        try:
+            for _ in read_yaml(text):
+                pass
+        except YamlError:
+            return False
+        return True
+
+    def _read_yaml(self, file: str, text: str) -> None:
+        number = 0
+        try:
+            for number, document in enumerate(read_yaml(text), 1):
+                for error in document.duplicates:
+                    self._problem(Location(file, number, "", error.line), error.message)
+                if document.value is not None:
+                    place = _Place(file, number, document.line, "", _finder(document))
+                    self._value(document.value, place, ("", ""))
+        except YamlError as error:
+            column = f", column {error.column}" if error.column else ""
+            self._problem(Location(file, number + 1, "", error.line), f"invalid YAML{column}: {error.message}")
+
+    # Values
+
+    def _value(self, value: Any, place: _Place, inherited: tuple[str, str], depth: int = 0) -> None:
+        """One generic document or item: an object, a List, or neither."""
+        if not isinstance(value, dict):
+            self._problem(place.at(), _NO_ARRAY if isinstance(value, list) else f"not an object: {show(value)}")
+            return
+        version, kind = self._header(value, place, inherited)
+        if not version or not kind:
+            return
+        if kind.endswith("List") and (kind == "List" or isinstance(value.get("items"), list)):
+            self._list(value, place, (version, kind.removesuffix("List")), depth)
+        elif kind in wire.KINDS and _group(version) == _group(wire.KINDS[kind][0]):
+            supported, struct = wire.KINDS[kind]
+            if version != supported:
+                text = f'no matches for kind "{kind}" in version "{version}": only {supported} is supported'
+                self._problem(place.at("apiVersion"), text)
+                return
+            self._convert(value | {"kind": kind}, struct, place)
+        else:
+            self.skipped[f"{version}/{kind}"] += 1
+            self.count += 1
+
+    def _header(self, value: dict[str, Any], place: _Place, inherited: tuple[str, str]) -> tuple[str, str]:
+        """apiVersion and kind; the items of a typed List may leave both out. Empty when there is an error."""
+        found = []
+        for name, default in zip(("apiVersion", "kind"), inherited, strict=True):
+            given = value.get(name)
+            if given is None or given == "":
+                given = default
+                if not default:
+                    self._problem(place.at(), f"{name} not set")
+            elif not isinstance(given, str):
+                self._problem(place.at(name), f"Invalid value: {show(given)}: must be a string")
+                given = ""
+            found.append(given)
+        return found[0], found[1]
+
+    def _list(self, value: dict[str, Any], place: _Place, inherited: tuple[str, str], depth: int) -> None:
+        items = value.get("items")
+        if items is None:
+            items = []
+        if not isinstance(items, list):
+            self._problem(place.at("items"), f"Invalid value: {show(items)}: must be a list")
+        elif depth >= MAX_LISTS:
+            self._problem(place.at(), f"Lists nested more than {MAX_LISTS} deep")
+        else:
+            self.count += 1
+            kind = inherited[1]
+            for index, item in enumerate(items):
+                self._value(item, place.item(index), inherited if kind else ("", ""), depth + 1)
+
+    def _convert(self, value: dict[str, Any], struct: type[wire.WireObject], place: _Place) -> None:
+        try:
+            spelled = msgspec.convert(value, struct)
+        except _BROKEN as error:
+            found = type_errors(value, struct) or [FieldError("", str(error))]
+            self._report(place, found)
+        else:
+            self._accept(spelled, place)
+
+    # Objects
+
+    def _report(self, place: _Place, errors: list[FieldError]) -> None:
+        self.count += 1
+        for error in errors:
+            self._problem(place.at(error.path), error.message)
+
+    def _accept(self, spelled: wire.WireObject, place: _Place) -> None:
+        """Convert, validate and keep one object."""
+        self.count += 1
+        errors = spelling_errors(spelled) if isinstance(spelled, wire.WireNode) else []
+        value: Service | EndpointSlice | Endpoints | Node
+        if isinstance(spelled, wire.WireEndpointSlice):
+            value = convert_endpoint_slice(spelled, self._shared)
+            errors += validate_endpoint_slice(value) + unusable_ports(value)
+            kind = "EndpointSlice"
+        elif isinstance(spelled, wire.WireService):
+            value = convert_service(spelled)
+            errors += validate_service(value)
+            kind = "Service"
+        elif isinstance(spelled, wire.WireEndpoints):
+            value = convert(spelled)
+            assert isinstance(value, Endpoints)
+            errors += validate_endpoints(value)
+            kind = "Endpoints"
+        else:
+            value = convert(spelled)
+            assert isinstance(value, Node)
+            errors += validate_node(value)
+            kind = "Node"
+        if errors:
+            self._report(place, errors)
+        identity = (kind, value.metadata.key)
+        if identity in self.sources:
+            if value.metadata.name:
+                where = f"already defined in {self.sources[identity]}"
+                self._problem(place.at("metadata.name"), f"Duplicate value: {show(value.metadata.key)}: {where}")
+            return
+        location = Location(place.file, place.document, place.prefix, place.line)
+        self.sources[identity] = location
+        self._places[identity] = place
+        if errors:
+            return
+        self._keep(value)
+        for notice in notices(spelled, value):
+            self.warnings.append(f"{place.at(notice.path)}: {notice.message}")
+
+    def _keep(self, value: Service | EndpointSlice | Endpoints | Node) -> None:
+        match value:
+            case Service():
+                self.services.append(value)
+            case EndpointSlice():
+                self.endpoint_slices.append(value)
+            case Endpoints():
+                self.endpoints.append(value)
+            case Node():
+                self.nodes.append(value)
+
+    def check_between(self) -> None:
+        """Rules between objects, once all are read."""
+        for service, error in collisions(self.services, self.sources):
+            place = self._places["Service", service.metadata.key]
+            self._problem(place.at(error.path), error.message)
+
+
+_NO_ARRAY: Final = "a list at the top is no manifest: put the objects under `items` of a v1 List, or one per line"
+
+
+def _group(version: str) -> str:
+    return version.rpartition("/")[0]
+
+
+def _decodes(data: bytes) -> bool:
+    try:
+        _ANYTHING.decode(data)
+    except _BROKEN:
+        return False
+    return True
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether every document is JSON, of content that starts like it."""
+    if _is_lines(data):
+        return True
+    try:
+        for _, piece in split_json(data):
+            msgspec.json.decode(piece, type=msgspec.Raw)
+    except _BROKEN:
+        return False
+    return True
+
+
+def _is_lines(data: bytes) -> bool:
+    """Whether content is JSON lines: several lines, each an object of its own, as nothing printed prettily is."""
+    lines = 0
+    for line in data.split(b"\n"):
+        text = line.strip()
+        if text:
+            if not (text.startswith(b"{") and text.endswith(b"}")):
+                return False
+            lines += 1
+    return lines > 1
+
+
+def _steps(path: str) -> _Path:
+    """A field path taken apart: `spec.ports[0].port` is spec, ports, 0, port."""
+    steps: list[str | int] = []
+    for bracket, name in _PATH.findall(path):
+        steps.append(int(bracket) if bracket.isdigit() and bracket.isascii() else bracket or name)
+    return tuple(steps)
+
+
+def _finder(document: YamlDocument) -> Callable[[str], int]:
+    def find(path: str) -> int:
+        value, line = document.value, document.line
+        for step in _steps(path):
+            lines = document.lines.get(id(value))
+            if isinstance(lines, list) and isinstance(step, int) and step < len(lines):
+                line, value = lines[step], value[step]
+            elif isinstance(lines, dict):
+                key = str(step)
+                if key not in lines:
+                    key = key[:1].lower() + key[1:]  # the API server writes LoadBalancerSourceRanges
+                if key not in value:
+                    break
+                line, value = lines.get(key, line), value[key]
+            else:
+                break
+        return line
+
+    return find

@@ -1,0 +1,85 @@
+"""Every wrong type in a value, not only the first.
+
+msgspec stops at the first mismatch. When it has refused a value, `type_errors` walks the value beside the type hints of
+the wire struct and reports each field whose type does not fit, with the path that the API server would print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from kproxy.api.problems import FieldError, invalid
+
+_NAMES: Final = {
+    inspect.IntType: "an integer",
+    inspect.StrType: "a string",
+    inspect.BoolType: "a boolean",
+    inspect.ListType: "a list",
+    inspect.DictType: "a map",
+    inspect.StructType: "a map",
+}
+
+
+@cache
+def _type_of(struct: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(struct)
+
+
+def type_errors(value: object, struct: type[msgspec.Struct], path: str = "") -> list[FieldError]:
+    """The fields of `value`, a plain decoded document, that do not fit `struct`."""
+    return list(_walk(value, _type_of(struct), path))
+
+
+def _walk(value: Any, wanted: inspect.Type, path: str) -> Iterator[FieldError]:
+    options = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
+    if value is None:
+        if not any(isinstance(option, inspect.NoneType) for option in options):
+            yield FieldError(path, f"Required value: must be {_describe(options)}")
+        return
+    for option in options:
+        match option, value:
+            case inspect.StructType(), dict():
+                names = {item.encode_name: item.type for item in option.fields}
+                for name, item in value.items():
+                    if name in names:
+                        yield from _walk(item, names[name], f"{path}.{name}" if path else name)
+                return
+            case inspect.DictType(), dict():
+                for name, item in value.items():
+                    yield from _walk(item, option.value_type, f"{path}[{name}]")
+                return
+            case inspect.ListType(), list():
+                for index, item in enumerate(value):
+                    yield from _walk(item, option.item_type, f"{path}[{index}]")
+                return
+            case (inspect.StrType(), str()) | (inspect.BoolType(), bool()):
+                return
+            case inspect.IntType(), int() if not isinstance(value, bool):
+                return
+    yield invalid(path, value, f"must be {_describe(options)}, not {_what(value)}")
+
+
+def _describe(options: tuple[inspect.Type, ...]) -> str:
+    names = dict.fromkeys(_NAMES[type(option)] for option in options if type(option) in _NAMES)
+    return " or ".join(names)
+
+
+def _what(value: object) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a number with a fraction or an exponent"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "a map"

@@ -1,0 +1,53 @@
+"""The API server's checks of metadata (k8s.io/apimachinery/pkg/api/validation/objectmeta.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from kproxy.api.meta import ObjectMeta
+from kproxy.api.names import check_dns_label, check_label_value, check_qualified_name
+from kproxy.api.problems import FieldError, forbidden, invalid, required
+
+NameCheck = Callable[[str], tuple[str, ...]]
+
+_ANNOTATIONS_LIMIT: Final = 256 * 1024
+
+
+def validate_meta(meta: ObjectMeta, check_name: NameCheck, *, namespaced: bool = True) -> Iterator[FieldError]:
+    """Errors of metadata, in the API server's order."""
+    if not meta.name:
+        yield required("metadata.name", "name or generateName is required")
+    elif messages := check_name(meta.name):
+        for message in messages:
+            yield invalid("metadata.name", meta.name, message)
+    if namespaced:
+        for message in check_dns_label(meta.namespace):
+            yield invalid("metadata.namespace", meta.namespace, message)
+    elif meta.namespace:
+        yield forbidden("metadata.namespace", "not allowed on this type")
+    if meta.generation < 0:
+        yield invalid("metadata.generation", meta.generation, "must be greater than or equal to 0")
+    if meta.labels:
+        yield from validate_labels("metadata.labels", meta.labels)
+    if meta.annotations:
+        yield from _validate_annotations(meta.annotations)
+
+
+def validate_labels(path: str, labels: Mapping[str, str]) -> Iterator[FieldError]:
+    """Errors of labels or of a selector. The API server names the map, not the key, as the field."""
+    for key, value in labels.items():
+        for message in check_qualified_name(key):
+            yield invalid(path, key, message)
+        for message in check_label_value(value):
+            yield invalid(path, value, message)
+
+
+def _validate_annotations(annotations: Mapping[str, str]) -> Iterator[FieldError]:
+    size = 0
+    for key, value in annotations.items():
+        size += len(key.encode("utf-8", "surrogatepass")) + len(value.encode("utf-8", "surrogatepass"))
+        for message in check_qualified_name(key.lower()):
+            yield invalid("metadata.annotations", key, message)
+    if size > _ANNOTATIONS_LIMIT:
+        yield FieldError("metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes")

@@ -1,0 +1,32 @@
+"""The API server's checks of the parts of a Node that a network dataplane reads."""
+
+from __future__ import annotations
+
+from kproxy.api.addresses import check_cidr, ip_family
+from kproxy.api.core import Node
+from kproxy.api.names import check_dns_subdomain
+from kproxy.api.problems import FieldError, duplicate, invalid
+from kproxy.api.validate_meta import validate_meta
+
+
+def validate_node(node: Node) -> list[FieldError]:
+    """Every error of one Node, [] when the API server would accept it.
+
+    Like the API server's, this leaves status.addresses alone but for duplicates: a type of its own or an address that
+    is no IP is legal, and kube-proxy skips what it does not understand.
+    """
+    errors = list(validate_meta(node.metadata, check_dns_subdomain, namespaced=False))
+    cidrs = node.pod_cidrs
+    for index, text in enumerate(cidrs):
+        errors += (invalid(f"spec.podCIDRs[{index}]", text, message) for message in check_cidr(text, False))
+    if len(cidrs) > 1:
+        if len(cidrs) > 2 or ip_family(cidrs[0]) == ip_family(cidrs[1]):
+            errors.append(invalid("spec.podCIDRs", cidrs, "may specify no more than one CIDR for each IP family"))
+        errors += (
+            duplicate(f"spec.podCIDRs[{index}]", text) for index, text in enumerate(cidrs) if text in cidrs[:index]
+        )
+    for index, address in enumerate(node.addresses):
+        if address in node.addresses[:index]:
+            shown = {"Type": address.type, "Address": address.address}
+            errors.append(duplicate(f"status.addresses[{index}]", shown))
+    return errors

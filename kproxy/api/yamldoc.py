@@ -1,0 +1,258 @@
+"""YAML as Kubernetes reads it, with the line of every value.
+
+PyYAML's C parser delivers events; `read_yaml` builds plain values from them, so that scalars follow the library that
+kubectl uses (sigs.k8s.io/yaml on go-yaml v2) where PyYAML's own constructors differ:
+
+- `y`, `yes`, `on` and their opposites are booleans, as in YAML 1.1; a string field that holds one is then a type error,
+  as it is for kubectl, and a mapping key becomes the string "true" or "false";
+- `22:22` and a date are strings, never sexagesimal numbers or timestamps; `010` is octal;
+- a key that occurs twice in one mapping is an error, which does not hide the errors after it;
+- aliases and merge keys work, but an alias that would blow the document up beyond `MAX_NODES` is an error.
+
+Nothing recurses on input: nesting is a list, bounded by `MAX_DEPTH`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from yaml.reader import ReaderError
+
+MAX_DEPTH: Final = 100
+MAX_NODES: Final = 5_000_000
+
+Value = Any
+"""What a document is made of: None, bool, int, float, str, list and dict with string keys."""
+
+_Loader: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+_WORDS: Final[dict[str, Value]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+_NUMBER_START: Final = frozenset("+-.0123456789")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INTS: Final = (
+    (re.compile(r"[-+]?(?:0|[1-9][0-9]*)"), 10),
+    (re.compile(r"[-+]?0o?[0-7]+"), 8),
+    (re.compile(r"[-+]?0x[0-9a-fA-F]+"), 16),
+    (re.compile(r"[-+]?0b[01]+"), 2),
+)
+_STR_TAGS: Final = ("tag:yaml.org,2002:str", "!", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:timestamp")
+
+
+class YamlError(Exception):
+    """What is wrong, at a line and column that count from 1 (0: unknown)."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+@dataclass(slots=True)
+class YamlDocument:
+    """One document: its value, the line it starts on, and `lines` by the identity of each container.
+
+    `lines[id(mapping)][key]` is the line of that key, `lines[id(sequence)][index]` that of the item. The identities
+    hold as long as `value` does. `duplicates` are keys that occur twice; the first one's value is kept.
+    """
+
+    value: Value
+    line: int
+    lines: dict[int, dict[str, int] | list[int]] = field(default_factory=dict)
+    duplicates: list[YamlError] = field(default_factory=list)
+
+
+def plain_scalar(text: str) -> Value:
+    """The value of an unquoted scalar.
+
+    >>> [plain_scalar(t) for t in ("80", "010", "22:22", "on", "2024-01-01", "1e3", "")]
+    [80, 8, '22:22', True, '2024-01-01', 1000.0, None]
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMBER_START:
+        return text
+    digits = text.replace("_", "")
+    for pattern, base in _INTS:
+        if pattern.fullmatch(digits):
+            # Beyond 64 bits go-yaml makes a float of it; so very long ones cost no time here either.
+            if len(digits) > 70:
+                return float(digits) if base == 10 and len(digits) < 300 else math.inf
+            return int(digits.replace("o", ""), base)
+    return float(digits) if _FLOAT.fullmatch(digits) else text
+
+
+class _Open:
+    """A mapping or sequence that is being built."""
+
+    __slots__ = ("anchor", "explicit", "key", "line", "lines", "merges", "size", "value")
+
+    def __init__(self, value: Value, anchor: str | None, line: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.line = line
+        self.lines: dict[str, int] | list[int] = {} if isinstance(value, dict) else []
+        self.key: tuple[str, int] | None = None
+        self.merges: list[Value] = []
+        self.size = 1
+
+
+_MERGE: Final = "<<"
+
+
+class _Builder:
+    """Builds one document from events."""
+
+    def __init__(self, line: int) -> None:
+        self.document = YamlDocument(None, line)
+        self.stack: list[_Open] = []
+        self.anchors: dict[str, tuple[Value, int]] = {}
+        self.nodes = 0
+        self.done = False
+
+    def feed(self, event: yaml.Event) -> None:
+        line = _line(event)
+        if isinstance(event, ScalarEvent):
+            self._add(self._scalar(event, line), line, 1, event.anchor)
+        elif isinstance(event, MappingStartEvent | SequenceStartEvent):
+            if len(self.stack) >= MAX_DEPTH:
+                raise YamlError(f"nested more than {MAX_DEPTH} levels deep", line)
+            top = self.stack[-1] if self.stack else None
+            if top is not None and isinstance(top.value, dict) and top.key is None:
+                raise YamlError("a mapping key must be a string, not a map or a list", line)
+            fresh: Value = {} if isinstance(event, MappingStartEvent) else []
+            self.stack.append(_Open(fresh, event.anchor, line))
+        elif isinstance(event, MappingEndEvent | SequenceEndEvent):
+            closed = self.stack.pop()
+            self._close(closed)
+            self._add(closed.value, closed.line, closed.size, closed.anchor)
+        elif isinstance(event, AliasEvent):
+            if event.anchor not in self.anchors:
+                raise YamlError(f"unknown anchor {event.anchor!r}", line)
+            value, size = self.anchors[event.anchor]
+            self._add(value, line, size, None)
+
+    def _scalar(self, event: ScalarEvent, line: int) -> Value:
+        text: str = event.value
+        top = self.stack[-1] if self.stack else None
+        if event.tag is not None and event.tag not in _STR_TAGS:
+            return plain_scalar(text)
+        if event.style or event.tag is not None:
+            return text
+        if text == _MERGE and top is not None and isinstance(top.value, dict) and top.key is None:
+            return text
+        return plain_scalar(text)
+
+    def _add(self, value: Value, line: int, size: int, anchor: str | None) -> None:
+        self.nodes += size
+        if self.nodes > MAX_NODES:
+            raise YamlError(f"more than {MAX_NODES} values after its aliases are expanded", line)
+        if anchor is not None:
+            self.anchors[anchor] = (value, size)
+        if not self.stack:
+            self.document.value = value
+            self.done = True
+            return
+        top = self.stack[-1]
+        top.size += size
+        if isinstance(top.lines, list):
+            top.value.append(value)
+            top.lines.append(line)
+        elif top.key is None:
+            top.key = (_key(value, line), line)
+        else:
+            key, key_line = top.key
+            top.key = None
+            if key == _MERGE:
+                top.merges.append(value)
+            elif key in top.lines:
+                self.document.duplicates.append(YamlError(f'key "{key}" already set in map', key_line))
+            else:
+                top.value[key] = value
+                top.lines[key] = key_line
+
+    def _close(self, closed: _Open) -> None:
+        for merged in closed.merges:
+            sources = merged if isinstance(merged, list) else [merged]
+            for source in sources:
+                if not isinstance(source, dict):
+                    raise YamlError("map merge requires map or sequence of maps as the value", closed.line)
+                for key, value in source.items():
+                    closed.value.setdefault(key, value)
+        self.document.lines[id(closed.value)] = closed.lines
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
+
+
+def _key(value: Value, line: int) -> str:
+    """A mapping key as JSON needs it: a string. sigs.k8s.io/yaml writes booleans and numbers out."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value)
+    raise YamlError("a mapping key must be a string", line)
+
+
+def read_yaml(text: str) -> Iterator[YamlDocument]:
+    """The documents of a YAML stream, empty ones with the value None.
+
+    Raises YamlError at the first thing that is no YAML; the documents before it have been delivered.
+    """
+    try:
+        loader = _Loader(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise _translate(error, text) from error
+    try:
+        builder: _Builder | None = None
+        while loader.check_event():
+            event = loader.get_event()
+            if isinstance(event, DocumentStartEvent):
+                builder = _Builder(_line(event))
+            elif builder is not None and not builder.done:
+                builder.feed(event)
+                if builder.done:
+                    yield builder.document
+    except (yaml.YAMLError, ValueError) as error:
+        raise _translate(error, text) from error
+    finally:
+        loader.dispose()
+
+
+def _translate(error: Exception, text: str) -> YamlError:
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        parts = [part for part in (error.problem, error.context) if part]
+        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+        return YamlError(", ".join(parts) or "cannot be parsed", line, column)
+    if isinstance(error, ReaderError):
+        code = error.character if isinstance(error.character, int) else ord(error.character[:1] or "\0")
+        line = text.count("\n", 0, error.position) + 1
+        return YamlError(f"control character U+{code:04X} is not allowed", line)
+    return YamlError(str(error) or "cannot be parsed")

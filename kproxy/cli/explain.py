@@ -1,0 +1,105 @@
+"""`kproxy explain`: what one Service becomes on a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from kproxy.cli.inputs import (
+    chosen_family,
+    family_options,
+    feature_option,
+    manifest_options,
+    read_cluster,
+    read_config,
+)
+from kproxy.cli.output import colour_stdout, working, write_output
+from kproxy.errors import InputError
+from kproxy.render import Features, render_target, select_target
+from kproxy.render.explain import Explanation, ServicePortExplanation, explain_service
+
+
+@click.command("explain")
+@manifest_options
+@family_options
+@feature_option
+@click.option("--service", "service_key", metavar="NS/NAME", required=True, help="The Service, as namespace/name.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+def command(
+    filenames: Sequence[str],
+    config_path: str | None,
+    node: str | None,
+    ipv4: bool,
+    ipv6: bool,
+    features: Features,
+    service_key: str,
+    output_format: str,
+) -> None:
+    """Explain in plain words what one Service becomes on a node.
+
+    Shows its ServicePorts, its endpoints and why some are left out, its chains and its rules.
+
+    \b
+    Examples:
+      kproxy explain -f cluster.yaml --service kube-system/kube-dns
+      kproxy explain -f cluster.yaml --node worker-2 --service shop/web -6
+      kproxy explain -f cluster.yaml --service shop/web -o json
+    """
+    with working("reading manifests"):
+        config = read_config(config_path)
+        cluster = read_cluster(filenames)
+    target = select_target(cluster.nodes, config, node)
+    key = service_key if "/" in service_key else f"default/{service_key}"
+    service = next((service for service in cluster.services if service.metadata.key == key), None)
+    if service is None:
+        raise InputError(f"Service {key} is not among the {len(cluster.services)} Services of the manifests")
+    family = chosen_family(ipv4, ipv6) or target.primary_family(config)
+    with working("rendering"):
+        rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
+        explanation = explain_service(service, rendered)
+    if output_format == "json":
+        write_output(msgspec.json.format(msgspec.json.encode(explanation)).decode() + "\n", None)
+    else:
+        _print_tree(explanation)
+
+
+def _print_tree(explanation: Explanation) -> None:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    title = f"Service {explanation.service} on node {explanation.node}, {explanation.family}"
+    tree = Tree(Text(title, style="bold"))
+    if explanation.skipped:
+        tree.add(Text(f"kube-proxy programs nothing for it: {explanation.skipped}"))
+    for note in explanation.notes:
+        tree.add(Text(note, style="yellow"))
+    for port in explanation.ports:
+        branch = tree.add(Text(f"ServicePort {port.name} ({port.protocol})", style="bold cyan"))
+        for fact in port.facts:
+            branch.add(Text(fact))
+        endpoints = branch.add(Text(f"endpoints: {len(port.endpoints)}", style="bold"))
+        for line in _endpoint_lines(port):
+            endpoints.add(line)
+        chains = branch.add(Text(f"rules: {len(port.rules)}", style="bold"))
+        current, place = None, ("", "")
+        for rule in port.rules:
+            if current is None or place != (rule.table, rule.chain):
+                place = (rule.table, rule.chain)
+                current = chains.add(Text(f"{rule.table} {rule.chain}", style="cyan"))
+            current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
+    # A rule is one line, however long: wrapped rules cannot be searched or copied.
+    console = Console(soft_wrap=True, highlight=False, no_color=not colour_stdout())
+    console.print(tree)
+
+
+def _endpoint_lines(port: ServicePortExplanation) -> Sequence[str]:
+    width = max((len(endpoint.address) for endpoint in port.endpoints), default=0)
+    lines = []
+    for endpoint in port.endpoints:
+        where = "this node" if endpoint.is_local else "another node"
+        use = f"used ({', '.join(endpoint.used_for)})" if endpoint.used_for else f"not used: {endpoint.why_not}"
+        lines.append(f"{endpoint.address:<{width}}  {where:<12}  {endpoint.state}; {use}; {endpoint.endpoint_slice}")
+    return lines

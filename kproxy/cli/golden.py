@@ -1,0 +1,132 @@
+"""`kproxy golden`: compare rendered rules with committed files, and update those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from kproxy.cli.inputs import read_cluster, read_config
+from kproxy.cli.output import colour_stdout, read_text, working, write_files
+from kproxy.errors import InputError
+from kproxy.render.golden import ChainDifference, diff_save, golden_texts
+
+DEFAULT_DIRECTORY = "rules_golden"
+CLUSTER, CONFIG, EXPECTED = "cluster.yaml", "config.yaml", "expected"
+
+
+@click.group("golden")
+def command() -> None:
+    """Compare what kproxy renders with golden files, one folder per scenario.
+
+    \b
+    A scenario is a folder that holds
+      cluster.yaml      Services, EndpointSlices and Nodes
+      config.yaml       KubeProxyConfiguration (kube-proxy's defaults without it)
+      expected/         NODE.v4.save and NODE.v6.save for every Node
+
+    \b
+    Examples:
+      kproxy golden check
+      kproxy golden check rules_golden/minikube
+      kproxy golden update rules_golden/my-scenario && git diff rules_golden/
+    """
+
+
+@command.command("check")
+@click.argument("directories", metavar="[DIR]...", nargs=-1)
+def check(directories: Sequence[str]) -> None:
+    """Print every difference; exit 1 if there is one.
+
+    DIR is a scenario or a folder of scenarios; the default is rules_golden.
+    """
+    different = checked = 0
+    for scenario in find_scenarios(directories or (DEFAULT_DIRECTORY,)):
+        with working(f"checking {scenario}"):
+            wanted, rendered = _expected(scenario), _render(scenario)
+        differences = [text for name in sorted(wanted | rendered) for text in _compare(name, wanted, rendered)]
+        checked += 1
+        if differences:
+            different += 1
+            click.echo(click.style(f"{scenario} differs:", bold=True), color=colour_stdout())
+            for text in differences:
+                click.echo(text, color=colour_stdout())
+    click.echo(f"{checked - different} of {checked} scenarios as expected", err=True)
+    if different:
+        raise click.exceptions.Exit(1)
+
+
+@command.command("update")
+@click.argument("directories", metavar="[DIR]...", nargs=-1)
+def update(directories: Sequence[str]) -> None:
+    """Write the expected files anew; read the difference before you commit it.
+
+    Files of Nodes that are gone are removed. Nothing is written unless every scenario could be rendered.
+    """
+    scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
+    with working("rendering"):
+        rendered = {scenario: _render(scenario) for scenario in scenarios}
+    for scenario, texts in rendered.items():
+        expected = _expected(scenario)
+        changed = {scenario / EXPECTED / name: text for name, text in texts.items() if expected.get(name) != text}
+        gone = [scenario / EXPECTED / name for name in expected if name not in texts]
+        if changed:
+            (scenario / EXPECTED).mkdir(exist_ok=True)
+            write_files(changed)
+        for path in gone:
+            path.unlink()
+        if changed or gone:
+            click.echo(f"{scenario}: {len(changed)} written, {len(gone)} removed", err=True)
+
+
+def find_scenarios(directories: Sequence[str]) -> list[Path]:
+    """The scenario folders that arguments mean, sorted.
+
+    Raises:
+        InputError: an argument is no folder, or holds no scenario.
+    """
+    found: list[Path] = []
+    for name in directories:
+        directory = Path(name)
+        if (directory / CLUSTER).is_file():
+            scenarios = [directory]
+        elif directory.is_dir():
+            scenarios = sorted(path.parent for path in directory.glob(f"*/{CLUSTER}"))
+        else:
+            raise InputError(f"{name}: no such directory")
+        if not scenarios:
+            raise InputError(f"{name}: neither it nor a folder in it holds a {CLUSTER}")
+        found += scenarios
+    return list(dict.fromkeys(found))
+
+
+def _render(scenario: Path) -> dict[str, str]:
+    config_path = scenario / CONFIG
+    config = read_config(str(config_path) if config_path.exists() else None)
+    cluster = read_cluster([str(scenario / CLUSTER)])
+    return golden_texts(cluster.nodes, cluster.services, cluster.endpoint_slices, config)
+
+
+def _expected(scenario: Path) -> dict[str, str]:
+    return {path.name: read_text(path) for path in sorted((scenario / EXPECTED).glob("*.save"))}
+
+
+def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) -> Iterator[str]:
+    if name not in wanted:
+        yield f"  {EXPECTED}/{name} is missing (kproxy golden update writes it)"
+    elif name not in rendered:
+        yield f"  {EXPECTED}/{name} belongs to no Node of {CLUSTER}"
+    else:
+        differences = diff_save(wanted[name], rendered[name])
+        if differences:
+            yield f"  {EXPECTED}/{name}: {len(differences)} chains differ"
+        for difference in differences:
+            yield from _show(difference)
+
+
+def _show(difference: ChainDifference) -> Iterator[str]:
+    yield click.style(f"    {difference.table} {difference.chain}", fg="cyan")
+    for line in difference.lines:
+        colour = {"-": "red", "+": "green"}.get(line[0])
+        yield click.style(f"      {line}", fg=colour) if colour else f"      {line}"

@@ -1,0 +1,104 @@
+"""Options that say what cluster, which node and which host: shared by all commands that read manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import click
+
+from kproxy.api import Manifests, load_manifests
+from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.config_decode import load_config
+from kproxy.cli.output import report_note
+from kproxy.render import Features
+from kproxy.services import IPFamily
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully"}
+
+
+def manifest_options(function: Function) -> Function:
+    """Adds -f/--filename, --config and --node."""
+    for option in (
+        click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node."),
+        click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: kube-proxy's."),
+        click.option(
+            "-f",
+            "--filename",
+            "filenames",
+            metavar="PATH",
+            multiple=True,
+            required=True,
+            help="Manifests: a file, a directory, or - for stdin; repeatable. YAML, JSON or JSON lines.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def family_options(function: Function) -> Function:
+    """Adds -4 and -6."""
+    six = click.option("-6", "ipv6", is_flag=True, help="IPv6 rules.")
+    four = click.option("-4", "ipv4", is_flag=True, help="IPv4 rules. Default: the family of the node's first IP.")
+    return four(six(function))
+
+
+def feature_option(function: Function) -> Function:
+    """Adds --feature."""
+    return click.option(
+        "--feature",
+        "features",
+        metavar="NAME=on|off",
+        multiple=True,
+        callback=lambda _context, _parameter, value: parse_features(value),
+        help="What the target host's iptables can do: nfacct (default off), random-fully (default on).",
+    )(function)
+
+
+def parse_features(values: Sequence[str]) -> Features:
+    """Reads `--feature NAME=on|off` values; the last of a name wins.
+
+    Raises:
+        click.BadParameter: an unknown name or value.
+    """
+    chosen: dict[str, bool] = {}
+    for value in values:
+        name, _, state = value.partition("=")
+        if name not in FEATURES:
+            raise click.BadParameter(f"{name!r} is not a feature; there are {', '.join(FEATURES)}")
+        if state not in ("on", "off"):
+            raise click.BadParameter(f"{value!r}: a feature is on or off, as in {name}=on")
+        chosen[FEATURES[name]] = state == "on"
+    return Features(**chosen)
+
+
+def chosen_family(ipv4: bool, ipv6: bool) -> IPFamily | None:
+    """What -4 and -6 ask for; None if neither is given."""
+    if ipv4 and ipv6:
+        raise click.UsageError("-4 and -6 exclude each other: one text holds one family's rules")
+    if ipv6:
+        return IPFamily.IPV6
+    return IPFamily.IPV4 if ipv4 else None
+
+
+def read_config(path: str | None) -> KubeProxyConfiguration:
+    """Reads a configuration, telling its warnings; kube-proxy's defaults without a path."""
+    if path is None:
+        return KubeProxyConfiguration()
+    loaded = load_config(path)
+    for warning in loaded.warnings:
+        report_note(warning)
+    return loaded.config
+
+
+def read_cluster(filenames: Sequence[str]) -> Manifests:
+    """Reads manifests, Endpoints mirrored, telling what was skipped and what is odd."""
+    manifests = load_manifests(filenames).with_mirrored_slices()
+    for warning in manifests.warnings:
+        report_note(warning)
+    if manifests.skipped:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(manifests.skipped.items()))
+        report_note(f"skipped {sum(manifests.skipped.values())} objects of other kinds: {kinds}")
+    return manifests

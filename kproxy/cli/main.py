@@ -1,0 +1,74 @@
+"""The `kproxy` command: one module per subcommand, imported only when it is called.
+
+Exit codes, for all of them: 0 fine; 1 differences found, or the operation failed; 2 usage or bad input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from kproxy import __version__
+from kproxy.cli.output import report_error
+from kproxy.errors import KproxyError
+
+COMMANDS = {
+    "render": "Render a node's iptables rules from manifests.",
+    "golden": "Compare rendered rules with committed golden files.",
+    "explain": "Explain what one Service becomes on a node.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand's module when the subcommand is used, so that start-up stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"kproxy.cli.{cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="kproxy")
+def group() -> None:
+    """A kube-proxy you can read, replay and interrogate.
+
+    \b
+    Examples:
+      kproxy render -f cluster.yaml                      the node's rules as iptables-save prints them
+      kproxy explain -f cluster.yaml --service shop/web  what one Service becomes, and why
+      kproxy golden check                                compare with the golden files in rules_golden/
+    """
+
+
+def main() -> None:
+    """Entry point: runs the command and turns every deliberate error into one message and an exit code."""
+    try:
+        code = group.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("kproxy: interrupted", err=True)
+        code = 130
+    except KproxyError as error:
+        report_error(error)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader (head, say) has gone: end quietly, and keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,128 @@
+"""How commands speak: data on stdout or into a file, messages on stderr, files all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from kproxy.errors import InputError, KproxyError
+
+
+class OutputError(KproxyError):
+    """Output could not be written."""
+
+
+def report_error(error: KproxyError) -> None:
+    """Prints an error on stderr."""
+    click.echo(click.style("error: ", fg="red", bold=True) + str(error), err=True, color=_colour(sys.stderr.isatty()))
+
+
+def report_note(text: str) -> None:
+    """Prints a warning or a remark on stderr."""
+    click.echo(click.style("note: ", fg="yellow") + text, err=True, color=_colour(sys.stderr.isatty()))
+
+
+def colour_stdout() -> bool:
+    """Whether stdout should be coloured: a terminal, and NO_COLOR not set."""
+    return _colour(sys.stdout.isatty())
+
+
+def _colour(is_terminal: bool) -> bool:
+    return is_terminal and not os.environ.get("NO_COLOR")
+
+
+def write_output(text: str, path: str | None) -> None:
+    """Writes to stdout, or to a file that either appears whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    if path is None or path == "-":
+        # One write of bytes: click.echo would scan megabytes of rules for colour codes.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    else:
+        write_files({Path(path): text})
+
+
+def read_text(path: Path) -> str:
+    """Reads a UTF-8 file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Writes files so that readers see the old or the new content of each, and nothing at all changes if one fails.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    staged: dict[Path, str] = {}
+    path = Path()
+    try:
+        for path, text in texts.items():
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            staged[path] = name
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            os.chmod(name, _mode_for(path))
+        for path, name in list(staged.items()):
+            if path.is_dir():
+                raise IsADirectoryError(21, os.strerror(21), str(path))
+            os.replace(name, path)
+            del staged[path]
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        for name in staged.values():
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def _mode_for(path: Path) -> int:
+    """The permissions a file written in place would have."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows on a terminal's stderr what takes so long, once it has taken a second; nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def show() -> None:
+        if not done.wait(1):
+            from rich.console import Console
+
+            with Console(stderr=True).status(what):
+                done.wait()
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

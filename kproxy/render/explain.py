@@ -1,0 +1,189 @@
+"""What one Service becomes on one node, in words: its ServicePorts, endpoints (and why others are left out), rules.
+
+The result is a value: `kproxy explain` prints it as a tree or as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kproxy.api.core import Service
+from kproxy.render.origin import RenderedRule
+from kproxy.render.target import RenderedTarget
+from kproxy.services.endpoints import Endpoint
+from kproxy.services.names import ServicePortName
+from kproxy.services.serviceport import ServicePort, cluster_ip_of, why_skipped
+from kproxy.services.topology import SelectedEndpoints, select_endpoints, why_unused
+
+
+class EndpointExplanation(msgspec.Struct, frozen=True, rename="camel"):
+    """One endpoint of a ServicePort.
+
+    Attributes:
+        address: `ip:port`.
+        used_for: "cluster", "local", both, or none: which traffic policies use it on this node.
+        why_not: why it gets no traffic on this node; "" if it gets some.
+    """
+
+    address: str
+    endpoint_slice: str
+    is_local: bool
+    state: str
+    used_for: tuple[str, ...]
+    why_not: str
+
+
+class RuleExplanation(msgspec.Struct, frozen=True):
+    """One rule: where it stands, its text, and what it is for."""
+
+    table: str
+    chain: str
+    rule: int
+    text: str
+    reason: str
+
+
+class ServicePortExplanation(msgspec.Struct, frozen=True, rename="camel"):
+    """One port of the Service.
+
+    Attributes:
+        name: `namespace/name[:port]`.
+        facts: what decides its rules, one sentence each.
+        rules: all its rules, in dispatch chains and in its own.
+    """
+
+    name: str
+    protocol: str
+    facts: tuple[str, ...]
+    endpoints: tuple[EndpointExplanation, ...]
+    rules: tuple[RuleExplanation, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+    """What a Service becomes on a node.
+
+    Attributes:
+        skipped: why kube-proxy programs nothing for it; "" when it programs something.
+        notes: about the Service as a whole.
+    """
+
+    service: str
+    node: str
+    family: str
+    skipped: str
+    notes: tuple[str, ...]
+    ports: tuple[ServicePortExplanation, ...]
+
+
+def explain_service(service: Service, rendered: RenderedTarget) -> Explanation:
+    """Explains one Service of a rendered cluster."""
+    key = service.metadata.key
+    family = rendered.options.family
+    skipped = why_skipped(service)
+    if not skipped and not cluster_ip_of(service.spec, family):
+        skipped = f"it has no {family.value} ClusterIP"
+    rules: dict[ServicePortName, list[RenderedRule]] = {}
+    if not skipped:
+        for rule in rendered.rules():
+            name = rule.origin.service_port
+            if name is not None and name.service == key:
+                rules.setdefault(name, []).append(rule)
+    names = sorted(name for name in rendered.state.service_ports if name.service == key)
+    return Explanation(
+        service=key,
+        node=rendered.options.node_name,
+        family=family.value,
+        skipped=skipped,
+        notes=tuple(_notes(rendered, key, skipped)),
+        ports=tuple(_explain_port(rendered, name, rules.get(name, ())) for name in names),
+    )
+
+
+def _notes(rendered: RenderedTarget, key: str, skipped: str) -> Iterable[str]:
+    if not skipped and rendered.renderer.large_cluster:
+        yield "more than 1000 endpoints in the cluster: kube-proxy leaves comments out of endpoint rules"
+    known = rendered.state.service_ports
+    for name in sorted(name for name in rendered.state.endpoints if name.service == key and name not in known):
+        port = f"port {name.port!r}" if name.port else "an unnamed port"
+        yield f"EndpointSlices have {port} ({name.protocol}), which the Service has not: its endpoints are unused"
+
+
+def _explain_port(
+    rendered: RenderedTarget, name: ServicePortName, rules: Iterable[RenderedRule]
+) -> ServicePortExplanation:
+    options = rendered.options
+    service_port = rendered.state.service_ports[name]
+    endpoints = rendered.state.endpoints.get(name, ())
+    selected = select_endpoints(service_port, endpoints, options.node_name, options.zone)
+    return ServicePortExplanation(
+        name=str(name),
+        protocol=name.protocol,
+        facts=tuple(_facts(service_port, endpoints, selected, options.zone)),
+        endpoints=tuple(_explain_endpoint(endpoint, service_port, selected) for endpoint in endpoints),
+        rules=tuple(RuleExplanation(r.table, r.chain, r.number, r.text, r.origin.reason) for r in rules),
+    )
+
+
+def _facts(
+    sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, zone: str
+) -> Iterable[str]:
+    yield f"ClusterIP {sp.cluster_ip} port {sp.port}, internal traffic policy {_policy(sp.internal_policy_local)}"
+    external = [f"node port {sp.node_port}"] if sp.node_port else []
+    external += [f"load-balancer IP {ip}" for ip in sp.load_balancer_vips]
+    external += [f"external IP {ip}" for ip in sp.external_ips]
+    if external:
+        yield f"reachable from outside by {', '.join(external)}; external policy {_policy(sp.external_policy_local)}"
+    if sp.load_balancer_source_ranges:
+        yield f"load-balancer IPs accept only sources in {', '.join(sp.load_balancer_source_ranges)}"
+    if sp.health_check_node_port:
+        yield f"health-check node port {sp.health_check_node_port} tells load balancers of local endpoints"
+    if sp.session_affinity_seconds:
+        yield f"session affinity ClientIP: a client keeps its endpoint for {sp.session_affinity_seconds} s"
+    if selected.topology:
+        where = "this node" if selected.topology == "PreferSameNode" else f"zone {zone}"
+        yield f"topology hints: every ready endpoint has them, so only endpoints hinted for {where} are used"
+    yield from _endpoint_facts(sp, endpoints, selected)
+
+
+def _endpoint_facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints) -> Iterable[str]:
+    if not selected.has_any:
+        count = f"none of its {len(endpoints)} endpoints is usable" if endpoints else "it has no endpoints"
+        yield f"{count}: traffic is REJECTed in the filter table"
+        return
+    if selected.cluster and not any(ep.ready for ep in selected.cluster):
+        yield "no endpoint is ready: those that still serve while terminating are used"
+    if sp.uses_local_endpoints and not selected.local:
+        kinds = [
+            kind
+            for kind, is_local in (("internal", sp.internal_policy_local), ("external", sp.external_policy_local))
+            if is_local
+        ]
+        yield f"policy Local and no usable endpoint on this node: {' and '.join(kinds)} traffic is DROPped"
+
+
+def _policy(is_local: bool) -> str:
+    return "Local" if is_local else "Cluster"
+
+
+def _explain_endpoint(
+    endpoint: Endpoint, service_port: ServicePort, selected: SelectedEndpoints
+) -> EndpointExplanation:
+    used = [
+        policy
+        for policy, chosen in (("cluster", selected.cluster), ("local", selected.local))
+        if any(other.address == endpoint.address for other in chosen)
+    ]
+    if endpoint.terminating:
+        state = "terminating, serving" if endpoint.serving else "terminating"
+    else:
+        state = "ready" if endpoint.ready else "not ready"
+    return EndpointExplanation(
+        address=endpoint.address,
+        endpoint_slice=endpoint.slice,
+        is_local=endpoint.is_local,
+        state=state,
+        used_for=tuple(used),
+        why_not=why_unused(endpoint, service_port, selected),
+    )

@@ -1,0 +1,100 @@
+"""Golden files: the rules of every node of a scenario, and a readable difference between two save texts.
+
+A scenario is a cluster and a configuration with the rules expected for each node and family. Everything here is a value;
+`kproxy golden` reads and writes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+
+import msgspec
+
+from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.core import Node, Service
+from kproxy.api.discovery import EndpointSlice
+from kproxy.render.options import Features
+from kproxy.render.target import NodeError, Target, render_target
+from kproxy.services.names import IPFamily
+
+SUFFIX = {IPFamily.IPV4: "v4.save", IPFamily.IPV6: "v6.save"}
+
+
+def golden_texts(
+    nodes: Iterable[Node],
+    services: Iterable[Service],
+    endpoint_slices: Iterable[EndpointSlice],
+    config: KubeProxyConfiguration,
+    features: Features | None = None,
+) -> dict[str, str]:
+    """The save text of every node and family, by file name (`NODE.v4.save`, `NODE.v6.save`).
+
+    Raises:
+        NodeError: the cluster has no Node.
+    """
+    services, endpoint_slices = tuple(services), tuple(endpoint_slices)
+    texts = {
+        f"{node.metadata.name}.{suffix}": render_target(
+            Target(node.metadata.name, node), family, services, endpoint_slices, config, features
+        ).save_text
+        for node in sorted(nodes, key=lambda node: node.metadata.name)
+        for family, suffix in SUFFIX.items()
+    }
+    if not texts:
+        raise NodeError("the cluster has no Node, so there is nobody to render rules for")
+    return texts
+
+
+class ChainDifference(msgspec.Struct, frozen=True):
+    """How one chain differs.
+
+    Attributes:
+        table, chain: where.
+        lines: the rules around the difference, each starting with "- " (expected, not there), "+ " (there, not expected)
+            or "  " (both).
+    """
+
+    table: str
+    chain: str
+    lines: tuple[str, ...]
+
+
+def diff_save(expected: str, actual: str) -> list[ChainDifference]:
+    """The differences between two texts in iptables-save form, chain by chain; empty if they hold the same bytes."""
+    old, new = _by_chain(expected), _by_chain(actual)
+    differences = []
+    for place in sorted(old.keys() | new.keys()):
+        before, after = old.get(place, []), new.get(place, [])
+        if before != after:
+            differences.append(ChainDifference(*place, tuple(_diff_lines(before, after))))
+    if not differences and expected != actual:
+        lines = tuple(_diff_lines(expected.splitlines(), actual.splitlines()))
+        differences.append(ChainDifference("", "order of tables and chains", lines))
+    return differences
+
+
+def _by_chain(text: str) -> Mapping[tuple[str, str], list[str]]:
+    chains: dict[tuple[str, str], list[str]] = {}
+    table = ""
+    for line in text.splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith(":"):
+            chains.setdefault((table, line[1:].split(" ", 1)[0]), []).append(line)
+        elif line.startswith("-A "):
+            chains.setdefault((table, line.split(" ", 2)[1]), []).append(line)
+        elif line != "COMMIT":
+            chains.setdefault((table, ""), []).append(line)
+    return chains
+
+
+def _diff_lines(before: list[str], after: list[str]) -> Iterable[str]:
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            same = before[i1:i2]
+            shown = same if len(same) <= 4 else [*same[:2], f"... {len(same) - 4} the same", *same[-2:]]
+            yield from (f"  {line}" for line in shown)
+        else:
+            yield from (f"- {line}" for line in before[i1:i2])
+            yield from (f"+ {line}" for line in after[j1:j2])

@@ -1,0 +1,112 @@
+"""From a cluster and a node to that node's rules: what `render`, `golden`, `explain` and others share.
+
+A `Target` says for which node and family rules are wanted; `render_target` reads the cluster as kube-proxy on that node
+would, and renders it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.core import Node, Service
+from kproxy.api.discovery import EndpointSlice
+from kproxy.errors import InputError
+from kproxy.render.options import Features, RenderOptions, render_options
+from kproxy.render.origin import RenderedRule
+from kproxy.render.plan import Plan
+from kproxy.render.renderer import Renderer
+from kproxy.render.save import save_text
+from kproxy.services.names import IPFamily
+from kproxy.services.node import primary_family
+from kproxy.services.tracker import ServiceState
+
+
+class NodeError(InputError):
+    """The node to render for is not said, or is not there."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The node whose rules are wanted.
+
+    Attributes:
+        node_name: as kube-proxy calls it.
+        node: its Node object, None when the cluster's manifests hold no Node at all.
+    """
+
+    node_name: str
+    node: Node | None
+
+    def primary_family(self, config: KubeProxyConfiguration) -> IPFamily:
+        """The family rules are rendered for when none is asked for."""
+        return primary_family(self.node, config.bind_address)
+
+
+def select_target(nodes: Sequence[Node], config: KubeProxyConfiguration, node_name: str | None = None) -> Target:
+    """Decides which node is meant: the one asked for, else the configuration's hostnameOverride, else the only Node.
+
+    Raises:
+        NodeError: none of these says which, or the manifests hold Nodes but not this one.
+    """
+    by_name = {node.metadata.name: node for node in nodes}
+    known = ", ".join(sorted(by_name)[:10]) + (", ..." if len(by_name) > 10 else "")
+    # kube-proxy trims and lower-cases its host name before it looks for its Node.
+    name = node_name or config.hostname_override.strip().lower()
+    if name:
+        if by_name and name not in by_name:
+            source = "" if node_name else " (the configuration's hostnameOverride)"
+            raise NodeError(f"node {name!r}{source} is not among the Nodes of the manifests: {known}")
+        return Target(name, by_name.get(name))
+    if len(by_name) == 1:
+        return Target(*by_name.popitem())
+    if by_name:
+        raise NodeError(f"the manifests hold {len(by_name)} Nodes: say which with --node ({known})")
+    raise NodeError("the manifests hold no Node: say with --node for which node the rules are wanted")
+
+
+class RenderedTarget(msgspec.Struct, frozen=True):
+    """The rules of one family on one node.
+
+    Attributes:
+        state: the ServicePorts and endpoints they came from.
+        renderer: holds the chains; `plan` is its full plan.
+    """
+
+    state: ServiceState
+    renderer: Renderer
+    plan: Plan
+
+    @property
+    def options(self) -> RenderOptions:
+        return self.renderer.options
+
+    @property
+    def restore_text(self) -> str:
+        """One full text for `iptables-restore --noflush`."""
+        return self.plan.restore_text
+
+    @property
+    def save_text(self) -> str:
+        """What iptables-save prints in a fresh namespace once the rules are in; see `kproxy.render.save`."""
+        return save_text(self.plan.restore_text, self.options.family)
+
+    def rules(self) -> Iterable[RenderedRule]:
+        """Every rule with its provenance."""
+        return self.renderer.rules(self.state)
+
+
+def render_target(
+    target: Target,
+    family: IPFamily,
+    services: Iterable[Service],
+    endpoint_slices: Iterable[EndpointSlice],
+    config: KubeProxyConfiguration | None = None,
+    features: Features | None = None,
+) -> RenderedTarget:
+    """Renders the rules of one family on one node from scratch."""
+    options = render_options(config or KubeProxyConfiguration(), family, target.node_name, target.node, features)
+    state = ServiceState.of(family, target.node_name, services, endpoint_slices)
+    renderer = Renderer(options)
+    return RenderedTarget(state, renderer, renderer.plan_full(state))

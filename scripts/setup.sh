@@ -1,0 +1,42 @@
+#!/bin/sh
+# Sets up what `make demo` and `make test` need: a virtual environment with kproxy and its tools, and the Debian packages
+# that are missing. Only root installs Debian packages; others are told in one line which to install.
+#
+# usage: setup.sh VENV      (PYTHON names the interpreter, python3 by default)
+set -eu
+
+venv=$1
+python=${PYTHON:-python3}
+
+missing=""
+need() { # need COMMAND PACKAGE
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+need "$python" python3
+need ip iproute2
+need iptables-nft-restore iptables
+need iptables-legacy-restore iptables
+need ipset ipset
+need nfacct nfacct
+"$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+
+if [ -n "${missing# }" ]; then
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "kproxy needs Debian packages that are missing; install them with: sudo apt-get install ${missing% }" >&2
+        exit 1
+    fi
+    echo "installing Debian packages: $missing" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    # shellcheck disable=SC2086  # a list of names
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "kproxy needs Python 3.11 or later, and $python is $("$python" --version 2>&1); set PYTHON to a newer one" >&2
+    exit 1
+}
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
