@@ -17,6 +17,8 @@
 values built by hand. docs/manifests.md is the user's page.
 """
 
+from kproxy.api.config import KubeProxyConfiguration, LoadedConfig
+from kproxy.api.config_decode import ConfigError, load_config
 from kproxy.api.core import (
     EndpointAddress,
     Endpoints,
@@ -40,6 +42,7 @@ from kproxy.api.validate_service import validate_service
 
 __all__ = [
     "EMPTY",
+    "ConfigError",
     "Endpoint",
     "EndpointAddress",
     "EndpointConditions",
@@ -50,7 +53,9 @@ __all__ = [
     "Endpoints",
     "EndpointsPort",
     "FieldError",
+    "KubeProxyConfiguration",
     "LoadBalancerIngress",
+    "LoadedConfig",
     "ManifestError",
     "Manifests",
     "Node",
@@ -60,6 +65,7 @@ __all__ = [
     "Service",
     "ServicePort",
     "ServiceSpec",
+    "load_config",
     "load_manifests",
     "mirror_endpoints",
     "parse_manifests",

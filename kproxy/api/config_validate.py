@@ -106,9 +106,11 @@ def validate_config(config: KubeProxyConfiguration) -> tuple[Problem, ...]:
 
 
 def _feature_gates(gates: Mapping[str, bool]) -> Iterator[Problem]:
-    for name in sorted(gates):
-        if name not in STAGES:
-            yield invalid("featureGates", gates, f"unrecognized feature gate: {name}")
+    """One problem for all: each would repeat the whole map."""
+    unknown = [f"unrecognized feature gate: {name}" for name in sorted(gates) if name not in STAGES]
+    if unknown:
+        detail = ", ".join(unknown)
+        yield invalid("featureGates", gates, detail if len(unknown) == 1 else f"[{detail}]")
 
 
 def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[Problem]:

@@ -25,20 +25,19 @@ def split_json(data: bytes) -> Iterator[tuple[int, bytes]]:
     know. A piece that is no JSON is delivered as it is, whole, so that decoding it reports what is wrong.
     """
     position = 0
+    view = memoryview(data)
     while (position := _skip_space(data, position)) < len(data):
-        rest = data[position:]
+        end = len(data)
         try:
-            _RAW.decode(rest)
+            _RAW.decode(view[position:])
         except msgspec.DecodeError as error:
             message, offset = split_message(error)
-            if "trailing characters" not in message or not offset:
-                yield position, rest
-                return
-            end = offset - 1
-        else:
-            end = len(rest)
-        yield position, rest[:end]
-        position += end
+            if offset and "trailing characters" in message:
+                end = position + offset - 1
+        except RecursionError:
+            pass  # whoever decodes the piece will say so
+        yield position, data[position:end]
+        position = end
 
 
 def _skip_space(data: bytes, position: int) -> int:
@@ -53,6 +52,9 @@ def split_message(error: Exception) -> tuple[str, int | None]:
     if found := _OFFSET.search(text):
         offset = int(found[1])
         text = text[: found.start()]
+    text = text.partition(" - at `$")[0]
+    if text == "Input data was truncated":
+        text = "unexpected end of input"
     return text.removeprefix("JSON is malformed: "), offset
 
 
@@ -68,6 +70,9 @@ def json_line(text: str, path: tuple[str | int, ...]) -> int:
     position, line_at = 0, 0
     for step in path:
         found = _enter(text, position, step)
+        if found is None and isinstance(step, str):
+            # The API server writes spec.LoadBalancerSourceRanges.
+            found = _enter(text, position, step[:1].lower() + step[1:])
         if found is None:
             break
         position, line_at = found

@@ -123,9 +123,11 @@ class Reader:
         if file.endswith(".jsonl") or _is_lines(data):
             self._read_lines(file, data)
             return
+        line, before = 1, 0
         for number, (offset, piece) in enumerate(split_json(data), 1):
-            line = data.count(b"\n", 0, offset) + 1
-            self._json(file, number, line, piece, data, offset)
+            line += data.count(b"\n", before, offset)
+            before = offset
+            self._json(file, number, line, piece)
 
     def _read_lines(self, file: str, data: bytes) -> None:
         decode = _OBJECT.decode
@@ -137,15 +139,15 @@ class Reader:
             try:
                 spelled = decode(text)
             except _BROKEN:
-                self._json(file, number, line, text, text, 0)
+                self._json(file, number, line, text)
                 continue
             if spelled.api_version == wire.KINDS[type(spelled).__name__[4:]][0]:
                 self._accept(spelled, _Place(file, number, line, "", None))
             else:
-                self._json(file, number, line, text, text, 0)
+                self._json(file, number, line, text)
 
-    def _json(self, file: str, number: int, line: int, piece: bytes, whole: bytes, offset: int) -> None:
-        """One JSON document at `offset` of `whole`, whose first line is line `line` less what precedes `offset`."""
+    def _json(self, file: str, number: int, line: int, piece: bytes) -> None:
+        """One JSON document that starts on line `line`."""
         single = b"\n" not in piece
 
         def find(path: str) -> int:
@@ -160,9 +162,8 @@ class Reader:
             self._problem(place.at(), "nested too deeply")
         except _BROKEN as error:
             message, at = split_message(error)
-            row, column = line_and_column(whole, offset + (len(piece) if at is None else at))
-            first = line - whole.count(b"\n", 0, offset)
-            self._problem(Location(file, number, "", first - 1 + row), f"invalid JSON, column {column}: {message}")
+            row, column = line_and_column(piece, len(piece) if at is None else at)
+            self._problem(Location(file, number, "", line - 1 + row), f"invalid JSON, column {column}: {message}")
         else:
             self._value(value, place, ("", ""))
 

@@ -7,7 +7,7 @@ kubectl uses (sigs.k8s.io/yaml on go-yaml v2) where PyYAML's own constructors di
   as it is for kubectl, and a mapping key becomes the string "true" or "false";
 - `22:22` and a date are strings, never sexagesimal numbers or timestamps; `010` is octal;
 - a key that occurs twice in one mapping is an error, which does not hide the errors after it;
-- aliases and merge keys work, but an alias that would blow the document up beyond `MAX_NODES` is an error.
+- aliases and merge keys work, but an alias that would blow the document up beyond `MAX_EXPANDED` is an error.
 
 Nothing recurses on input: nesting is a list, bounded by `MAX_DEPTH`.
 """
@@ -33,7 +33,8 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 MAX_DEPTH: Final = 100
-MAX_NODES: Final = 5_000_000
+MAX_EXPANDED: Final = 100_000
+"""Values that aliases may stand for in one document."""
 
 Value = Any
 """What a document is made of: None, bool, int, float, str, list and dict with string keys."""
@@ -128,7 +129,7 @@ class _Builder:
         self.document = YamlDocument(None, line)
         self.stack: list[_Open] = []
         self.anchors: dict[str, tuple[Value, int]] = {}
-        self.nodes = 0
+        self.expanded = 0
         self.done = False
 
     def feed(self, event: yaml.Event) -> None:
@@ -151,6 +152,9 @@ class _Builder:
             if event.anchor not in self.anchors:
                 raise YamlError(f"unknown anchor {event.anchor!r}", line)
             value, size = self.anchors[event.anchor]
+            self.expanded += size
+            if self.expanded > MAX_EXPANDED:
+                raise YamlError(f"aliases stand for more than {MAX_EXPANDED} values", line)
             self._add(value, line, size, None)
 
     def _scalar(self, event: ScalarEvent, line: int) -> Value:
@@ -165,9 +169,6 @@ class _Builder:
         return plain_scalar(text)
 
     def _add(self, value: Value, line: int, size: int, anchor: str | None) -> None:
-        self.nodes += size
-        if self.nodes > MAX_NODES:
-            raise YamlError(f"more than {MAX_NODES} values after its aliases are expanded", line)
         if anchor is not None:
             self.anchors[anchor] = (value, size)
         if not self.stack:

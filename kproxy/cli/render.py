@@ -22,7 +22,7 @@ from kproxy.cli.inputs import (
     read_cluster,
     read_config,
 )
-from kproxy.cli.output import working, write_files, write_output
+from kproxy.cli.output import OutputError, working, write_files, write_output
 from kproxy.errors import InputError
 from kproxy.netfilter import print_list
 from kproxy.render import Features, RenderedTarget, Target, render_target, select_target
@@ -149,7 +149,7 @@ def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | N
     return found
 
 
-_inherited: tuple[Manifests, KubeProxyConfiguration, Features] | None = None
+_inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path] | None = None
 """What forked workers render from: handed over by memory, since a cluster is slow to pickle."""
 
 
@@ -160,25 +160,26 @@ def _render_all_nodes(
     targets = [Target(node.metadata.name, node) for node in cluster.nodes]
     if not targets:
         raise InputError("--all-nodes: the manifests hold no Node")
-    _inherited = (cluster, config, features)
-    jobs = [(target, family) for target in targets for family in SUFFIX]
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
-        texts = dict(_with_progress(workers.map(_render_one, jobs), len(jobs)))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{directory}: {error.strerror}") from error
-    write_files({directory / name: text for name, text in texts.items()})
+        raise OutputError(f"cannot make {directory}: {error.strerror}") from error
+    _inherited = (cluster, config, features, directory)
+    jobs = [(target, family) for target in targets for family in SUFFIX]
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
+        for _ in _with_progress(workers.map(_render_one, jobs), len(jobs)):
+            pass
 
 
-def _render_one(job: tuple[Target, IPFamily]) -> tuple[str, str]:
+def _render_one(job: tuple[Target, IPFamily]) -> None:
     assert _inherited is not None
-    cluster, config, features = _inherited
+    cluster, config, features, directory = _inherited
     target, family = job
-    return f"{target.node_name}.{SUFFIX[family]}", _render(cluster, config, features, target, family).save_text
+    text = _render(cluster, config, features, target, family).save_text
+    write_files({directory / f"{target.node_name}.{SUFFIX[family]}": text})
 
 
-def _with_progress(results: Iterable[tuple[str, str]], count: int) -> Iterator[tuple[str, str]]:
+def _with_progress(results: Iterable[None], count: int) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import track
 

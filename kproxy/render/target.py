@@ -18,7 +18,6 @@ from kproxy.render.options import Features, RenderOptions, render_options
 from kproxy.render.origin import RenderedRule
 from kproxy.render.plan import Plan
 from kproxy.render.renderer import Renderer
-from kproxy.render.save import save_text
 from kproxy.services.names import IPFamily
 from kproxy.services.node import primary_family
 from kproxy.services.tracker import ServiceState
@@ -90,6 +89,9 @@ class RenderedTarget(msgspec.Struct, frozen=True):
     @property
     def save_text(self) -> str:
         """What iptables-save prints in a fresh namespace once the rules are in; see `kproxy.render.save`."""
+        # Imported here: whoever wants restore text only need not wait for the parser.
+        from kproxy.render.save import save_text
+
         return save_text(self.plan.restore_text, self.options.family)
 
     def rules(self) -> Iterable[RenderedRule]:

@@ -133,6 +133,11 @@ ALPHA = "Forbidden: Feature LoggingAlphaOptions is disabled"
             "featureGates: {Zz: true, AtomicFIFO: false}",
             'featureGates: Invalid value: {"AtomicFIFO":false,"Zz":true}: unrecognized feature gate: Zz',
         ),
+        (
+            "featureGates: {Zz: true, Aa: true}",
+            'featureGates: Invalid value: {"Aa":true,"Zz":true}: '
+            "[unrecognized feature gate: Aa, unrecognized feature gate: Zz]",
+        ),
         ("logging: {format: xml}", 'logging.format: Invalid value: "xml": Unsupported log format'),
         ("logging: {verbosity: 2147483648}", "logging.verbosity: Invalid value: 2147483648: Must be <= 2147483647"),
         (

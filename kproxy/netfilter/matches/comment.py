@@ -1,0 +1,27 @@
+"""`-m comment`: a note that never decides anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kproxy.netfilter.codec import string
+from kproxy.netfilter.lexer import quote
+from kproxy.netfilter.matches.base import Match
+from kproxy.netfilter.option import Option
+
+
+@dataclass(frozen=True, slots=True)
+class CommentMatch(Match):
+    """`comment` holds at most 255 bytes of UTF-8."""
+
+    comment: str
+
+    NAME: ClassVar[str] = "comment"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--comment", "comment", string(255)),)
+
+    def to_save(self) -> str:  # the most frequent match by far: spare it the walk over its one row
+        return f"-m comment --comment {quote(self.comment)}"
+
+    def to_list(self) -> str:
+        return f"/* {self.comment} */"
