@@ -91,7 +91,7 @@ def _print_tree(explanation: Explanation) -> None:
                 current = chains.add(Text(f"{rule.table} {rule.chain}", style="cyan"))
             current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
     # A rule is one line, however long: wrapped rules cannot be searched or copied.
-    console = Console(soft_wrap=True, highlight=False, no_color=not colour_stdout())
+    console = Console(width=10_000, highlight=False, no_color=not colour_stdout())
     console.print(tree)
 
 

@@ -79,7 +79,9 @@ def command(
     if all_nodes != (output_dir is not None):
         raise click.UsageError("--all-nodes and --output-dir go together")
     if all_nodes and (node or output or family or output_format != "save"):
-        raise click.UsageError("--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format")
+        raise click.UsageError(
+            "--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format"
+        )
     if (table or chain) and output_format not in ("list", "json"):
         raise click.UsageError("-t and --chain narrow --format list and json only")
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
@@ -111,9 +113,7 @@ def _format(rendered: RenderedTarget, output_format: str, table: str | None, cha
     if output_format == "list":
         return _list(rendered, table, chain)
     records = [
-        rule_record(rule)
-        for rule in rendered.rules()
-        if table in (None, rule.table) and chain in (None, rule.chain)
+        rule_record(rule) for rule in rendered.rules() if table in (None, rule.table) and chain in (None, rule.chain)
     ]
     if not records and (table or chain):
         _check_narrowing(rendered, table, chain)
@@ -153,9 +153,7 @@ _inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path] | None = No
 """What forked workers render from: handed over by memory, since a cluster is slow to pickle."""
 
 
-def _render_all_nodes(
-    cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path
-) -> None:
+def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path) -> None:
     global _inherited
     targets = [Target(node.metadata.name, node) for node in cluster.nodes]
     if not targets:

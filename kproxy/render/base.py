@@ -67,6 +67,16 @@ JUMP_RULES: Final = (
 )
 """In the order in which kube-proxy ensures them. Each is prepended, so in a fresh chain the last one comes first."""
 
+
+def jump_origins() -> dict[Place, list[Origin]]:
+    """The origins of the jump rules as they stand in fresh built-in chains."""
+    origins: dict[Place, list[Origin]] = {}
+    for jump in reversed(JUMP_RULES):
+        origin = Origin(f"base rule: jump from {jump.source} to {jump.target}")
+        origins.setdefault((jump.table, jump.source), []).append(origin)
+    return origins
+
+
 CANARY_TABLES: Final = (MANGLE, NAT, FILTER)
 """Tables that hold an empty KUBE-PROXY-CANARY chain; when it vanishes, somebody flushed the table."""
 

@@ -126,9 +126,7 @@ def _explain_port(
     )
 
 
-def _facts(
-    sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, zone: str
-) -> Iterable[str]:
+def _facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, zone: str) -> Iterable[str]:
     yield f"ClusterIP {sp.cluster_ip} port {sp.port}, internal traffic policy {_policy(sp.internal_policy_local)}"
     external = [f"node port {sp.node_port}"] if sp.node_port else []
     external += [f"load-balancer IP {ip}" for ip in sp.load_balancer_vips]

@@ -1,7 +1,7 @@
 """Golden files: the rules of every node of a scenario, and a readable difference between two save texts.
 
-A scenario is a cluster and a configuration with the rules expected for each node and family. Everything here is a value;
-`kproxy golden` reads and writes the files.
+A scenario is a cluster and a configuration with the rules expected for each node and family. Everything here is a
+value; `kproxy golden` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ChainDifference(msgspec.Struct, frozen=True):
 
     Attributes:
         table, chain: where.
-        lines: the rules around the difference, each starting with "- " (expected, not there), "+ " (there, not expected)
-            or "  " (both).
+        lines: the rules around the difference, each starting with "- " (expected, not there), "+ " (there, not
+            expected) or "  " (both).
     """
 
     table: str

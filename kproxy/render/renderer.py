@@ -7,12 +7,12 @@ from sorting ServicePorts by namespace, name, port and protocol, and endpoints b
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from kproxy.render.base import BASE_CHAINS, render_base_rules
 from kproxy.render.chains import FIREWALL, NAT, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.options import RenderOptions
-from kproxy.render.origin import RenderedRule
+from kproxy.render.origin import Origin
 from kproxy.render.plan import Plan, deletion_order
 from kproxy.render.serviceport import (
     DISPATCH,
@@ -146,8 +146,8 @@ class Renderer:
         }
         return Plan(full=False, base=base, service_ports=changed, deletions=full.deletions)
 
-    def rules(self, state: ServiceState) -> Iterator[RenderedRule]:
-        """Every rule of the last plan with its provenance, chain by chain in the order of `chains`.
+    def origins(self, state: ServiceState) -> dict[Place, list[Origin]]:
+        """The provenance of every rule of the last plan: for each chain, one origin per rule in the same order.
 
         Args:
             state: the state the last plan was made from.
@@ -162,11 +162,7 @@ class Renderer:
             for place, found in origins_of_service_port(service_port, selected, self._options).items():
                 origins.setdefault(place, []).extend(found)
         origins.setdefault(NAT_SERVICES, []).extend(last)
-        for place, text in self.chains().items():
-            for number, (line, origin) in enumerate(
-                zip(text.splitlines(), origins.get(place, ()), strict=True), start=1
-            ):
-                yield RenderedRule(place[0], place[1], number, line, origin)
+        return origins
 
     def _is_large(self, state: ServiceState) -> bool:
         count = sum(len(state.endpoints.get(name, ())) for name in state.service_ports)

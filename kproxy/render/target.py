@@ -6,7 +6,7 @@ would, and renders it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ from kproxy.api.config import KubeProxyConfiguration
 from kproxy.api.core import Node, Service
 from kproxy.api.discovery import EndpointSlice
 from kproxy.errors import InputError
+from kproxy.render.base import jump_origins
 from kproxy.render.options import Features, RenderOptions, render_options
 from kproxy.render.origin import RenderedRule
 from kproxy.render.plan import Plan
@@ -94,9 +95,16 @@ class RenderedTarget(msgspec.Struct, frozen=True):
 
         return save_text(self.plan.restore_text, self.options.family)
 
-    def rules(self) -> Iterable[RenderedRule]:
-        """Every rule with its provenance."""
-        return self.renderer.rules(self.state)
+    def rules(self) -> Iterator[RenderedRule]:
+        """Every rule of the save form with its provenance, jump rules included, in the order of the save form."""
+        from kproxy.render.save import saved_ruleset
+
+        origins = jump_origins() | self.renderer.origins(self.state)
+        for table in saved_ruleset(self.plan.restore_text, self.options.family).tables:
+            for chain in table.chains:
+                found = origins.get((table.name, chain.name), ())
+                for number, (rule, origin) in enumerate(zip(chain.rules, found, strict=True), start=1):
+                    yield RenderedRule(table.name, chain.name, number, rule.to_restore(chain.name), origin)
 
 
 def render_target(
