@@ -1,4 +1,4 @@
-"""Clusters of a given size as JSON lines, shaped as the reference's benchmark clusters: N Services with M endpoints each."""
+"""Clusters of a given size as JSON lines: N Services with M endpoints each."""
 
 from __future__ import annotations
 

@@ -1,0 +1,20 @@
+"""`make bench`: prints tables of what kproxy's steps cost, with the reference's figures beside ours."""
+
+from __future__ import annotations
+
+import sys
+
+from bench import render
+
+BENCHES = {"render": render.main}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(BENCHES)
+    for name in names:
+        if name not in BENCHES:
+            sys.exit(f"there is no bench {name!r}; there are {', '.join(BENCHES)}")
+        BENCHES[name]()
+
+
+main()
