@@ -155,26 +155,25 @@ _inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path] | None = No
 
 def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path) -> None:
     global _inherited
-    targets = [Target(node.metadata.name, node) for node in cluster.nodes]
-    if not targets:
+    if not cluster.nodes:
         raise InputError("--all-nodes: the manifests hold no Node")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make {directory}: {error.strerror}") from error
     _inherited = (cluster, config, features, directory)
-    jobs = [(target, family) for target in targets for family in SUFFIX]
+    jobs = [(index, family) for index in range(len(cluster.nodes)) for family in SUFFIX]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
         for _ in _with_progress(workers.map(_render_one, jobs), len(jobs)):
             pass
 
 
-def _render_one(job: tuple[Target, IPFamily]) -> None:
+def _render_one(job: tuple[int, IPFamily]) -> None:
     assert _inherited is not None
     cluster, config, features, directory = _inherited
-    target, family = job
-    text = _render(cluster, config, features, target, family).save_text
-    write_files({directory / f"{target.node_name}.{SUFFIX[family]}": text})
+    node, family = cluster.nodes[job[0]], job[1]
+    text = _render(cluster, config, features, Target(node.metadata.name, node), family).save_text
+    write_files({directory / f"{node.metadata.name}.{SUFFIX[family]}": text})
 
 
 def _with_progress(results: Iterable[None], count: int) -> Iterator[None]:
