@@ -1,8 +1,8 @@
 """The one root of every error that kproxy raises on purpose.
 
 A command turns a `KproxyError` into one message on stderr and an exit code; anything else that reaches the top is a
-bug. Each error says where it happened: a `Location` in a manifest, a line of a rule file, the lines a restore failed on.
-Foreign errors are wrapped where they enter, with `raise ... from`.
+bug. Each error says where it happened: a `Location` in a manifest, a line of a rule file, the lines a restore failed
+on. Foreign errors are wrapped where they enter, with `raise ... from`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class InputError(KproxyError):
 class Location:
     """A place in the input.
 
-    `file` is the path as the user gave it (`-` for standard input), `document` counts YAML documents, JSON lines or
-    List items from 1 (0: the file as a whole), `field` is a path in the API server's notation (`spec.ports[0].port`),
-    `line` counts from 1 (0: unknown).
+    `file` is the path as the user gave it (`-` for standard input), `document` counts YAML documents, JSON documents or
+    JSON lines from 1 (0: the file as a whole), `field` is a path in the API server's notation, which for an item of a
+    List starts with `items[N]` (`spec.ports[0].port`, `items[3].spec.type`), `line` counts from 1 (0: unknown).
     """
 
     file: str

@@ -58,9 +58,16 @@ def show(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         text = json.dumps(str(type(value).__name__))
-    # A lone surrogate or a control character must not reach a terminal or break the encoding of a log.
-    text = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text[: _SHOWN + 1])
+    text = printable(text[: _SHOWN + 1])
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def printable(text: str) -> str:
+    """Text from a manifest that may go into a message.
+
+    A lone surrogate would break the encoding of a log, a control character could drive a terminal.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def required(path: str, detail: str = "") -> FieldError:

@@ -19,9 +19,9 @@ from kproxy.api.convert import convert, convert_endpoint_slice, convert_service
 from kproxy.api.core import Endpoints, Node, Service
 from kproxy.api.crosscheck import collisions
 from kproxy.api.discovery import EndpointSlice
-from kproxy.api.jsondoc import json_line, line_and_column, split_json, split_message
+from kproxy.api.jsondoc import JsonLines, line_and_column, split_json, split_message
 from kproxy.api.notices import notices, spelling_errors
-from kproxy.api.problems import FieldError, Problem, show
+from kproxy.api.problems import FieldError, Problem, printable, show
 from kproxy.api.typecheck import type_errors
 from kproxy.api.validate_discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
 from kproxy.api.validate_node import validate_node
@@ -66,7 +66,7 @@ class _Place:
     def at(self, path: str = "") -> Location:
         full = ".".join(part for part in (self.prefix, path) if part)
         line = self.find(full) if self.find is not None else self.line
-        return Location(self.file, self.document, full, line or self.line)
+        return Location(self.file, self.document, printable(full), line or self.line)
 
     def item(self, index: int) -> _Place:
         return _Place(self.file, self.document, self.line, f"{self.prefix}.items[{index}]".lstrip("."), self.find)
@@ -99,20 +99,15 @@ class Reader:
             self._problem(Location(file, 0, "", line), f"not UTF-8: byte 0x{data[error.start]:02x}{hint}")
             return
         start = data.lstrip()[:1]
-        if start == b"[":
-            # An array of objects is neither a manifest nor a List; a YAML sequence gets the same answer below.
-            if file.endswith((".json", ".jsonl")) or _decodes(data):
-                self._problem(Location(file, 1, "", 1), _NO_ARRAY)
-                return
-        elif start == b"{":
-            retry = not file.endswith((".json", ".jsonl")) or b"\n---" in data
-            if not (retry and len(data) < _YAML_RETRY and not _is_json(data) and self._is_yaml(text)):
-                self._read_json(file, data)
-                return
-        elif file.endswith(".jsonl") and start:
+        if file.endswith(".jsonl"):
             self._read_lines(file, data)
-            return
-        self._read_yaml(file, text)
+        elif start == b"{" and not self._is_flow_yaml(file, data, text):
+            self._read_json(file, data)
+        elif start == b"[" and (file.endswith(".json") or _decodes(data)):
+            # An array of objects is neither a manifest nor a List; a YAML sequence gets the same answer.
+            self._problem(Location(file, 1, "", 1), _NO_ARRAY)
+        else:
+            self._read_yaml(file, text)
 
     def _problem(self, location: Location, message: str) -> None:
         self.problems.append(Problem(location, message))
@@ -120,7 +115,7 @@ class Reader:
     # JSON
 
     def _read_json(self, file: str, data: bytes) -> None:
-        if file.endswith(".jsonl") or _is_lines(data):
+        if _is_lines(data):
             self._read_lines(file, data)
             return
         line, before = 1, 0
@@ -141,31 +136,34 @@ class Reader:
             except _BROKEN:
                 self._json(file, number, line, text)
                 continue
-            if spelled.api_version == wire.KINDS[type(spelled).__name__[4:]][0]:
+            if spelled.api_version == wire.API_VERSIONS[type(spelled)]:
                 self._accept(spelled, _Place(file, number, line, "", None))
             else:
                 self._json(file, number, line, text)
 
     def _json(self, file: str, number: int, line: int, piece: bytes) -> None:
         """One JSON document that starts on line `line`."""
-        single = b"\n" not in piece
+        lines: JsonLines | None = None
 
         def find(path: str) -> int:
-            return line if single else line - 1 + json_line(piece.decode("utf-8"), _steps(path))
+            nonlocal lines
+            if b"\n" not in piece:
+                return line
+            lines = lines or JsonLines(piece.decode("utf-8"))
+            return line - 1 + lines.line(_steps(path))
 
         place = _Place(file, number, line, "", find)
         try:
-            if self._json_list(piece, place):
-                return
-            value = _ANYTHING.decode(piece)
+            if not self._json_list(piece, place):
+                self._value(_ANYTHING.decode(piece), place, ("", ""))
         except RecursionError:
             self._problem(place.at(), "nested too deeply")
+        except msgspec.ValidationError as error:
+            self._problem(place.at(), split_message(error)[0])
         except _BROKEN as error:
             message, at = split_message(error)
             row, column = line_and_column(piece, len(piece) if at is None else at)
             self._problem(Location(file, number, "", line - 1 + row), f"invalid JSON, column {column}: {message}")
-        else:
-            self._value(value, place, ("", ""))
 
     def _json_list(self, piece: bytes, place: _Place) -> bool:
         """Open a List without decoding its items twice; False if this is none."""
@@ -175,7 +173,7 @@ class Reader:
             return False
         if found.items is None or not found.kind or not found.kind.endswith("List") or not found.api_version:
             return False
-        inherited = (found.api_version, found.kind.removesuffix("List"))
+        inherited = _inherited(found.api_version, found.kind)
         for index, raw in enumerate(found.items):
             inside = place.item(index)
             try:
@@ -183,16 +181,24 @@ class Reader:
             except msgspec.ValidationError:
                 pass
             else:
-                if spelled.api_version == wire.KINDS[type(spelled).__name__[4:]][0]:
+                if spelled.api_version == wire.API_VERSIONS[type(spelled)]:
                     self._accept(spelled, inside)
                     continue
-            self._value(_ANYTHING.decode(raw), inside, inherited)
+            try:
+                value = _ANYTHING.decode(raw)
+            except msgspec.ValidationError as error:
+                self._problem(inside.at(), split_message(error)[0])  # a number that is no number of ours
+            else:
+                self._value(value, inside, inherited)
         self.count += 1
         return True
 
     # YAML
 
-    def _is_yaml(self, text: str) -> bool:
+    def _is_flow_yaml(self, file: str, data: bytes, text: str) -> bool:
+        """Whether content that starts with `{` is YAML and not JSON; a .json file may be JSON between `---` lines."""
+        if (file.endswith(".json") and b"\n---" not in data) or len(data) > _YAML_RETRY or _is_json(data):
+            return False
         try:
             for _ in read_yaml(text):
                 pass
@@ -205,13 +211,13 @@ class Reader:
         try:
             for number, document in enumerate(read_yaml(text), 1):
                 for error in document.duplicates:
-                    self._problem(Location(file, number, "", error.line), error.message)
+                    self._problem(Location(file, number, "", error.line), printable(error.message))
                 if document.value is not None:
                     place = _Place(file, number, document.line, "", _finder(document))
                     self._value(document.value, place, ("", ""))
         except YamlError as error:
-            column = f", column {error.column}" if error.column else ""
-            self._problem(Location(file, number + 1, "", error.line), f"invalid YAML{column}: {error.message}")
+            what = f"invalid YAML, column {error.column}" if error.column else "invalid YAML"
+            self._problem(Location(file, number + 1, "", error.line), f"{what}: {printable(error.message)}")
 
     # Values
 
@@ -224,16 +230,16 @@ class Reader:
         if not version or not kind:
             return
         if kind.endswith("List") and (kind == "List" or isinstance(value.get("items"), list)):
-            self._list(value, place, (version, kind.removesuffix("List")), depth)
+            self._list(value, place, _inherited(version, kind), depth)
         elif kind in wire.KINDS and _group(version) == _group(wire.KINDS[kind][0]):
             supported, struct = wire.KINDS[kind]
             if version != supported:
-                text = f'no matches for kind "{kind}" in version "{version}": only {supported} is supported'
+                text = f'no matches for kind "{kind}" in version {show(version)}: only {supported} is supported'
                 self._problem(place.at("apiVersion"), text)
                 return
             self._convert(value | {"kind": kind}, struct, place)
         else:
-            self.skipped[f"{version}/{kind}"] += 1
+            self.skipped[printable(f"{version}/{kind}")] += 1
             self.count += 1
 
     def _header(self, value: dict[str, Any], place: _Place, inherited: tuple[str, str]) -> tuple[str, str]:
@@ -261,9 +267,8 @@ class Reader:
             self._problem(place.at(), f"Lists nested more than {MAX_LISTS} deep")
         else:
             self.count += 1
-            kind = inherited[1]
             for index, item in enumerate(items):
-                self._value(item, place.item(index), inherited if kind else ("", ""), depth + 1)
+                self._value(item, place.item(index), inherited, depth + 1)
 
     def _convert(self, value: dict[str, Any], struct: type[wire.WireObject], place: _Place) -> None:
         try:
@@ -340,6 +345,11 @@ class Reader:
 
 
 _NO_ARRAY: Final = "a list at the top is no manifest: put the objects under `items` of a v1 List, or one per line"
+
+
+def _inherited(version: str, kind: str) -> tuple[str, str]:
+    """apiVersion and kind that the items of a typed List may leave out."""
+    return ("", "") if kind == "List" else (version, kind.removesuffix("List"))
 
 
 def _group(version: str) -> str:

@@ -201,3 +201,5 @@ KINDS: Final[dict[str, tuple[str, type[WireObject]]]] = {
     "Node": ("v1", WireNode),
 }
 """Kinds that are read: the one apiVersion of each that is supported, and how it is spelled on the wire."""
+
+API_VERSIONS: Final[dict[type[WireObject], str]] = {struct: version for version, struct in KINDS.values()}

@@ -101,7 +101,15 @@ def plain_scalar(text: str) -> Value:
             if len(digits) > 70:
                 return float(digits) if base == 10 and len(digits) < 300 else math.inf
             return int(digits.replace("o", ""), base)
-    return float(digits) if _FLOAT.fullmatch(digits) else text
+    number = float(digits) if _FLOAT.fullmatch(digits) else math.inf
+    return text if math.isinf(number) else number  # go-yaml keeps a number that overflows as it stands
+
+
+class _Merge:
+    """Stands for an unquoted `<<` where a key is wanted; a quoted one is a key like any other."""
+
+
+_MERGE: Final = _Merge()
 
 
 class _Open:
@@ -114,12 +122,9 @@ class _Open:
         self.anchor = anchor
         self.line = line
         self.lines: dict[str, int] | list[int] = {} if isinstance(value, dict) else []
-        self.key: tuple[str, int] | None = None
+        self.key: tuple[str | _Merge, int] | None = None
         self.merges: list[Value] = []
         self.size = 1
-
-
-_MERGE: Final = "<<"
 
 
 class _Builder:
@@ -164,8 +169,8 @@ class _Builder:
             return plain_scalar(text)
         if event.style or event.tag is not None:
             return text
-        if text == _MERGE and top is not None and isinstance(top.value, dict) and top.key is None:
-            return text
+        if text == "<<" and top is not None and isinstance(top.value, dict) and top.key is None:
+            return _MERGE
         return plain_scalar(text)
 
     def _add(self, value: Value, line: int, size: int, anchor: str | None) -> None:
@@ -181,11 +186,11 @@ class _Builder:
             top.value.append(value)
             top.lines.append(line)
         elif top.key is None:
-            top.key = (_key(value, line), line)
+            top.key = (value if isinstance(value, _Merge) else _key(value, line), line)
         else:
             key, key_line = top.key
             top.key = None
-            if key == _MERGE:
+            if isinstance(key, _Merge):
                 top.merges.append(value)
             elif key in top.lines:
                 self.document.duplicates.append(YamlError(f'key "{key}" already set in map', key_line))

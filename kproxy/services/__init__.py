@@ -11,7 +11,7 @@ Objects go into a `ServiceState` as they are listed and watched; `apply` makes t
 that touched; `select_endpoints` decides which endpoints a ServicePort uses on this node.
 """
 
-from kproxy.services.endpoints import Endpoint, EndpointsMap, EndpointSliceCache
+from kproxy.services.endpoints import Endpoint, EndpointSliceCache, EndpointsMap
 from kproxy.services.healthcheck import health_check_node_ports, local_ready_endpoints
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.node import LocalTrafficDetector, NodePortAddresses

@@ -73,11 +73,19 @@ TEXT = """{
         (("nope",), 1), (("a", "b"), 2), ((3,), 1),
     ],
 )  # fmt: skip
-def test_json_line(path: tuple[str | int, ...], line: int) -> None:
-    assert jsondoc.json_line(TEXT, path) == line
+def test_lines(path: tuple[str | int, ...], line: int) -> None:
+    assert jsondoc.JsonLines(TEXT).line(path) == line
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a', '{"a"', '{"a":', '{"a":}', "[", "[1", "[1 2]", "}", "{1:2}", "\x00"])
 def test_broken_text_has_a_line(text: str) -> None:
     for path in ((), ("a",), (1,), ("a", "b")):
-        assert jsondoc.json_line(text, path) == 1
+        assert jsondoc.JsonLines(text).line(path) == 1
+
+
+def test_many_items_of_a_long_list_are_found_quickly() -> None:
+    """Each line is looked up from where the last one was found: scanning from the start would take minutes."""
+    count = 20_000
+    lines = jsondoc.JsonLines(json.dumps({"items": [{"a": n} for n in range(count)]}, indent=0))
+    found = [lines.line(("items", n, "a")) for n in range(count)]
+    assert found == [4 + 3 * n for n in range(count)]

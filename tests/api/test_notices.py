@@ -1,0 +1,91 @@
+"""What a loader tells about objects that it accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kproxy.api import convert, wire
+from kproxy.api.notices import notices, spelling_errors, strict_errors
+
+ZEROS, MAPPED = "must not have leading 0s", "must not be an IPv4-mapped IPv6 address"
+
+
+def spell(kind: str, **fields: Any) -> wire.WireObject:
+    return msgspec.convert({"metadata": {"name": "a"}, **fields}, wire.KINDS[kind][1])
+
+
+@pytest.mark.parametrize(
+    ("spelled", "found"),
+    [
+        (spell("Service", spec={"clusterIP": "010.0.0.1"}), f'spec.clusterIPs[0]: Invalid value: "010.0.0.1": {ZEROS}'),
+        (
+            spell("Service", spec={"externalIPs": ["10.0.0.1", "::ffff:10.0.0.1"]}),
+            f'spec.externalIPs[1]: Invalid value: "::ffff:10.0.0.1": {MAPPED}',
+        ),
+        (
+            spell("Service", spec={"loadBalancerSourceRanges": [" 198.51.100.7/24 "]}),
+            'spec.LoadBalancerSourceRanges[0]: Invalid value: "198.51.100.7/24": '
+            "must not have bits set beyond the prefix length",
+        ),
+        (
+            spell("Service", status={"loadBalancer": {"ingress": [{"ip": "10.0.0.01"}]}}, spec={}),
+            f'status.loadBalancer.ingress[0].ip: Invalid value: "10.0.0.01": {ZEROS}',
+        ),
+        (
+            spell("EndpointSlice", endpoints=[{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.00.1"]}]),
+            f'endpoints[1].addresses[0]: Invalid value: "10.0.00.1": {ZEROS}',
+        ),
+        (
+            spell("Endpoints", subsets=[{"notReadyAddresses": [{"ip": "01.0.0.1"}]}]),
+            f'subsets[0].notReadyAddresses[0].ip: Invalid value: "01.0.0.1": {ZEROS}',
+        ),
+        (
+            spell("Node", spec={"podCIDRs": ["10.0.0.0/024"]}),
+            f'spec.podCIDRs[0]: Invalid value: "10.0.0.0/024": {ZEROS} in IP or prefix length',
+        ),
+    ],
+)
+def test_strict_errors(spelled: wire.WireObject, found: str) -> None:
+    assert [str(error) for error in strict_errors(spelled)] == [found]
+    path, _, detail = found.partition(": Invalid value: ")
+    told = [(notice.path, notice.message) for notice in notices(spelled, convert.convert(spelled)) if notice.path]
+    value, _, message = detail.partition(": ")
+    assert told == [(path, f"{value} {message}: a v1.36 API server refuses it in a new object")]
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        spell("Service", spec={"clusterIPs": ["FD00::1", "nonsense"], "loadBalancerSourceRanges": ["nonsense"]}),
+        spell("Service"),
+        spell("EndpointSlice", addressType="FQDN", endpoints=[{"addresses": ["010.0.0.1"]}]),
+        spell("EndpointSlice", addressType="IPv6", endpoints=[{"addresses": ["FD00::1"]}]),
+        spell("Node"),
+    ],
+)
+def test_forms_that_are_not_ambiguous(spelled: wire.WireObject) -> None:
+    assert strict_errors(spelled) == []
+
+
+def test_unallocated_cluster_ip() -> None:
+    spelled = spell("Service", spec={"ports": [{"port": 80}]})
+    assert [(notice.path, notice.message) for notice in notices(spelled, convert.convert(spelled))] == [
+        (
+            "",
+            "Service default/a has no clusterIP: the API server has not allocated one, so kube-proxy ignores it",
+        )
+    ]
+    for spec in ({"type": "ExternalName"}, {"clusterIP": "None"}, {"clusterIP": "10.0.0.1"}):
+        spelled = spell("Service", spec=spec)
+        assert notices(spelled, convert.convert(spelled)) == []
+
+
+def test_pod_cidr_and_pod_cidrs_must_agree() -> None:
+    assert [
+        str(error) for error in spelling_errors(spell("Node", spec={"podCIDR": "10.0.0.0/8", "podCIDRs": ["::/64"]}))
+    ] == ['spec.podCIDRs: Invalid value: ["::/64"]: first value must match `podCIDR`']
+    for spec in ({"podCIDR": "a", "podCIDRs": ["a", "b"]}, {"podCIDR": "a"}, {"podCIDRs": ["a"]}, None):
+        assert spelling_errors(spell("Node", spec=spec)) == []
