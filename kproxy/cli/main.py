@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 
 import click
@@ -56,6 +57,8 @@ def group() -> None:
 
 def main() -> None:
     """Entry point: runs the command and turns every deliberate error into one message and an exit code."""
+    # Ending by an exception lets files that are half written be removed.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         code = group.main(standalone_mode=False)
     except click.ClickException as error:

@@ -46,9 +46,14 @@ def write_output(text: str, path: str | None) -> None:
     """
     if path is None or path == "-":
         # One write of bytes: click.echo would scan megabytes of rules for colour codes.
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text.encode())
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
     else:
         write_files({Path(path): text})
 
@@ -70,6 +75,8 @@ def read_text(path: Path) -> str:
 def write_files(texts: Mapping[Path, str]) -> None:
     """Writes files so that readers see the old or the new content of each, and nothing at all changes if one fails.
 
+    A symbolic link keeps pointing where it does; a device or pipe is written to as it is.
+
     Raises:
         OutputError: a file cannot be written.
     """
@@ -77,14 +84,18 @@ def write_files(texts: Mapping[Path, str]) -> None:
     path = Path()
     try:
         for path, text in texts.items():
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            staged[path] = name
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                path.write_text(text, encoding="utf-8", newline="")
+                continue
+            final = Path(os.path.realpath(path))
+            descriptor, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name}.")
+            staged[final] = name
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
-            os.chmod(name, _mode_for(path))
-        for path, name in list(staged.items()):
+            os.chmod(name, _mode_for(final))
             if path.is_dir():
                 raise IsADirectoryError(21, os.strerror(21), str(path))
+        for path, name in list(staged.items()):
             os.replace(name, path)
             del staged[path]
     except OSError as error:

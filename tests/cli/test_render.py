@@ -132,6 +132,20 @@ def test_output_that_cannot_be_written_leaves_nothing_behind(kproxy: Run, tmp_pa
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
+def test_a_link_is_followed_and_a_device_is_written_to(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "real.save").write_text("old\n")
+    (tmp_path / "link.save").symlink_to("real.save")
+    assert kproxy("render", *MINI, "-o", "link.save").returncode == 0
+    assert (tmp_path / "link.save").is_symlink()
+    assert (tmp_path / "real.save").read_text().startswith("*mangle")
+    assert kproxy("render", *MINI, "-o", "/dev/null").returncode == 0
+    assert Path("/dev/null").is_char_device()
+    assert kproxy("render", *MINI, "-o", "/dev/stdout").stdout == kproxy("render", *MINI).stdout
+    full = kproxy("render", *MINI, "-o", "/dev/full")
+    assert full.returncode == 1
+    assert "cannot write /dev/full: No space left on device" in full.stderr
+
+
 def test_bad_input_writes_nothing(kproxy: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(SERVICE.replace("port: 80", "port: 70000"))
     (tmp_path / "rules.save").write_text("what was there before\n")
