@@ -22,7 +22,7 @@ from kproxy.api.discovery import EndpointSlice
 from kproxy.api.jsondoc import JsonLines, line_and_column, split_json, split_message
 from kproxy.api.notices import notices, spelling_errors
 from kproxy.api.problems import FieldError, Problem, printable, show
-from kproxy.api.typecheck import type_errors
+from kproxy.api.typecheck import overlap, type_errors, without_fields
 from kproxy.api.validate_discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
 from kproxy.api.validate_node import validate_node
 from kproxy.api.validate_service import validate_service
@@ -70,6 +70,15 @@ class _Place:
 
     def item(self, index: int) -> _Place:
         return _Place(self.file, self.document, self.line, f"{self.prefix}.items[{index}]".lstrip("."), self.find)
+
+
+_Object = Service | EndpointSlice | Endpoints | Node
+
+_DECIDING: Final = frozenset(
+    {"type", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "externalTrafficPolicy"}
+    | {"addressType", "metadata", "spec", "podCIDR", "podCIDRs"}
+)
+"""Fields that decide what others may hold."""
 
 
 class Reader:
@@ -275,9 +284,25 @@ class Reader:
             spelled = msgspec.convert(value, struct)
         except _BROKEN as error:
             found = type_errors(value, struct) or [FieldError("", str(error))]
-            self._report(place, found)
+            self._report(place, found + self._other_errors(value, struct, [wrong.path for wrong in found]))
         else:
             self._accept(spelled, place)
+
+    def _other_errors(self, value: dict[str, Any], struct: type[wire.WireObject], wrong: list[str]) -> list[FieldError]:
+        """What else is wrong in an object that has fields of wrong types: those are left out and the rest validated.
+
+        Nothing, where a field of a wrong type decides what other fields may hold.
+        """
+        if any(path == "" or path.rpartition(".")[2] in _DECIDING for path in wrong):
+            return []
+        try:
+            spelled = msgspec.convert(without_fields(value, [_steps(path) for path in wrong]), struct)
+        except _BROKEN:
+            return []
+        _, _, errors = self._validated(spelled)
+        # Fields of one list item depend on one another (targetPort defaults to port), so the item is one thing here.
+        scopes = [parent if parent.endswith("]") else path for path in wrong for parent in [path.rpartition(".")[0]]]
+        return [error for error in errors if not any(overlap(error.path, scope) for scope in scopes)]
 
     # Objects
 
@@ -286,29 +311,29 @@ class Reader:
         for error in errors:
             self._problem(place.at(error.path), error.message)
 
+    def _validated(self, spelled: wire.WireObject) -> tuple[str, _Object, list[FieldError]]:
+        """The kind of an object, its value, and what is wrong in it."""
+        if isinstance(spelled, wire.WireEndpointSlice):
+            endpoint_slice = convert_endpoint_slice(spelled, self._shared)
+            return (
+                "EndpointSlice",
+                endpoint_slice,
+                validate_endpoint_slice(endpoint_slice) + unusable_ports(endpoint_slice),
+            )
+        if isinstance(spelled, wire.WireService):
+            service = convert_service(spelled)
+            return "Service", service, validate_service(service)
+        value = convert(spelled)
+        if isinstance(value, Endpoints):
+            return "Endpoints", value, validate_endpoints(value)
+        assert isinstance(spelled, wire.WireNode)
+        assert isinstance(value, Node)
+        return "Node", value, spelling_errors(spelled) + validate_node(value)
+
     def _accept(self, spelled: wire.WireObject, place: _Place) -> None:
         """Convert, validate and keep one object."""
         self.count += 1
-        errors = spelling_errors(spelled) if isinstance(spelled, wire.WireNode) else []
-        value: Service | EndpointSlice | Endpoints | Node
-        if isinstance(spelled, wire.WireEndpointSlice):
-            value = convert_endpoint_slice(spelled, self._shared)
-            errors += validate_endpoint_slice(value) + unusable_ports(value)
-            kind = "EndpointSlice"
-        elif isinstance(spelled, wire.WireService):
-            value = convert_service(spelled)
-            errors += validate_service(value)
-            kind = "Service"
-        elif isinstance(spelled, wire.WireEndpoints):
-            value = convert(spelled)
-            assert isinstance(value, Endpoints)
-            errors += validate_endpoints(value)
-            kind = "Endpoints"
-        else:
-            value = convert(spelled)
-            assert isinstance(value, Node)
-            errors += validate_node(value)
-            kind = "Node"
+        kind, value, errors = self._validated(spelled)
         if errors:
             self._report(place, errors)
         identity = (kind, value.metadata.key)
@@ -326,7 +351,7 @@ class Reader:
         for notice in notices(spelled, value):
             self.warnings.append(f"{place.at(notice.path)}: {notice.message}")
 
-    def _keep(self, value: Service | EndpointSlice | Endpoints | Node) -> None:
+    def _keep(self, value: _Object) -> None:
         match value:
             case Service():
                 self.services.append(value)
