@@ -1,0 +1,93 @@
+"""iptables as data: matches, targets, rules, chains, tables and rule sets, read from text and written to text.
+
+Reading a dump, changing it as iptables-restore would, and writing it:
+
+    >>> from kproxy.netfilter import Family, canonical_ruleset, parse_rule, print_save
+    >>> restore = '''*filter
+    ... :KUBE-FORWARD - [0:0]
+    ... -A KUBE-FORWARD -m comment --comment "marked" -m mark --mark 0x00004000/0x00004000 -j ACCEPT
+    ... COMMIT
+    ... '''
+    >>> print(print_save(canonical_ruleset(restore, Family.IPV4)), end="")
+    *filter
+    :INPUT ACCEPT [0:0]
+    :FORWARD ACCEPT [0:0]
+    :OUTPUT ACCEPT [0:0]
+    :KUBE-FORWARD - [0:0]
+    -A KUBE-FORWARD -m comment --comment marked -m mark --mark 0x4000/0x4000 -j ACCEPT
+    COMMIT
+    >>> rule = parse_rule("-A X -d 10.96.0.10 -p tcp --dport 53 -j DROP")
+    >>> rule.spec()
+    '-d 10.96.0.10/32 -p tcp -m tcp --dport 53 -j DROP'
+    >>> rule.matches[0].dport.value.contains(53)
+    True
+
+`parse_save` and `print_save` are for dumps, `parse_restore` and `apply_restore` for restore input; `canonical_ruleset`
+turns the one into the other. Rules are equal when the kernel treats them as the same rule. docs/netfilter.md says
+what is guaranteed and what is not. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from kproxy.netfilter.address import Address, AddressRange, Network
+from kproxy.netfilter.check import Problem, check_ruleset, find_loop
+from kproxy.netfilter.codec import Masked, Range
+from kproxy.netfilter.errors import RestoreError, RuleSyntaxError
+from kproxy.netfilter.family import BUILTIN_CHAINS, Family
+from kproxy.netfilter.listing import print_list
+from kproxy.netfilter.matches import Match, OpaqueMatch
+from kproxy.netfilter.operation import Operation
+from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.restore import (
+    TableRestore,
+    apply_restore,
+    canonical_ruleset,
+    canonicalize_rule,
+    parse_restore,
+)
+from kproxy.netfilter.rule import Counters, Rule
+from kproxy.netfilter.ruleset import Chain, Ruleset, Table
+from kproxy.netfilter.save import detect_family, parse_rule, parse_save, print_save
+from kproxy.netfilter.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
+
+__all__ = [
+    "ACCEPT",
+    "BUILTIN_CHAINS",
+    "DROP",
+    "QUEUE",
+    "RETURN",
+    "Address",
+    "AddressRange",
+    "Chain",
+    "Counters",
+    "Family",
+    "Jump",
+    "Masked",
+    "Match",
+    "Negatable",
+    "Network",
+    "OpaqueMatch",
+    "OpaqueTarget",
+    "Operation",
+    "Problem",
+    "Range",
+    "RestoreError",
+    "Rule",
+    "RuleSyntaxError",
+    "Ruleset",
+    "Table",
+    "TableRestore",
+    "Target",
+    "Verdict",
+    "apply_restore",
+    "canonical_ruleset",
+    "canonicalize_rule",
+    "check_ruleset",
+    "detect_family",
+    "find_loop",
+    "parse_restore",
+    "parse_rule",
+    "parse_save",
+    "print_list",
+    "print_save",
+]

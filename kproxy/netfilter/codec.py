@@ -10,7 +10,7 @@ from typing import Final
 from kproxy.netfilter.address import Address, AddressRange, Network
 from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
 from kproxy.netfilter.lexer import quote
-from kproxy.netfilter.option import Codec, UnsupportedError
+from kproxy.netfilter.option import Codec
 
 UINT8: Final = 0xFF
 UINT16: Final = 0xFFFF
@@ -155,7 +155,14 @@ def bare_name(most: int) -> Codec[str]:
     return string(most, least=1, text=str)
 
 
-INTERFACE: Final = string(15, least=1, text=str)
+def _parse_interface(words: Sequence[str], _family: Family) -> str:
+    word = words[0]
+    if not 0 < len(word.encode("utf-8", "surrogateescape")) <= 15 or not word.isprintable() or " " in word:
+        raise ValueError(f"an interface name of at most 15 bytes and without blanks expected, not {word!r}")
+    return word
+
+
+INTERFACE: Final = Codec(_parse_interface, str)
 
 ADDRESS: Final = Codec(lambda words, family: Address.parse(words[0], family), str)
 
@@ -169,12 +176,3 @@ def _parse_address_range(words: Sequence[str], family: Family) -> AddressRange:
 
 
 ADDRESS_RANGE: Final = Codec(_parse_address_range, str)
-
-
-def unsupported(reason: str) -> Codec[object]:
-    """A codec for an option that exists and that the class has no field for."""
-
-    def parse(_words: Sequence[str], _family: Family) -> object:
-        raise UnsupportedError(reason)
-
-    return Codec(parse, str)

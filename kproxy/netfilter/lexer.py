@@ -43,5 +43,5 @@ def quote(value: str) -> str:
     with a backslash before `"`, `'` and a backslash."""
     if _PLAIN.fullmatch(value):
         return value
-    escaped = _ESCAPED.sub(r"\\\1", value)
+    escaped = _ESCAPED.sub(r"\\\1", value) if _ESCAPED.search(value) else value
     return f'"{escaped}"'

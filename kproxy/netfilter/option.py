@@ -11,10 +11,10 @@ value in a `Negatable`; a flag that may be negated holds True, False (negated) o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from kproxy.netfilter.family import Family
 
@@ -48,14 +48,6 @@ class Codec(Generic[T]):
     arity: int = 1
 
 
-class Given(NamedTuple):
-    """One option as it stands in a rule: its name, whether `!` stood before it, and its unquoted arguments."""
-
-    name: str
-    negated: bool
-    arguments: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
     """One row of a class's table.
@@ -81,33 +73,37 @@ class Option:
         """The number of arguments."""
         return 0 if self.codec is None else self.codec.arity
 
-    def read(self, given: Given, family: Family) -> object:
-        """The field's value. Raises ValueError."""
-        if given.negated and not self.negatable:
-            raise ValueError(f"{given.name} cannot be negated")
+    def read(self, negated: bool, arguments: Sequence[str], family: Family) -> object:
+        """The field's value, from whether `!` stood before the option and from its unquoted arguments.
+
+        Raises:
+            ValueError: iptables would refuse them.
+            UnsupportedError: the class has no field for them.
+        """
+        if negated and not self.negatable:
+            raise ValueError(f"no ! expected before {self.name}")
         if self.codec is None:
             if self.constant is True:
-                return not given.negated
-            return Negatable(self.constant, given.negated) if self.negatable else self.constant
-        value = self.codec.parse(given.arguments, family)
-        return Negatable(value, given.negated) if self.negatable else value
+                return not negated
+            return Negatable(self.constant, negated) if self.negatable else self.constant
+        value = self.codec.parse(arguments, family)
+        return Negatable(value, negated) if self.negatable else value
 
-    def write(self, value: Any) -> str:
-        """The option as iptables-save prints it, or an empty string if it prints nothing for this value."""
-        if value is None or not self.printed or value == self.omit:
-            return ""
+    def writer(self) -> Callable[[Any], str]:
+        """A function that gives the option as iptables-save prints it for a value other than None, or an empty string
+        if it prints nothing for that value. A function per row, because large dumps print millions of options."""
+        name, omit, constant = self.name, self.omit, self.constant
         if self.codec is None:
-            return self._write_flag(value)
-        if not self.negatable:
-            return f"{self.name} {self.codec.text(value)}"
-        return f"{value.sign}{self.name} {self.codec.text(value.value)}"
-
-    def _write_flag(self, value: Any) -> str:
-        if self.constant is True:
-            return self.name if value else f"! {self.name}" if self.negatable else ""
+            if constant is True:
+                unset = f"! {name}" if self.negatable else ""
+                return lambda value: name if value else unset
+            if self.negatable:
+                return lambda value: value.sign + name if value.value == constant else ""
+            return lambda value: name if value == constant else ""
+        text = self.codec.text
         if self.negatable:
-            return f"{value.sign}{self.name}" if value.value == self.constant else ""
-        return self.name if value == self.constant else ""
+            return lambda value: "" if value == omit else f"{value.sign}{name} {text(value.value)}"
+        return lambda value: "" if value == omit else f"{name} {text(value)}"
 
 
 class Extension:
@@ -132,35 +128,33 @@ class Extension:
 
     @classmethod
     @cache
+    def writers(cls) -> tuple[tuple[str, Callable[[Any], str]], ...]:
+        """The fields that are printed, in order, each with its row's writer."""
+        known = {item.name for item in fields(cast(Any, cls))}
+        return tuple((row.field, row.writer()) for row in cls.OPTIONS if row.printed and row.field in known)
+
+    @classmethod
+    @cache
     def required(cls) -> frozenset[str]:
         """The fields that have no default."""
         return frozenset(
             item.name
-            for item in cast(Any, cls).__dataclass_fields__.values()
+            for item in fields(cast(Any, cls))
             if item.default is MISSING and item.default_factory is MISSING
         )
 
     @classmethod
-    def parse(cls, given: Iterable[Given], family: Family) -> Self:
-        """Build the value from the options of one match or target.
+    def build(cls, values: dict[str, Any], family: Family) -> Self:
+        """Make the value from the fields that options have set (which it may change).
 
         Raises:
             ValueError: iptables would refuse the options; the message says what was expected.
-            UnsupportedError: the options are fine or unknown, and this class cannot hold them.
+            UnsupportedError: the options are fine, and this class cannot hold them.
         """
-        values: dict[str, Any] = {}
-        rows = cls.options()
-        for item in given:
-            row = rows.get(item.name)
-            if row is None:
-                raise UnsupportedError(f"{cls.NAME} has no option {item.name} here")
-            if row.field in values:
-                raise ValueError(f"{item.name}: only one of its kind expected")
-            values[row.field] = row.read(item, family)
         cls.complete(values, family)
-        for row in cls.OPTIONS:
-            if row.field in cls.required() and row.field not in values:
-                raise ValueError(f"{row.name} expected")
+        if not cls.required() <= values.keys():
+            missing = (row.name for row in cls.OPTIONS if row.field in cls.required() and row.field not in values)
+            raise ValueError(f"{next(missing)} expected")
         return cls(**values)
 
     @classmethod
@@ -169,7 +163,14 @@ class Extension:
 
     def option_text(self) -> str:
         """The options as iptables-save prints them."""
-        return " ".join(filter(None, (row.write(getattr(self, row.field)) for row in self.OPTIONS)))
+        parts = []
+        for field, write in self.writers():
+            value = getattr(self, field)
+            if value is not None:
+                text = write(value)
+                if text:
+                    parts.append(text)
+        return " ".join(parts)
 
     def to_save(self) -> str:
         """The match or target as iptables-save prints it, from `-m` or `-j` on."""
@@ -183,12 +184,20 @@ class Extension:
 
 def require(values: dict[str, Any], *fields: str) -> None:
     """Refuse options of which none of these fields is set. Raises ValueError."""
-    if not any(values.get(name) not in (None, False) for name in fields):
-        raise ValueError(f"one of these expected: {', '.join(name.replace('_', '-') for name in fields)}")
+    if not _given(values, fields):
+        raise ValueError(f"one of these expected: {', '.join(_spoken(name) for name in fields)}")
 
 
 def at_most_one(values: dict[str, Any], *fields: str) -> None:
     """Refuse options that exclude one another. Raises ValueError."""
-    given = [name.replace("_", "-") for name in fields if values.get(name) not in (None, False)]
+    given = _given(values, fields)
     if len(given) > 1:
-        raise ValueError(f"only one of these expected: {', '.join(given)}")
+        raise ValueError(f"only one of these expected: {', '.join(map(_spoken, given))}")
+
+
+def _given(values: dict[str, Any], fields: Sequence[str]) -> list[str]:
+    return [name for name in fields if values.get(name) is not None]
+
+
+def _spoken(field: str) -> str:
+    return field.replace("_", "-")

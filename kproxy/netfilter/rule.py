@@ -82,9 +82,7 @@ class Rule:
     @property
     def head(self) -> Head:
         """The fixed part."""
-        return Head(
-            self.source, self.destination, self.in_interface, self.out_interface, self.protocol, self.fragment
-        )
+        return Head(self.source, self.destination, self.in_interface, self.out_interface, self.protocol, self.fragment)
 
     def spec(self) -> str:
         """The rule's arguments as iptables-save prints them once the rule is loaded, without `-A CHAIN`."""

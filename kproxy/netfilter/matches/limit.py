@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from kproxy.netfilter.codec import bare_name, names, number, unsupported
+from kproxy.netfilter.codec import bare_name, names, number
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.matches.base import Match, join
 from kproxy.netfilter.option import Codec, Negatable, Option, UnsupportedError, at_most_one, require
@@ -98,8 +98,8 @@ class HashlimitMatch(Match):
     """A bucket per value of `mode` (names of srcip, srcport, dstip, dstport; None: one bucket).
 
     One of `upto` and `above` holds the average time between packets in microseconds: the match applies up to that rate
-    or above it. `htable_gcinterval` and `htable_expire` are in milliseconds. `srcmask` and `dstmask` are prefix lengths;
-    None is the whole address. Byte rates and `--hashlimit-rate-match` are left to `OpaqueMatch`.
+    or above it. `htable_gcinterval` and `htable_expire` are in milliseconds. `srcmask` and `dstmask` are prefix
+    lengths; None is the whole address. Byte rates and `--hashlimit-rate-match` are left to `OpaqueMatch`.
     """
 
     name: str
@@ -127,7 +127,6 @@ class HashlimitMatch(Match):
         Option("--hashlimit-htable-expire", "htable_expire", number()),
         Option("--hashlimit-srcmask", "srcmask", number(128)),
         Option("--hashlimit-dstmask", "dstmask", number(128)),
-        Option("--hashlimit-rate-match", "rate_match", unsupported("rate match is not interpreted"), printed=False),
     )
 
     @classmethod
@@ -155,11 +154,17 @@ class HashlimitMatch(Match):
 
     def option_text(self) -> str:
         rate, default_expire = self._rate()
-        parts = [f"--hashlimit-{'upto' if self.upto is not None else 'above'} {rate}"]
-        for row in self.OPTIONS[2:]:
-            if row.field != "htable_expire" or self.htable_expire != default_expire:
-                parts.append(row.write(getattr(self, row.field, None)))
-        return join(*parts)
+        kind = "upto" if self.upto is not None else "above"
+        return join(
+            f"--hashlimit-{kind} {rate}",
+            *(
+                write(getattr(self, field))
+                for field, write in self.writers()
+                if field not in ("upto", "above")
+                and getattr(self, field) is not None
+                and (field != "htable_expire" or self.htable_expire != default_expire)
+            ),
+        )
 
     def to_list(self) -> str:
         rate, default_expire = self._rate()
@@ -172,6 +177,3 @@ class HashlimitMatch(Match):
             if value is not None and value != default:
                 shown += f" {field.replace('_', '-')} {value}"
         return shown
-
-
-

@@ -27,9 +27,9 @@ class PhysdevMatch(Match):
     NAME: ClassVar[str] = "physdev"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--physdev-is-in", "is_in", negatable=True),
-        Option("--physdev-in", "physdev_in", INTERFACE, negatable=True, loose=True),
+        Option("--physdev-in", "physdev_in", INTERFACE, negatable=True),
         Option("--physdev-is-out", "is_out", negatable=True),
-        Option("--physdev-out", "physdev_out", INTERFACE, negatable=True, loose=True),
+        Option("--physdev-out", "physdev_out", INTERFACE, negatable=True),
         Option("--physdev-is-bridged", "is_bridged", negatable=True),
     )
 

@@ -36,7 +36,7 @@ _PORTS: Final = Codec(_parse_ports, _ports_text)
 
 @dataclass(frozen=True, slots=True)
 class MultiportMatch(Match):
-    """One of `sports`, `dports` and `ports` (either port) is given; the packet's port has to be in one of its ranges."""
+    """One of `sports`, `dports` and `ports` (either port) is given; the packet's port must be in one of its ranges."""
 
     sports: Negatable[tuple[Range, ...]] | None = None
     dports: Negatable[tuple[Range, ...]] | None = None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.codec import UINT8, Masked, number, parse_uint
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.matches.header import DSCP, DSCP_CLASS, TOS, TOS_NAMES
+from kproxy.netfilter.matches.header import DSCP, DSCP_CLASS, TOS
 from kproxy.netfilter.option import Codec, Option
 from kproxy.netfilter.targets.base import Target
 
@@ -94,18 +93,10 @@ class DscpTarget(Target):
         return f"DSCP set 0x{self.dscp:02x}"
 
 
-def _parse_set_tos(words: Sequence[str], family: Family) -> Masked:
-    # A plain value replaces the whole octet; with a mask the value's bits join it, as in MARK --set-mark.
-    value = TOS.parse(words, family)
-    named = words[0].lower() in TOS_NAMES
-    return value if named else Masked(value.value, value.mask | value.value)
-
-
 def _bits(word: str) -> int:
     return parse_uint(word, UINT8)
 
 
-_SET: Final = Codec(_parse_set_tos, TOS.text)
 _AND: Final = Codec(lambda words, _family: Masked(0, _bits(words[0]) ^ UINT8), TOS.text)
 _OR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), _bits(words[0])), TOS.text)
 _XOR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), 0), TOS.text)
@@ -119,7 +110,7 @@ class TosTarget(Target):
 
     NAME: ClassVar[str] = "TOS"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--set-tos", "tos", _SET),
+        Option("--set-tos", "tos", TOS),
         Option("--and-tos", "tos", _AND, printed=False),
         Option("--or-tos", "tos", _OR, printed=False),
         Option("--xor-tos", "tos", _XOR, printed=False),
@@ -127,5 +118,3 @@ class TosTarget(Target):
 
     def to_list(self) -> str:
         return f"TOS set {TOS.text(self.tos)}"
-
-

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from kproxy.netfilter.codec import UINT32, number, unsupported
+from kproxy.netfilter.codec import UINT32, number
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.matches.ipset import SET_REFERENCE, SetReference
 from kproxy.netfilter.option import Option, require
 from kproxy.netfilter.targets.base import Target
 
-_MAP: Final = unsupported("set maps are not interpreted")
-
 
 @dataclass(frozen=True, slots=True)
 class SetTarget(Target):
-    """`add_set` with its `exist` flag and `timeout` in seconds, and `del_set`; one of them or both."""
+    """`add_set` with its `exist` flag and `timeout` in seconds, and `del_set`; one of them or both. `--map-set` is left
+    to `OpaqueTarget`."""
 
     add_set: SetReference | None = None
     exist: bool = False
@@ -29,7 +28,6 @@ class SetTarget(Target):
         Option("--exist", "exist"),
         Option("--timeout", "timeout", number(UINT32 - 1)),
         Option("--del-set", "del_set", SET_REFERENCE),
-        Option("--map-set", "map_set", _MAP, printed=False),
     )
 
     @classmethod

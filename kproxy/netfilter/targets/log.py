@@ -140,10 +140,8 @@ class TeeTarget(Target):
     NAME: ClassVar[str] = "TEE"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--gateway", "gateway", ADDRESS),
-        Option("--oif", "oif", INTERFACE, loose=True),
+        Option("--oif", "oif", INTERFACE),
     )
 
     def to_list(self) -> str:
         return join(f"TEE gw:{self.gateway}", f"oif={self.oif}" if self.oif else "")
-
-

@@ -109,9 +109,6 @@ class ConnmarkTarget(Target):
         elif both is not None or "nfmask" in values or "ctmask" in values:
             raise ValueError("--save-mark or --restore-mark expected beside a mask")
 
-    def option_text(self) -> str:
-        return join(*(row.write(getattr(self, row.field, None)) for row in self.OPTIONS))
-
     def to_list(self) -> str:
         shift = ""
         if self.left_shift or self.right_shift:
@@ -127,5 +124,3 @@ class ConnmarkTarget(Target):
         else:
             masks = f"{ctmask} {nfmask.replace(' ', ' ~')}"
         return join("CONNMARK", self.copy or "", masks, shift)
-
-

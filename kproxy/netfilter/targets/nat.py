@@ -59,7 +59,7 @@ def ports_text(ports: Range, base: int | None = None) -> str:
 
 def _parse_range(words: Sequence[str], family: Family) -> NatRange:
     word = words[0]
-    if family is Family.IPV4 or word.startswith(":") and not word.startswith("::"):
+    if family is Family.IPV4 or (word.startswith(":") and not word.startswith("::")):
         hosts, colon, tail = word.partition(":")
     elif word.startswith("["):
         hosts, bracket, tail = word[1:].partition("]")
@@ -188,5 +188,3 @@ class NetmapTarget(Target):
 
     def to_list(self) -> str:
         return f"to:{self.to}"
-
-
