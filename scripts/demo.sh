@@ -31,7 +31,8 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 PATH="$PATH:/usr/sbin:/sbin"
 ip netns add "$namespace"
-grep -v -e '^-A KUBE' -e '^:KUBE-S[EV]' -e '^:KUBE-EXT' "$work/rendered.save" >"$work/jumps"
+# The jump rules and canaries: what is left without kube-proxy's own rules.
+grep -v -E -e '^-A KUBE' -e '^:KUBE-(SEP|SVC|SVL|EXT|FW)-' "$work/rendered.save" >"$work/jumps"
 ip netns exec "$namespace" iptables-nft-restore --noflush <"$work/jumps"
 ip netns exec "$namespace" iptables-nft-restore --noflush <"$work/rendered.restore"
 ip netns exec "$namespace" iptables-nft-save | grep -v '^#' | sed 's/\[[0-9]*:[0-9]*\]/[0:0]/' >"$work/kernel.save"
