@@ -1,14 +1,16 @@
 """Plans: what to hand to iptables-restore, in which batches, and what to delete.
 
-A plan is a sequence of batches, each the text of one restore of one table (`iptables-restore --noflush`). A kernel
-that has carried out any prefix of them treats every packet by the old or by the new state of its service, never by a
-mixture:
+A plan is a sequence of batches, each the text of one restore of one table (`iptables-restore --noflush`). A kernel that
+has carried out any prefix of them treats every packet by the old or by the new state of its service:
 
-1. base chains that service chains jump to;
-2. chains of ServicePorts, whole ServicePorts to a batch: endpoint chains first, then service chains, then external and
+1. refusals: filter chains that gain rules, with the rules they lose still in them. A refusal names an address that nat
+   rules rewrite as long as they serve it, so it has no effect before they stop;
+2. base chains that service chains jump to;
+3. chains of ServicePorts, whole ServicePorts to a batch: endpoint chains first, then service chains, then external and
    firewall chains. Nothing jumps to new chains yet, and a batch is one transaction, so changed ones switch at once;
-3. the filter table, then the dispatch chains of the nat table, which make the new chains live;
-4. deletions of chains that nothing jumps to any more.
+4. the dispatch chains of the nat table, which make the new chains live;
+5. filter chains that lose rules, as they should be in the end: only now is every address served that was refused;
+6. deletions of chains that nothing jumps to any more.
 
 Batches are small because iptables-nft takes time quadratic in the number of chains in one restore.
 """
@@ -70,12 +72,14 @@ class Plan(msgspec.Struct, frozen=True):
         base: changed chains that no ServicePort adds to, and changed dispatch chains.
         service_ports: changed chains of each touched ServicePort.
         deletions: nat chains that are no longer wanted, in an order in which they can go.
+        previous: what the chains of `base` held before, as far as that is known.
     """
 
     full: bool
     base: Mapping[Place, str]
     service_ports: Mapping[ServicePortName, Mapping[str, str]]
     deletions: tuple[str, ...] = ()
+    previous: Mapping[Place, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.base or self.deletions or any(self.service_ports.values()))
@@ -101,18 +105,37 @@ class Plan(msgspec.Struct, frozen=True):
 
     def batches(self, chains_per_batch: int = CHAINS_PER_BATCH) -> Iterator[Batch]:
         """The plan as batches in the order in which they must be carried out."""
+        refusals, wanted = self._filter_chains()
         leaves = {place[1]: text for place, text in self.base.items() if place in _LEAF_BASE}
+        dispatch = {place[1]: text for place, text in self.base.items() if place[0] == NAT and place in DISPATCH}
+        if refusals:
+            yield Batch(FILTER, refusals, purpose="refusals")
         if leaves:
             yield Batch(NAT, leaves, purpose="base chains")
         yield from self._service_port_batches(chains_per_batch)
-        filter_chains = {place[1]: text for place, text in self.base.items() if place[0] == FILTER}
-        if filter_chains:
-            yield Batch(FILTER, filter_chains, purpose="filter chains")
-        dispatch = {place[1]: text for place, text in self.base.items() if place[0] == NAT and place in DISPATCH}
         if dispatch:
             yield Batch(NAT, dispatch, purpose="dispatch chains")
+        if wanted:
+            yield Batch(FILTER, wanted, purpose="filter chains")
         for start in range(0, len(self.deletions), chains_per_batch):
             yield Batch(NAT, {}, self.deletions[start : start + chains_per_batch], purpose="deletions")
+
+    def _filter_chains(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The filter chains to write before the nat table changes, and those to write after."""
+        before: dict[str, str] = {}
+        after: dict[str, str] = {}
+        for place, text in self.base.items():
+            if place[0] != FILTER:
+                continue
+            new = text.splitlines(keepends=True)
+            old = self.previous.get(place, "").splitlines(keepends=True)
+            kept = set(new)
+            lost = [line for line in old if line not in kept]
+            if not set(new) <= set(old) or not lost:
+                before[place[1]] = text + "".join(lost)
+            if lost:
+                after[place[1]] = text
+        return before, after
 
     def _service_port_batches(self, chains_per_batch: int) -> Iterator[Batch]:
         group: list[tuple[str, str]] = []

@@ -35,6 +35,7 @@ class Renderer:
 
     Invariants:
         `_names` holds the keys of `_rules`, sorted.
+        `_dispatch` holds, for each dispatch chain, the text of each of `_names` in it.
         `_chains` holds the text of the last plan of every chain that is not a ServicePort's own.
     """
 
@@ -45,6 +46,7 @@ class Renderer:
         self._endpoint_count = 0
         self._names: list[ServicePortName] = []
         self._rules: dict[ServicePortName, ServicePortRules] = {}
+        self._dispatch: list[list[str]] = [[] for _ in DISPATCH]
         self._chains: dict[Place, str] = {}
 
     @property
@@ -77,14 +79,12 @@ class Renderer:
             wanted
                 are deleted.
         """
-        self._rules.clear()
-        self._names.clear()
-        self._endpoint_count = 0
+        previous = self._chains
         self._large_cluster = self._is_large(state)
-        for name in sorted(state.service_ports):
-            self._rules[name] = self._render(state, name)
-            self._names.append(name)
+        self._names = sorted(state.service_ports)
+        self._rules = {name: self._render(state, name) for name in self._names}
         self._endpoint_count = sum(rules.endpoint_count for rules in self._rules.values())
+        self._dispatch = [[self._rules[name].dispatch[i] for name in self._names] for i in range(len(DISPATCH))]
         self._chains = self._shared_chains()
         wanted = {chain for rules in self._rules.values() for chain in rules.chains}
         stale = (
@@ -97,13 +97,17 @@ class Renderer:
             base=dict(self._chains),
             service_ports={name: rules.chains for name, rules in self._rules.items() if rules.chains},
             deletions=deletion_order(stale),
+            previous=previous,
         )
 
     def plan_partial(self, state: ServiceState, touched: Iterable[ServicePortName]) -> Plan:
         """Renders the touched ServicePorts anew; the plan names only chains whose rules changed since the last plan.
 
-        When the cluster grows past 1000 endpoints or shrinks below, every ServicePort counts as touched.
+        When the cluster grows past 1000 endpoints or shrinks below, every ServicePort counts as touched. Without a plan
+        before this one, the plan is a full one.
         """
+        if not self._chains:
+            return self.plan_full(state)
         touched = set(touched)
         self._endpoint_count += sum(
             (len(state.endpoints.get(name, ())) if name in state.service_ports else 0)
@@ -127,8 +131,15 @@ class Renderer:
             deletions.extend(chain for chain in old.chains if chain not in new.chains)
             dirty.update(DISPATCH[i] for i in range(len(DISPATCH)) if old.dispatch[i] != new.dispatch[i])
         base = {place: self._dispatch_text(place) for place in DISPATCH if place in dirty}
+        previous = {place: self._chains[place] for place in base}
         self._chains.update(base)
-        return Plan(full=False, base=base, service_ports=changed, deletions=deletion_order(deletions))
+        return Plan(
+            full=False,
+            base=base,
+            service_ports=changed,
+            deletions=deletion_order(deletions),
+            previous=previous,
+        )
 
     def replan(self, state: ServiceState, options: RenderOptions) -> Plan:
         """Takes new options, of a changed Node say; the plan names only chains whose rules changed."""
@@ -144,7 +155,14 @@ class Renderer:
             for name, chains in full.service_ports.items()
             if (differing := {chain: text for chain, text in chains.items() if before.get((NAT, chain)) != text})
         }
-        return Plan(full=False, base=base, service_ports=changed, deletions=full.deletions)
+        previous = {place: before[place] for place in base if place in before}
+        return Plan(
+            full=False,
+            base=base,
+            service_ports=changed,
+            deletions=full.deletions,
+            previous=previous,
+        )
 
     def origins(self, state: ServiceState) -> dict[Place, list[Origin]]:
         """The provenance of every rule of the last plan: for each chain, one origin per rule in the same order.
@@ -187,9 +205,16 @@ class Renderer:
             self._rules[name] = rules
             if not known:
                 self._names.insert(index, name)
+            for texts, text in zip(self._dispatch, rules.dispatch, strict=True):
+                if known:
+                    texts[index] = text
+                else:
+                    texts.insert(index, text)
         elif known:
             del self._rules[name]
             del self._names[index]
+            for texts in self._dispatch:
+                del texts[index]
 
     def _shared_chains(self) -> dict[Place, str]:
         """The text of the base and dispatch chains, in kube-proxy's order of declaration."""
@@ -202,8 +227,7 @@ class Renderer:
         return chains
 
     def _dispatch_text(self, place: Place) -> str:
-        index = DISPATCH.index(place)
-        text = "".join([self._rules[name].dispatch[index] for name in self._names])
+        text = "".join(self._dispatch[DISPATCH.index(place)])
         return text + self._base.node_ports_jump if place == NAT_SERVICES else text
 
 

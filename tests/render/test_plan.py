@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproxy.render import Batch, Plan
 from kproxy.render.plan import deletion_order
 from kproxy.services import ServicePortName
@@ -48,9 +50,35 @@ def test_batches_in_order() -> None:
         deletions=("KUBE-SEP-B",),
     )
     assert [(batch.purpose, list(batch.chains)) for batch in plan.batches()] == [
+        ("refusals", ["KUBE-FORWARD"]),
         ("base chains", ["KUBE-POSTROUTING", "KUBE-MARK-MASQ"]),
         ("service chains", ["KUBE-SEP-A", "KUBE-SVC-A", "KUBE-EXT-A"]),
-        ("filter chains", ["KUBE-FORWARD"]),
         ("dispatch chains", ["KUBE-SERVICES", "KUBE-NODEPORTS"]),
         ("deletions", []),
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("", "a\n", [("refusals", "a\n")]),
+        ("a\n", "", [("filter chains", "")]),
+        ("a\n", "b\n", [("refusals", "b\na\n"), ("filter chains", "b\n")]),
+        ("a\nb\n", "b\n", [("filter chains", "b\n")]),
+        ("a\nb\n", "b\na\n", [("refusals", "b\na\n")]),
+    ],
+)
+def test_refusals_come_before_nat_changes_and_go_after(old: str, new: str, wanted: list[tuple[str, str]]) -> None:
+    place = ("filter", "KUBE-SERVICES")
+    plan = Plan(
+        full=False,
+        base={place: new, ("nat", "KUBE-SERVICES"): "x"},
+        service_ports={},
+        previous={place: old},
+    )
+    batches = list(plan.batches())
+    found = [(batch.purpose, batch.chains["KUBE-SERVICES"]) for batch in batches if batch.table == "filter"]
+    assert found == wanted
+    nat = next(i for i, batch in enumerate(batches) if batch.table == "nat")
+    for i, batch in enumerate(batches):
+        assert (i < nat) == (batch.purpose == "refusals")
