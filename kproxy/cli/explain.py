@@ -58,7 +58,7 @@ def command(
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
     with working("rendering"):
         rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
-        explanation = explain_service(service, rendered)
+        explanation = explain_service(service, rendered, cluster.endpoint_slices)
     if output_format == "json":
         write_output(msgspec.json.format(msgspec.json.encode(explanation)).decode() + "\n", None)
     else:
@@ -99,7 +99,7 @@ def _endpoint_lines(port: ServicePortExplanation) -> Sequence[str]:
     width = max((len(endpoint.address) for endpoint in port.endpoints), default=0)
     lines = []
     for endpoint in port.endpoints:
-        where = "this node" if endpoint.is_local else "another node"
+        where = "this node" if endpoint.is_local else "not this node"
         use = f"used ({', '.join(endpoint.used_for)})" if endpoint.used_for else f"not used: {endpoint.why_not}"
-        lines.append(f"{endpoint.address:<{width}}  {where:<12}  {endpoint.state}; {use}; {endpoint.endpoint_slice}")
+        lines.append(f"{endpoint.address:<{width}}  {where:<13}  {endpoint.state}; {use}; {endpoint.endpoint_slice}")
     return lines

@@ -57,10 +57,12 @@ def group() -> None:
 
 def main() -> None:
     """Entry point: runs the command and turns every deliberate error into one message and an exit code."""
+    _mend_standard_streams()
     # Ending by an exception lets files that are half written be removed.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         code = group.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -71,7 +73,26 @@ def main() -> None:
         report_error(error)
         code = error.exit_code
     except BrokenPipeError:
-        # The reader (head, say) has gone: end quietly, and keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (head, say) has gone: end quietly.
+        _discard_stdout()
+        code = 1
+    except OSError as error:
+        # Commands wrap what they do with files, so this is a write to standard output.
+        _discard_stdout()
+        report_error(KproxyError(f"cannot write output: {error.strerror or error}"))
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _mend_standard_streams() -> None:
+    """Gives a closed standard stream something to stand for it: reading finds nothing, writing fails."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # A descriptor opened for reading refuses writes, which is what a closed stdout should do.
+            os.dup2(os.open(os.devnull, os.O_RDONLY if name != "stderr" else os.O_WRONLY), number)
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115
+
+
+def _discard_stdout() -> None:
+    """Keeps the interpreter from complaining at exit about what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -46,14 +46,9 @@ def write_output(text: str, path: str | None) -> None:
     """
     if path is None or path == "-":
         # One write of bytes: click.echo would scan megabytes of rules for colour codes.
-        try:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(text.encode())
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
     else:
         write_files({Path(path): text})
 
@@ -65,7 +60,8 @@ def read_text(path: Path) -> str:
         InputError: it cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import msgspec
@@ -157,26 +159,32 @@ def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, featur
     global _inherited
     if not cluster.nodes:
         raise InputError("--all-nodes: the manifests hold no Node")
+    jobs = [(index, family) for index in range(len(cluster.nodes)) for family in SUFFIX]
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging:
+            _inherited = (cluster, config, features, Path(staging))
+            with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
+                names = list(_with_progress(workers.map(_render_one, jobs), len(jobs)))
+            if any((directory / name).is_dir() for name in names):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            for name in names:
+                os.replace(Path(staging) / name, directory / name)
     except OSError as error:
-        raise OutputError(f"cannot make {directory}: {error.strerror}") from error
-    _inherited = (cluster, config, features, directory)
-    jobs = [(index, family) for index in range(len(cluster.nodes)) for family in SUFFIX]
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
-        for _ in _with_progress(workers.map(_render_one, jobs), len(jobs)):
-            pass
+        raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error
 
 
-def _render_one(job: tuple[int, IPFamily]) -> None:
+def _render_one(job: tuple[int, IPFamily]) -> str:
     assert _inherited is not None
-    cluster, config, features, directory = _inherited
+    cluster, config, features, staging = _inherited
     node, family = cluster.nodes[job[0]], job[1]
+    name = f"{node.metadata.name}.{SUFFIX[family]}"
     text = _render(cluster, config, features, Target(node.metadata.name, node), family).save_text
-    write_files({directory / f"{node.metadata.name}.{SUFFIX[family]}": text})
+    write_files({staging / name: text})
+    return name
 
 
-def _with_progress(results: Iterable[None], count: int) -> Iterator[None]:
+def _with_progress(results: Iterable[str], count: int) -> Iterator[str]:
     from rich.console import Console
     from rich.progress import track
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 import msgspec
 
 from kproxy.api.core import Service
+from kproxy.api.discovery import EndpointSlice
 from kproxy.render.origin import RenderedRule
 from kproxy.render.target import RenderedTarget
 from kproxy.services.endpoints import Endpoint
-from kproxy.services.names import ServicePortName
+from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, is_ignored
 from kproxy.services.serviceport import ServicePort, cluster_ip_of, why_skipped
 from kproxy.services.topology import SelectedEndpoints, select_endpoints, why_unused
 
@@ -77,8 +78,14 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     ports: tuple[ServicePortExplanation, ...]
 
 
-def explain_service(service: Service, rendered: RenderedTarget) -> Explanation:
-    """Explains one Service of a rendered cluster."""
+def explain_service(
+    service: Service, rendered: RenderedTarget, endpoint_slices: Iterable[EndpointSlice] = ()
+) -> Explanation:
+    """Explains one Service of a rendered cluster.
+
+    Args:
+        endpoint_slices: those of the cluster; for saying why some have no effect.
+    """
     key = service.metadata.key
     family = rendered.options.family
     skipped = why_skipped(service)
@@ -96,18 +103,36 @@ def explain_service(service: Service, rendered: RenderedTarget) -> Explanation:
         node=rendered.options.node_name,
         family=family.value,
         skipped=skipped,
-        notes=tuple(_notes(rendered, key, skipped)),
+        notes=tuple(_notes(rendered, key, skipped, endpoint_slices)),
         ports=tuple(_explain_port(rendered, name, rules.get(name, ())) for name in names),
     )
 
 
-def _notes(rendered: RenderedTarget, key: str, skipped: str) -> Iterable[str]:
+def _notes(rendered: RenderedTarget, key: str, skipped: str, endpoint_slices: Iterable[EndpointSlice]) -> Iterable[str]:
     if not skipped and rendered.renderer.large_cluster:
         yield "more than 1000 endpoints in the cluster: kube-proxy leaves comments out of endpoint rules"
     known = rendered.state.service_ports
     for name in sorted(name for name in rendered.state.endpoints if name.service == key and name not in known):
         port = f"port {name.port!r}" if name.port else "an unnamed port"
         yield f"EndpointSlices have {port} ({name.protocol}), which the Service has not: its endpoints are unused"
+    for endpoint_slice in endpoint_slices:
+        meta = endpoint_slice.metadata
+        if f"{meta.namespace}/{meta.labels.get(LABEL_SERVICE_NAME)}" == key:
+            yield from _slice_notes(endpoint_slice, rendered.options.family)
+
+
+def _slice_notes(endpoint_slice: EndpointSlice, family: IPFamily) -> Iterable[str]:
+    """Why a slice of the Service, or a part of it, has no effect in this family."""
+    where = f"EndpointSlice {endpoint_slice.metadata.key}"
+    if is_ignored(endpoint_slice.metadata.labels):
+        yield f"{where} is ignored: its labels hand it to another proxy or mark it headless"
+    elif endpoint_slice.address_type != family.value:
+        yield f"{where} is ignored here: its addresses are {endpoint_slice.address_type}"
+    else:
+        for port in endpoint_slice.ports:
+            if not port.port:
+                name = f"port {port.name!r}" if port.name else "its unnamed port"
+                yield f"{where}: {name} has no number, which kube-proxy ignores"
 
 
 def _explain_port(
@@ -173,15 +198,13 @@ def _explain_endpoint(
         for policy, chosen in (("cluster", selected.cluster), ("local", selected.local))
         if any(other.address == endpoint.address for other in chosen)
     ]
-    if endpoint.terminating:
-        state = "terminating, serving" if endpoint.serving else "terminating"
-    else:
-        state = "ready" if endpoint.ready else "not ready"
+    conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
+    state = ", ".join(name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds)
     return EndpointExplanation(
         address=endpoint.address,
         endpoint_slice=endpoint.slice,
         is_local=endpoint.is_local,
-        state=state,
+        state=state or "not ready",
         used_for=tuple(used),
         why_not=why_unused(endpoint, service_port, selected),
     )

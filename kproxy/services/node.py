@@ -11,11 +11,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kproxy.api.addresses import canonical_cidr, canonical_ip
 from kproxy.api.core import Node
+from kproxy.errors import InputError
 from kproxy.services.names import IPFamily, family_of
 
 PRIMARY = "primary"
 LOOPBACK = {IPFamily.IPV4: "127.0.0.1", IPFamily.IPV6: "::1"}
+
+
+MAX_INTERFACE_NAME = 15
+"""Bytes; IFNAMSIZ of the kernel less the final NUL. A `+` that stands for any ending counts."""
 
 
 class LocalTrafficDetector(msgspec.Struct, frozen=True):
@@ -49,17 +55,41 @@ def detect_local(
         mode: ClusterCIDR (also ""), NodeCIDR, BridgeInterface or InterfaceNamePrefix.
         cluster_cidr: comma-separated CIDRs, of which the first of the family counts.
         pod_cidrs: the Node's podCIDRs, of which the first of the family counts.
+
+    Raises:
+        InputError: a name that no interface can have, which iptables would refuse, or a CIDR that is none.
     """
     if mode == "BridgeInterface":
-        return _detector(f"-i {bridge_interface}") if bridge_interface else LocalTrafficDetector()
+        name = _interface_name(bridge_interface, "bridgeInterface")
+        return _detector(f"-i {name}") if name else LocalTrafficDetector()
     if mode == "InterfaceNamePrefix":
-        return _detector(f"-i {interface_name_prefix}+") if interface_name_prefix else LocalTrafficDetector()
+        prefix = _interface_name(interface_name_prefix, "interfaceNamePrefix", room=1)
+        return _detector(f"-i {prefix}+") if prefix else LocalTrafficDetector()
     cidrs = pod_cidrs if mode == "NodeCIDR" else cluster_cidr.split(",")
-    for text in cidrs:
-        cidr = text.strip()
-        if cidr and family_of(cidr) is family:
-            return _detector(f"-s {ipaddress.ip_network(cidr, strict=False)}")
+    for cidr in cidrs:
+        network = _network(cidr) if cidr.strip() else None
+        if network is not None and family_of(str(network)) is family:
+            return _detector(f"-s {network}")
     return LocalTrafficDetector()
+
+
+def _interface_name(name: str, field: str, room: int = 0) -> str:
+    unusable = len(name.encode()) > MAX_INTERFACE_NAME - room or any(c.isspace() or c in "/\"'\\!" for c in name)
+    if unusable or name.startswith("-") or not name.isprintable():
+        raise InputError(f"KubeProxyConfiguration.detectLocal.{field}: {name!r} cannot be a name of interfaces")
+    return name
+
+
+def _network(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """The network of a CIDR as Go reads it, leading zeros and host bits included.
+
+    Raises:
+        InputError: it is none.
+    """
+    canonical = canonical_cidr(cidr.strip())
+    if canonical is None:
+        raise InputError(f"{cidr!r} is not a CIDR")
+    return ipaddress.ip_network(canonical, strict=False)
 
 
 def _detector(match: str) -> LocalTrafficDetector:
@@ -104,14 +134,18 @@ def node_port_addresses(configured: Sequence[str], family: IPFamily, node_ip: st
 
     Args:
         node_ip: the node's IP of this family as kube-proxy detects it; a loopback address means it has none.
+
+    Raises:
+        InputError: a CIDR that is none.
     """
     cidrs = list(configured)
     if cidrs == [PRIMARY]:
         bits = 128 if family.is_ipv6 else 32
         cidrs = [] if ipaddress.ip_address(node_ip).is_loopback else [f"{node_ip}/{bits}"]
-    mine = tuple(cidr for cidr in cidrs if family_of(cidr) is family)
-    match_all = not mine or any(ipaddress.ip_network(cidr, strict=False).prefixlen == 0 for cidr in mine)
-    return NodePortAddresses(match_all, () if match_all else mine)
+    networks = [network for network in map(_network, cidrs) if family_of(str(network)) is family]
+    if not networks or any(network.prefixlen == 0 for network in networks):
+        return NodePortAddresses()
+    return NodePortAddresses(False, tuple(map(str, networks)))
 
 
 def node_ips(node: Node | None, bind_address: str = "") -> dict[IPFamily, str]:
@@ -121,27 +155,40 @@ def node_ips(node: Node | None, bind_address: str = "") -> dict[IPFamily, str]:
     overrides that of its family; a family without any gets loopback, as in kube-proxy.
     """
     ips = dict(LOOPBACK)
-    if node is not None:
-        for kind in ("ExternalIP", "InternalIP"):
-            for entry in reversed(node.addresses):
-                if entry.type == kind:
-                    ips[family_of(entry.address)] = entry.address
-    if bind_address and not ipaddress.ip_address(bind_address).is_unspecified:
-        ips[family_of(bind_address)] = bind_address
+    for ip in reversed(_host_ips(node)):
+        ips[family_of(ip)] = ip
+    bound = _bound_ip(bind_address)
+    if bound:
+        ips[family_of(bound)] = bound
     return ips
 
 
 def primary_family(node: Node | None, bind_address: str = "") -> IPFamily:
-    """The family kube-proxy calls primary: that of the node's first IP, else of bindAddress, else IPv4."""
-    if node is not None:
-        for kind in ("InternalIP", "ExternalIP"):
-            for entry in node.addresses:
-                if entry.type == kind:
-                    return family_of(entry.address)
-    return family_of(bind_address) if bind_address else IPFamily.IPV4
+    """The family kube-proxy calls primary: that of a specific bindAddress, else of the node's first IP, else IPv4."""
+    bound = _bound_ip(bind_address)
+    return family_of(bound or next(iter(_host_ips(node)), LOOPBACK[IPFamily.IPV4]))
 
 
 def interface_addresses(node: Node | None, family: IPFamily) -> tuple[str, ...]:
-    """The addresses a node's interfaces have in a family, as far as its Node object tells: loopback, then its IPs."""
-    own = [a.address for a in node.addresses if a.type in ("InternalIP", "ExternalIP")] if node is not None else []
-    return (LOOPBACK[family], *(ip for ip in own if family_of(ip) is family))
+    """The addresses a node's interfaces have in a family, as far as its Node object tells: loopback and InternalIPs.
+
+    An ExternalIP is most often an address of the cloud's router and on no interface of the node.
+    """
+    own = [ip for ip in _addresses(node, "InternalIP") if family_of(ip) is family]
+    return tuple(dict.fromkeys((LOOPBACK[family], *own)))
+
+
+def _host_ips(node: Node | None) -> list[str]:
+    """GetNodeHostIPs of Kubernetes: internal addresses first, then external ones; what is no IP is passed over."""
+    return [*_addresses(node, "InternalIP"), *_addresses(node, "ExternalIP")]
+
+
+def _addresses(node: Node | None, kind: str) -> list[str]:
+    entries = node.addresses if node is not None else ()
+    return [ip for entry in entries if entry.type == kind for ip in [canonical_ip(entry.address)] if ip is not None]
+
+
+def _bound_ip(bind_address: str) -> str:
+    """A bindAddress that says something: an IP other than the unspecified one; "" otherwise."""
+    ip = canonical_ip(bind_address)
+    return ip if ip is not None and not ipaddress.ip_address(ip).is_unspecified else ""

@@ -76,3 +76,45 @@ def test_a_service_that_is_not_there(kproxy: Run) -> None:
     done = kproxy("explain", *scenario("minikube"), "--service", "default/nope")
     assert done.returncode == 2
     assert "Service default/nope is not among the 5 Services" in done.stderr
+
+
+def test_slices_and_ports_without_effect_are_named(kproxy: Run) -> None:
+    text = """
+apiVersion: v1
+kind: Service
+metadata: {name: w}
+spec: {clusterIP: 10.96.0.7, ports: [{port: 80, name: a}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: other-proxy, labels: {kubernetes.io/service-name: w, service.kubernetes.io/service-proxy-name: x}}
+addressType: IPv4
+endpoints: [{addresses: [10.244.0.1]}]
+ports: [{name: a, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: six, labels: {kubernetes.io/service-name: w}}
+addressType: IPv6
+endpoints: [{addresses: ["fd00::1"]}]
+ports: [{name: a, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: four, labels: {kubernetes.io/service-name: w}}
+addressType: IPv4
+endpoints:
+- {addresses: [10.244.0.2], conditions: {ready: true, terminating: true}}
+- {addresses: [10.244.0.3], conditions: {ready: false, serving: false}}
+ports: [{name: a, port: 80}, {name: b, port: null}, {name: a2, port: 81, protocol: UDP}]
+"""
+    shown = kproxy("explain", "-f", "-", "--service", "w", "--node", "n", stdin=text).stdout
+    for words in (
+        "EndpointSlice default/other-proxy is ignored: its labels",
+        "EndpointSlice default/six is ignored here: its addresses are IPv6",
+        "EndpointSlice default/four: port 'b' has no number",
+        "EndpointSlices have port 'a2' (UDP), which the Service has not",
+        "10.244.0.2:80  not this node  ready, terminating; used (cluster)",
+        "10.244.0.3:80  not this node  not ready; not used: not ready",
+    ):
+        assert words in shown

@@ -243,3 +243,40 @@ def test_help_shows_examples(kproxy: Run) -> None:
         assert "Examples:" in done.stdout
     assert kproxy("nope").returncode == 2
     assert kproxy("--version").stdout.startswith("kproxy")
+
+
+@pytest.mark.parametrize("arguments", [("render", *MINI), ("explain", *MINI, "--service", "default/crd-array-watcher")])
+def test_a_full_or_closed_stdout_is_one_message(arguments: tuple[str | Path, ...]) -> None:
+    import subprocess
+    import sys
+
+    from tests.cli.conftest import CODE
+
+    command = " ".join(f"'{part}'" for part in (sys.executable, "-c", CODE.replace("'", '"'), *arguments))
+    for redirection, words in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+        done = subprocess.run(["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == f"error: cannot write output: {words}\n"
+
+
+def test_a_closed_stdin_holds_no_objects() -> None:
+    import subprocess
+    import sys
+
+    from tests.cli.conftest import CODE
+
+    command = " ".join(f"'{part}'" for part in (sys.executable, "-c", CODE.replace("'", '"'), "render", "-f", "-"))
+    done = subprocess.run(["sh", "-c", f"{command} <&-"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: -: no Kubernetes objects found\n"
+
+
+def test_all_nodes_writes_all_or_nothing(kproxy: Run, tmp_path: Path) -> None:
+    case = CLUSTERS[6]
+    (tmp_path / "out" / "node-0.v4.save").mkdir(parents=True)
+    done = kproxy(
+        "render", "-f", case / "cluster.yaml", "--config", case / "config.yaml", "--all-nodes", "--output-dir", "out"
+    )
+    assert done.returncode == 1
+    assert "cannot write to out: Is a directory" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["node-0.v4.save"]

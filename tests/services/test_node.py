@@ -6,6 +6,7 @@ import pytest
 
 from kproxy.api.core import Node, NodeAddress
 from kproxy.api.meta import ObjectMeta
+from kproxy.errors import InputError
 from kproxy.services.names import IPFamily
 from kproxy.services.node import (
     NodePortAddresses,
@@ -103,6 +104,42 @@ def test_primary_family_and_interface_addresses() -> None:
     six_first = make_node(ips=("2001:db8::2", "192.168.0.2"))
     assert primary_family(six_first) is V6
     assert primary_family(None) is V4
-    assert primary_family(None, "::") is V6
+    assert primary_family(None, "::") is V4, "an unspecified bindAddress says nothing"
+    assert primary_family(make_node(), "2001:db8::9") is V6, "a specific one decides"
     assert interface_addresses(six_first, V4) == ("127.0.0.1", "192.168.0.2")
     assert interface_addresses(None, V6) == ("::1",)
+
+
+def test_node_addresses_that_are_no_ip_are_passed_over() -> None:
+    entries = ("foo", "", "10.0.0.1 ", "fe80::1%eth0", "010.0.0.7", "::ffff:10.0.0.8")
+    node = Node(ObjectMeta("n"), addresses=tuple(NodeAddress("InternalIP", entry) for entry in entries))
+    assert node_ips(node) == {V4: "10.0.0.7", V6: "::1"}
+    assert interface_addresses(node, V4) == ("127.0.0.1", "10.0.0.7", "10.0.0.8")
+    assert interface_addresses(node, V6) == ("::1",)
+
+
+def test_an_external_ip_is_on_no_interface_but_may_be_the_nodes_ip() -> None:
+    node = Node(ObjectMeta("n"), addresses=(NodeAddress("ExternalIP", "198.51.100.1"),))
+    assert node_ips(node)[V4] == "198.51.100.1"
+    assert interface_addresses(node, V4) == ("127.0.0.1",)
+
+
+def test_configuration_is_read_as_go_reads_it() -> None:
+    assert detect_local("ClusterCIDR", V4, cluster_cidr="010.244.0.0/16").if_local == "-s 10.244.0.0/16"
+    assert node_port_addresses(["010.0.0.0/8"], V4, "192.168.0.2").cidrs == ("10.0.0.0/8",)
+    assert node_ips(None, "010.0.0.1")[V4] == "10.0.0.1"
+    assert node_ips(None, "::ffff:10.0.0.7") == {V4: "10.0.0.7", V6: "::1"}
+
+
+@pytest.mark.parametrize("name", ["a b", "a\n-A X", "x" * 16, "a/b", "-x", 'a"b', "!a"])
+def test_names_that_no_interface_can_have_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"detectLocal\.bridgeInterface"):
+        detect_local("BridgeInterface", V4, bridge_interface=name)
+    with pytest.raises(InputError, match=r"detectLocal\.interfaceNamePrefix"):
+        detect_local("InterfaceNamePrefix", V4, interface_name_prefix=name)
+
+
+def test_a_prefix_leaves_room_for_its_plus_sign() -> None:
+    assert detect_local("InterfaceNamePrefix", V4, interface_name_prefix="x" * 14).is_implemented
+    with pytest.raises(InputError):
+        detect_local("InterfaceNamePrefix", V4, interface_name_prefix="x" * 15)
