@@ -22,7 +22,7 @@ from kproxy.api.discovery import EndpointSlice
 from kproxy.api.jsondoc import JsonLines, line_and_column, split_json, split_message
 from kproxy.api.notices import notices, spelling_errors
 from kproxy.api.problems import FieldError, Problem, printable, show
-from kproxy.api.typecheck import overlap, type_errors, without_fields
+from kproxy.api.typecheck import misspelt_fields, overlap, type_errors, without_fields
 from kproxy.api.validate_discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
 from kproxy.api.validate_node import validate_node
 from kproxy.api.validate_service import validate_service
@@ -280,6 +280,8 @@ class Reader:
                 self._value(item, place.item(index), inherited, depth + 1)
 
     def _convert(self, value: dict[str, Any], struct: type[wire.WireObject], place: _Place) -> None:
+        for notice in misspelt_fields(value, struct):
+            self.warnings.append(f"{place.at(notice.path)}: {notice.message}")
         try:
             spelled = msgspec.convert(value, struct)
         except _BROKEN as error:
@@ -402,15 +404,15 @@ def _is_json(data: bytes) -> bool:
 
 
 def _is_lines(data: bytes) -> bool:
-    """Whether content is JSON lines: several lines, each an object of its own, as nothing printed prettily is."""
-    lines = 0
-    for line in data.split(b"\n"):
-        text = line.strip()
-        if text:
-            if not (text.startswith(b"{") and text.endswith(b"}")):
-                return False
-            lines += 1
-    return lines > 1
+    """Whether content is JSON lines: several lines of which the first is an object, as nothing printed prettily is."""
+    first, _, rest = data.lstrip().partition(b"\n")
+    if not rest.strip():
+        return False
+    try:
+        msgspec.json.decode(first, type=msgspec.Raw)
+    except _BROKEN:
+        return False
+    return rest.lstrip().startswith(b"{")
 
 
 def _steps(path: str) -> _Path:

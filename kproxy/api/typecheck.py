@@ -7,6 +7,7 @@ the wire struct and reports each field whose type does not fit, with the path th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
 
@@ -110,3 +111,31 @@ def overlap(one: str, other: str) -> bool:
     """Whether one field path is the other or lies inside it."""
     short, long = sorted((one, other), key=len)
     return long.startswith(short) and (len(long) == len(short) or long[len(short)] in ".[")
+
+
+def misspelt_fields(value: object, struct: type[msgspec.Struct]) -> list[FieldError]:
+    """Unknown fields whose names are all but those of fields that are not given: `nodeport`, `externalTraficPolicy`.
+
+    The API server drops unknown fields of a lenient client in silence, and kubectl refuses them; a name that is close
+    to a known one is hardly meant to be dropped.
+    """
+    return list(_misspelt(value, _type_of(struct), ""))
+
+
+def _misspelt(value: Any, wanted: inspect.Type, path: str) -> Iterator[FieldError]:
+    options = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
+    for option in options:
+        match option, value:
+            case inspect.StructType(), dict():
+                names = {item.encode_name: item.type for item in option.fields}
+                absent = {name.lower(): name for name in names if name not in value}
+                for name, item in value.items():
+                    inside = f"{path}.{name}" if path else str(name)
+                    if name in names:
+                        yield from _misspelt(item, names[name], inside)
+                    elif isinstance(name, str):
+                        for close in get_close_matches(name.lower(), absent, n=1, cutoff=0.9):
+                            yield FieldError(inside, f"unknown field, ignored: is {absent[close]!r} meant?")
+            case inspect.ListType(), list():
+                for index, item in enumerate(value):
+                    yield from _misspelt(item, option.item_type, f"{path}[{index}]")

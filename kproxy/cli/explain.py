@@ -12,8 +12,7 @@ from kproxy.cli.inputs import (
     family_options,
     feature_option,
     manifest_options,
-    read_cluster,
-    read_config,
+    read_inputs,
 )
 from kproxy.cli.output import colour_stdout, working, write_output
 from kproxy.errors import InputError
@@ -48,8 +47,7 @@ def command(
       kproxy explain -f cluster.yaml --service shop/web -o json
     """
     with working("reading manifests"):
-        config = read_config(config_path)
-        cluster = read_cluster(filenames)
+        config, cluster = read_inputs(config_path, filenames)
     target = select_target(cluster.nodes, config, node)
     key = service_key if "/" in service_key else f"default/{service_key}"
     service = next((service for service in cluster.services if service.metadata.key == key), None)

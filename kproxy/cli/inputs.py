@@ -11,6 +11,7 @@ from kproxy.api import Manifests, load_manifests
 from kproxy.api.config import KubeProxyConfiguration
 from kproxy.api.config_decode import load_config
 from kproxy.cli.output import report_note
+from kproxy.errors import InputError
 from kproxy.render import Features
 from kproxy.services import IPFamily
 
@@ -91,6 +92,29 @@ def read_config(path: str | None) -> KubeProxyConfiguration:
     for warning in loaded.warnings:
         report_note(warning)
     return loaded.config
+
+
+def read_inputs(config_path: str | None, filenames: Sequence[str]) -> tuple[KubeProxyConfiguration, Manifests]:
+    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
+
+    Raises:
+        InputError: what is wrong in either.
+    """
+    problems = []
+    config, cluster = KubeProxyConfiguration(), Manifests()
+    try:
+        config = read_config(config_path)
+    except InputError as error:
+        problems.append(error)
+    try:
+        cluster = read_cluster(filenames)
+    except InputError as error:
+        problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise InputError("\n".join(map(str, problems)))
+    return config, cluster
 
 
 def read_cluster(filenames: Sequence[str]) -> Manifests:

@@ -21,8 +21,7 @@ from kproxy.cli.inputs import (
     family_options,
     feature_option,
     manifest_options,
-    read_cluster,
-    read_config,
+    read_inputs,
 )
 from kproxy.cli.output import OutputError, working, write_files, write_output
 from kproxy.errors import InputError
@@ -89,8 +88,7 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading manifests"):
-        config = read_config(config_path)
-        cluster = read_cluster(filenames)
+        config, cluster = read_inputs(config_path, filenames)
     if output_dir is not None:
         _render_all_nodes(cluster, config, features, Path(output_dir))
         return

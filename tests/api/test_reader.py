@@ -370,3 +370,29 @@ def test_a_wrong_type_in_a_deciding_field_is_reported_alone() -> None:
     )
     (only,) = problems(text)
     assert "spec.type: Invalid value: 7: must be a string" in only
+
+
+def test_a_broken_line_is_named_whatever_the_file_is_called() -> None:
+    lines = [json.dumps(SERVICE), json.dumps(SLICE)[:-9], json.dumps(NODE)]
+    for file in ("f", "f.jsonl", "-"):
+        (only,) = problems("\n".join(lines), file)
+        assert only.startswith(f"{file}: document 2: line 2: invalid JSON")
+
+
+def test_misspelt_fields_are_warned_about() -> None:
+    text = """
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.7
+  externaltrafficPolicy: Local
+  somethingNew: 1
+  ports:
+  - {port: 80, nodeport: 30001, targetPort: 80}
+"""
+    found = parse_manifests(text, "f").warnings
+    assert [line for line in found if "unknown field" in line] == [
+        "f: document 1: line 7: spec.externaltrafficPolicy: unknown field, ignored: is 'externalTrafficPolicy' meant?",
+        "f: document 1: line 10: spec.ports[0].nodeport: unknown field, ignored: is 'nodePort' meant?",
+    ]

@@ -167,6 +167,13 @@ def test_all_errors_of_all_files_are_reported(kproxy: Run, tmp_path: Path) -> No
         assert words in done.stderr
 
 
+def test_a_bad_configuration_does_not_hide_bad_manifests(kproxy: Run) -> None:
+    done = kproxy("render", "-f", "no-manifests.yaml", "--config", "no-config.yaml", "--node", "n")
+    assert done.returncode == 2
+    assert "no-manifests.yaml: no such file" in done.stderr
+    assert "no-config.yaml: " in done.stderr
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
