@@ -42,12 +42,11 @@ from kproxy.netfilter.restore import (
     TableRestore,
     apply_restore,
     canonical_ruleset,
-    canonicalize_rule,
     parse_restore,
 )
 from kproxy.netfilter.rule import Counters, Rule
 from kproxy.netfilter.ruleset import Chain, Ruleset, Table
-from kproxy.netfilter.save import detect_family, parse_rule, parse_save, print_save
+from kproxy.netfilter.save import canonicalize_rule, detect_family, parse_rule, parse_save, print_save
 from kproxy.netfilter.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
 
 __all__ = [

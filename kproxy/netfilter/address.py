@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from kproxy.netfilter.family import Family
@@ -34,6 +35,11 @@ def parse_address(text: str, family: Family) -> int:
     """
     if family is Family.IPV4:
         return _parse_ipv4(text)
+    return _parse_ipv6(text)
+
+
+@lru_cache(maxsize=1024)  # a dump names an endpoint's address in two lines, one after the other
+def _parse_ipv6(text: str) -> int:
     if ":" not in text or "%" in text or not text.isascii():
         raise ValueError(f"an IPv6 address expected, not {text!r}")
     try:
@@ -66,6 +72,11 @@ def format_address(value: int, family: Family) -> str:
     """Write an address as inet_ntop(3) does: in IPv6 also `::1.2.3.4` and `::ffff:1.2.3.4` in mixed notation."""
     if family is Family.IPV4:
         return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
+    return _format_ipv6(value)
+
+
+@lru_cache(maxsize=1024)
+def _format_ipv6(value: int) -> str:
     high = value >> 32
     if high == 0xFFFF or (high == 0 and value > 0xFFFF):
         return ("::ffff:" if high else "::") + format_address(value & 0xFFFFFFFF, Family.IPV4)

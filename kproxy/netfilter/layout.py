@@ -77,8 +77,9 @@ class Part:
     opaque: bool = False
 
     def takes_options(self) -> bool:
-        """Whether an unknown option may be this extension's: verdicts have none, and neither has a jump."""
-        return self.flag == "-m" or self.cls is not None or (self.flag == "-j" and self.name in OPAQUE_TARGETS)
+        """Whether an unknown option may be this extension's. Verdicts and `-g` have none; what stands after `-j` is a
+        target extension that we have never heard of if options follow it."""
+        return self.flag != "-g" and self.name not in VERDICTS
 
     def pick(self) -> Callable[[Sequence[str]], tuple[str, ...]]:
         """A function that takes this part's words, the name included, out of a line of the layout's shape."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from kproxy.netfilter.family import BUILTIN_CHAINS, VERDICTS
 from kproxy.netfilter.rule import Counters, Rule
 from kproxy.netfilter.ruleset import Chain, Table
-from kproxy.netfilter.targets import Jump
+from kproxy.netfilter.targets import OPAQUE_TARGETS, TARGETS, Jump, OpaqueTarget
 
 
 class RefusedError(Exception):
@@ -76,8 +76,10 @@ class TableState:
         self._rules.pop(name, None)
 
     def check_target(self, rule: Rule) -> None:
-        """Refuse a jump to a chain that is missing or built in."""
+        """Refuse a jump to a chain that is missing or built in, and a target that iptables 1.8.9 does not have."""
         target = rule.target
+        if isinstance(target, OpaqueTarget) and target.name not in TARGETS and target.name not in OPAQUE_TARGETS:
+            raise RefusedError(f"no target extension {target.name}")
         if isinstance(target, Jump):
             if target.chain in self.builtin:
                 raise RefusedError(f"jump to the built-in chain {target.chain}")

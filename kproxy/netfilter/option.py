@@ -138,9 +138,7 @@ class Extension:
     def required(cls) -> frozenset[str]:
         """The fields that have no default."""
         return frozenset(
-            item.name
-            for item in fields(cast(Any, cls))
-            if item.default is MISSING and item.default_factory is MISSING
+            item.name for item in fields(cast(Any, cls)) if item.default is MISSING and item.default_factory is MISSING
         )
 
     @classmethod

@@ -29,13 +29,14 @@ from kproxy.netfilter.lexer import split_words, unquote
 from kproxy.netfilter.matches import CommentMatch, Match, OpaqueMatch
 from kproxy.netfilter.option import Extension, Negatable, UnsupportedError
 from kproxy.netfilter.rule import Counters, Head, Rule
-from kproxy.netfilter.targets import OPAQUE_TARGETS, TARGETS, Jump, OpaqueTarget, Target, Verdict
+from kproxy.netfilter.targets import OPAQUE_TARGETS, TARGETS, DnatTarget, Jump, OpaqueTarget, Target, Verdict
 
 # A match or a target of an iptables-save line: `-m`, `-j` or `-g` and everything up to the next of them, where words
 # in quotes do not count. Two blanks in a row may stand inside (`--nfacct-name  NAME`).
 _PIECE: Final = re.compile(r'-[mjg] (?:[^" ]+|"(?:[^"\\]|\\.)*"| (?!-[mjg] ))+')
 
 _COMMENT: Final = "-m comment --comment "
+_DNAT: Final = "-j DNAT --to-destination "
 _CHAIN_NAME: Final = re.compile(r"[0-9A-Za-z_][-0-9A-Za-z_]*")
 _NO_CHAINS: Final = frozenset(TARGETS) | OPAQUE_TARGETS | VERDICTS
 
@@ -99,6 +100,11 @@ class RuleReader:
         return Rule(*head, tuple(parts), target, counters)
 
     def _saved_head(self, text: str) -> Head:
+        if text.startswith("-s ") and " " not in text[3:]:  # kube-proxy has one such head per endpoint
+            network = Network.parse(text[3:], self.family)
+            if network.mask and str(network) == text[3:]:
+                head = self._heads[text] = Head(Negatable(network))
+                return head
         raw = split_words(text)
         plan = self._plan(raw)
         head = self._head(plan, raw)
@@ -108,7 +114,7 @@ class RuleReader:
         return head
 
     def _saved_piece(self, piece: str) -> Match | Target:
-        built = _frequent_piece(piece)
+        built = self._frequent_piece(piece)
         if built is None:
             raw = split_words(piece)
             plan = self._plan(raw)
@@ -120,6 +126,17 @@ class RuleReader:
                 built = _exact_opaque(piece, built)
         self._pieces[piece] = built
         return built
+
+    def _frequent_piece(self, piece: str) -> Match | Target | None:
+        """Shortcuts for what makes up most of a large dump; None for everything else."""
+        if piece.startswith(_COMMENT):
+            return CommentMatch.read_saved(piece[len(_COMMENT) :])
+        if piece.startswith("-j "):
+            if _CHAIN_NAME.fullmatch(piece, 3):
+                return None if piece[3:] in _NO_CHAINS else Jump(piece[3:])
+            if piece.startswith(_DNAT):
+                return DnatTarget.read_saved(piece[len(_DNAT) :], self.family)
+        return None
 
     # any order
 
@@ -197,7 +214,7 @@ class RuleReader:
         text = " ".join(words[1:])
         if part.flag == "-m":
             return OpaqueMatch(name if cls is None else cls.NAME, text)
-        if cls is not None or name in OPAQUE_TARGETS:
+        if cls is not None or part.opaque:
             return OpaqueTarget(name, text)
         return Verdict(name) if name in VERDICTS else Jump(name, part.flag == "-g")
 
@@ -240,15 +257,6 @@ class _Plan(NamedTuple):
     layout: Layout
     head: list[_HeadStep]
     parts: list[_PartStep]
-
-
-def _frequent_piece(piece: str) -> Match | Target | None:
-    """Shortcuts for what makes up most of a large dump; None for everything else."""
-    if piece.startswith(_COMMENT):
-        return CommentMatch.read_saved(piece[len(_COMMENT) :])
-    if piece.startswith("-j ") and _CHAIN_NAME.fullmatch(piece, 3) and piece[3:] not in _NO_CHAINS:
-        return Jump(piece[3:])
-    return None
 
 
 def _exact_opaque(piece: str, built: Match | Target) -> Match | Target:

@@ -36,7 +36,7 @@ from kproxy.netfilter.operation import (
     ZeroCounters,
 )
 from kproxy.netfilter.reader import RuleReader
-from kproxy.netfilter.rule import Counters, Rule
+from kproxy.netfilter.rule import Counters
 from kproxy.netfilter.ruleset import Ruleset, Table
 from kproxy.netfilter.save import collector_paused, detect_family, parse_declaration
 
@@ -283,19 +283,3 @@ def expand_addresses(words: list[str]) -> list[list[str]]:
             copy[place] = address
         expanded.append(copy)
     return expanded
-
-
-def canonicalize_rule(text: str, *, family: Family = Family.IPV4) -> str:
-    """One rule, with or without `-A CHAIN`, as iptables-save prints its arguments once it is loaded.
-
-    Raises:
-        RuleSyntaxError: it is not a rule.
-    """
-    return parse_canonical(text, family).spec()
-
-
-def parse_canonical(text: str, family: Family = Family.IPV4) -> Rule:
-    """`save.parse_rule` without the spelling it was read in."""
-    from kproxy.netfilter.save import parse_rule
-
-    return parse_rule(text, family=family).canonical()

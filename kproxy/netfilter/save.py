@@ -20,6 +20,7 @@ from kproxy.netfilter.layout import OtherFamilyError
 from kproxy.netfilter.reader import RuleReader
 from kproxy.netfilter.rule import Counters, Rule
 from kproxy.netfilter.ruleset import Chain, Ruleset, Table
+from kproxy.netfilter.targets import OpaqueTarget
 
 _DECLARATION: Final = re.compile(r":([^\s\[\]!:][^\s]*) (\S+)(?: \[([0-9]{1,20}):([0-9]{1,20})\])?\s*")
 _PLAIN_NAME: Final = re.compile(r"[0-9A-Za-z_][-0-9A-Za-z_]*")
@@ -66,6 +67,15 @@ def parse_rule(text: str, *, family: Family = Family.IPV4, source: str = "") -> 
         raise RuleSyntaxError(str(error), text=text, source=source) from error
     except OtherFamilyError:
         raise RuleSyntaxError(f"a rule of IPv{family.value} expected", text=text, source=source) from None
+
+
+def canonicalize_rule(text: str, *, family: Family = Family.IPV4) -> str:
+    """One rule, with or without `-A CHAIN`, as iptables-save prints its arguments once it is loaded.
+
+    Raises:
+        RuleSyntaxError: it is not a rule.
+    """
+    return parse_rule(text, family=family).spec()
 
 
 def parse_save(text: str, source: str = "-", *, family: Family | None = None) -> Ruleset:
@@ -142,7 +152,10 @@ class _SaveParser:
             self._text = whole
             self._fail(f"a declared chain expected, not {chain}" if self._table else "*TABLE expected before a rule")
         try:
-            rules.append(self._reader.read(rest[0] if rest else "", counters))
+            rule = self._reader.read(rest[0] if rest else "", counters)
+            if isinstance(rule.target, OpaqueTarget) and rule.target.name in self._rules:
+                raise ValueError(f"no options after -j {rule.target.name} expected, which is a chain")
+            rules.append(rule)
         except (ValueError, OtherFamilyError) as error:
             self._text = whole
             self._fail(str(error) or "a rule of this family expected")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.netfilter.codec import NETWORK, UINT16, Range
@@ -65,7 +65,7 @@ def _parse_range(words: Sequence[str], family: Family) -> NatRange:
         hosts, bracket, tail = word[1:].partition("]")
         colon = tail[:1]
         tail = tail[1:]
-        if not bracket or colon not in ("", ":"):
+        if not hosts or not bracket or colon not in ("", ":"):
             raise ValueError(f"[address]:port expected, not {word!r}")
     else:
         hosts, colon, tail = word, "", ""
@@ -96,6 +96,13 @@ class DnatTarget(Target):
         Option("--random", "random"),
         Option("--persistent", "persistent"),
     )
+
+    @classmethod
+    def read_saved(cls, text: str, family: Family) -> Self | None:
+        """A shortcut for dumps, in which kube-proxy's DNAT rules are all different: read what follows
+        `--to-destination ` if it is one address in canonical form and nothing else, else None. Raises ValueError."""
+        destination = None if " " in text or '"' in text else _parse_range((text,), family)
+        return None if destination is None or str(destination) != text else cls(destination)
 
     def to_list(self) -> str:
         return join(
