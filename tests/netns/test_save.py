@@ -103,20 +103,29 @@ def test_a_plan_in_batches_loads_like_one_restore() -> None:
         assert save(command, namespace) == split_tables(rendered.save_text)
 
 
-def test_partial_plans_lead_the_kernel_from_one_cluster_to_the_next() -> None:
+def walk_through(cases: list[Path], family: IPFamily, variant: str) -> None:
     """Recorded clusters one after the other through one namespace, with deletions, batch by batch."""
-    command = command_of(IPFamily.IPV4, "nft")
+    command = command_of(family, variant)
     with fresh_namespace() as namespace:
         run(f"{command}-restore", "--noflush", namespace=namespace, text=jump_text())
-        for case in CLUSTERS[:6]:
-            rendered = render(case, IPFamily.IPV4)
+        for case in cases:
+            rendered = render(case, family)
             existing = [line[1:].split()[0] for line in save(command, namespace)["nat"].splitlines() if line[0] == ":"]
             plan = rendered.renderer.plan_full(rendered.state, existing)
             for batch in plan.batches(50):
                 run(f"{command}-restore", "--noflush", namespace=namespace, text=batch.text)
-            wanted = split_tables(rendered.save_text)
-            found = save(command, namespace)
-            assert found["nat"] == wanted["nat"]
+            assert save(command, namespace)["nat"] == split_tables(rendered.save_text)["nat"]
+
+
+def test_plans_lead_the_kernel_from_one_cluster_to_the_next() -> None:
+    walk_through(CLUSTERS[:6], IPFamily.IPV4, "nft")
+
+
+@pytest.mark.slow
+@both_variants
+@both_families
+def test_plans_lead_the_kernel_through_all_clusters(family: IPFamily, variant: str) -> None:
+    walk_through([*CLUSTERS, *reversed(CLUSTERS)], family, variant)
 
 
 @pytest.fixture(autouse=True)
