@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bench import render
+from bench import informer, render
 
-BENCHES = {"render": render.main}
+BENCHES = {"render": render.main, "informer": informer.main}
 
 
 def main() -> None:

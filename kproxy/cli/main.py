@@ -20,6 +20,7 @@ COMMANDS = {
     "render": "Render a node's iptables rules from manifests.",
     "golden": "Compare rendered rules with committed golden files.",
     "explain": "Explain what one Service becomes on a node.",
+    "get": "Show objects of an API server, as kubectl get does.",
 }
 
 

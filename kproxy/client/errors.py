@@ -1,0 +1,52 @@
+"""What can go wrong with an API server, as errors of one root."""
+
+from __future__ import annotations
+
+from kproxy.errors import InputError, KproxyError
+from kproxy.informer.objects import Status
+
+
+class ConfigError(InputError):
+    """A kubeconfig, a credential or the environment cannot be used."""
+
+
+class CredentialError(KproxyError):
+    """A credential could not be had now: a plugin failed, a token file is gone."""
+
+
+class TransportError(KproxyError):
+    """No answer: refused, reset, timed out, cut off, or no TLS."""
+
+
+class CancelledError(KproxyError):
+    """The call was ended by `Call.cancel` from another thread."""
+
+
+class ApiError(KproxyError):
+    """The server answered with an error.
+
+    `status` has the code, reason and message, which is what str() gives. `request` is the method and path.
+    """
+
+    def __init__(self, status: Status, request: str = "") -> None:
+        super().__init__(status.message)
+        self.status = status
+        self.request = request
+
+    @property
+    def code(self) -> int:
+        """The HTTP status."""
+        return self.status.code
+
+    @property
+    def reason(self) -> str:
+        """metav1.StatusReason: NotFound, Conflict, Forbidden...; "" if the server gave none."""
+        return self.status.reason
+
+    @property
+    def message(self) -> str:
+        return self.status.message
+
+
+class DiscoveryError(InputError):
+    """The server has no such resource."""

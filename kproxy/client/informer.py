@@ -1,0 +1,312 @@
+"""The informers' driver: threads that carry out what a SharedInformer asks for, and call its handlers.
+
+One thread per informer lists, watches and feeds; one thread per handler calls it; one more repeats objects if a handler
+wants resyncs. Everything decided is decided in `kproxy.informer`; here are only the clock, the dice, the server and the
+waiting. Whatever goes wrong, in the server's answers or in a handler, is logged and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Generic
+
+from kproxy.client.errors import CancelledError
+from kproxy.client.http import Call
+from kproxy.client.resources import Resource
+from kproxy.client.rest import RestClient, failure_status
+from kproxy.errors import KproxyError
+from kproxy.informer.events import WatchEvent
+from kproxy.informer.listener import Listener, Notification, ResourceEventHandler
+from kproxy.informer.lister import Lister
+from kproxy.informer.objects import Status, T, WireError
+from kproxy.informer.reflector import ListRequest, ReflectorMetrics, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.shared import SharedInformer, Transform
+from kproxy.informer.store import Indexer, IndexFunc
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+"""Notifications that a handler's thread takes at a time."""
+
+
+class Registration(Generic[T]):
+    """A handler's place at an informer."""
+
+    def __init__(self, informer: Informer[T], listener: Listener[T]) -> None:
+        self._informer = informer
+        self._listener = listener
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the handler has been called for everything of the first list."""
+        return self._informer.listener_has_synced(self._listener)
+
+    def wait_for_sync(self, timeout: float | None = None) -> bool:
+        """Waits for that; False after `timeout` seconds, or if the informer stops before."""
+        return self._informer.wait(lambda: self.has_synced, timeout)
+
+    def remove(self) -> None:
+        """The handler is not called again, once the call under way has returned."""
+        self._informer.remove_event_handler(self._listener)
+
+
+class Informer(Generic[T]):
+    """Keeps an indexer equal to what the server has, and tells handlers.
+
+    Args:
+        client, resource, namespace, label_selector, field_selector: what to list and watch; "" is all.
+        indexers: index functions beside the namespace index.
+        options: how to list and watch.
+        transform: changes objects before anybody sees them.
+        resync_period: seconds after which handlers get every object again, for those that do not say; 0 is never.
+        clock, chance: seconds that never go back, and floats in [0, 1); for tests.
+    """
+
+    def __init__(
+        self,
+        client: RestClient,
+        resource: Resource[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, IndexFunc[T]] | None = None,
+        options: ReflectorOptions | None = None,
+        transform: Transform[T] | None = None,
+        resync_period: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.resource = resource
+        self._client = client
+        self._namespace = namespace
+        self._selectors = (label_selector, field_selector)
+        self._clock = clock
+        self._resync_period = resync_period
+        self._state: SharedInformer[T] = SharedInformer(chance, indexers=indexers, options=options, transform=transform)
+        # Guards the state, the listeners and the fields below; told of every change of them.
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._started = False
+        self._resyncing = False
+        self._call = Call()
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def indexer(self) -> Indexer[T]:
+        """What is known; read it from any thread, and do not write."""
+        return self._state.indexer
+
+    @property
+    def lister(self) -> Lister[T]:
+        return Lister(self._state.indexer)
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the indexer holds everything of a first full list."""
+        return self._state.has_synced
+
+    @property
+    def metrics(self) -> ReflectorMetrics:
+        """Counters of requests, events and failures."""
+        return self._state.reflector.metrics
+
+    @property
+    def last_failure(self) -> Status | None:
+        """The last thing that went wrong with the server; it stays after a success."""
+        return self._state.reflector.last_failure
+
+    @property
+    def last_sync_resource_version(self) -> str:
+        return self._state.reflector.last_sync_resource_version
+
+    def add_event_handler(
+        self, handler: ResourceEventHandler[T], resync_period: float | None = None
+    ) -> Registration[T]:
+        """Adds a handler, at any time; what is known comes to it as adds. Its calls come from a thread of its own."""
+        period = self._resync_period if resync_period is None else resync_period
+        with self._changed:
+            listener = self._state.add_listener(handler, self._clock(), period)
+            self._spawn(f"{self.resource.plural}-handler", lambda: self._run_handler(listener))
+            if period and not self._resyncing:
+                self._resyncing = True
+                self._spawn(f"{self.resource.plural}-resync", self._run_resync)
+            self._changed.notify_all()
+        return Registration(self, listener)
+
+    def remove_event_handler(self, listener: Listener[T]) -> None:
+        """What Registration.remove does."""
+        with self._changed:
+            self._state.remove_listener(listener)
+            self._changed.notify_all()
+
+    def listener_has_synced(self, listener: Listener[T]) -> bool:
+        """What Registration.has_synced says."""
+        with self._changed:
+            return self._state.listener_has_synced(listener)
+
+    def start(self) -> None:
+        """Begins to list and watch. Twice does no harm; a stopped informer does not start again."""
+        with self._changed:
+            if not self._started and not self._stopped:
+                self._started = True
+                self._spawn(f"{self.resource.plural}-reflector", self._run_reflector)
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Ends all threads, a watch that waits included; False if one, in a handler, takes longer than `timeout`."""
+        with self._changed:
+            self._stopped = True
+            self._state.reflector.stop()
+            for listener in list(self._state.listeners):
+                self._state.remove_listener(listener)
+            self._call.cancel()
+            self._changed.notify_all()
+            threads = [thread for thread in self._threads if thread is not threading.current_thread()]
+        until = time.monotonic() + timeout
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def wait_for_sync(self, timeout: float | None = None) -> bool:
+        """Waits until `has_synced`; False after `timeout` seconds, or if the informer stops before."""
+        return self.wait(lambda: self._state.has_synced, timeout)
+
+    def wait(self, reached: Callable[[], bool], timeout: float | None) -> bool:
+        """Waits until something of this informer is so, asked at every change."""
+        with self._changed:
+            self._changed.wait_for(lambda: reached() or self._stopped, timeout)
+            return reached()
+
+    def _spawn(self, name: str, run: Callable[[], None]) -> None:
+        if self._stopped:
+            return
+        self._threads = [thread for thread in self._threads if thread.is_alive() or thread.ident is None]
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run_reflector(self) -> None:
+        reflector = self._state.reflector
+        while True:
+            with self._changed:
+                action = reflector.next_action(self._clock())
+                if isinstance(action, Stop) or self._stopped:
+                    return
+                if isinstance(action, Wait):
+                    self._changed.wait_for(lambda: self._stopped, action.seconds)
+                    continue
+                self._call = call = Call()
+            try:
+                match action:
+                    case ListRequest():
+                        self._list(action, call)
+                    case WatchRequest():
+                        self._watch(action, call)
+            except CancelledError:
+                continue
+            except WireError as error:
+                self._failed(Status(0, message=str(error)), lost_events=True)
+            except KproxyError as error:
+                self._failed(failure_status(error), lost_events=False)
+            except Exception as error:
+                # An index function or a transform that raises: what it was called for is lost, so a list must follow.
+                log.exception("%s: internal error", self.resource.qualified)
+                self._failed(Status(0, message=f"internal: {error!r}"), lost_events=True)
+
+    def _failed(self, status: Status, lost_events: bool) -> None:
+        with self._changed:
+            if self._stopped:
+                return
+            reflector = self._state.reflector
+            if lost_events:
+                reflector.garbage(status.message, self._clock())
+            else:
+                reflector.fail(status, self._clock())
+            self._changed.notify_all()
+        log.warning("%s: list or watch failed: %s", self.resource.qualified, status)
+
+    def _list(self, request: ListRequest, call: Call) -> None:
+        labels, fields = self._selectors
+        page = self._client.list_page(
+            self.resource,
+            self._namespace,
+            limit=request.limit,
+            continue_token=request.continue_token,
+            resource_version=request.resource_version,
+            label_selector=labels,
+            field_selector=fields,
+            timeout=request.timeout,
+            call=call,
+        )
+        with self._changed:
+            self._state.reflector.take_page(page, self._clock())
+            self._changed.notify_all()
+
+    def _watch(self, request: WatchRequest, call: Call) -> None:
+        labels, fields = self._selectors
+        stream = self._client.watch(
+            self.resource,
+            self._namespace,
+            resource_version=request.resource_version,
+            label_selector=labels,
+            field_selector=fields,
+            timeout_seconds=request.timeout_seconds,
+            send_initial_events=request.send_initial_events,
+            idle_timeout=request.idle_timeout,
+            total_timeout=request.total_timeout,
+            call=call,
+        )
+        reflector = self._state.reflector
+        with stream:
+            with self._changed:
+                reflector.stream_opened(self._clock())
+            for batch in stream.batches():
+                if not self._take(batch):
+                    return
+        with self._changed:
+            reflector.stream_closed(self._clock())
+
+    def _take(self, batch: list[WatchEvent[T]]) -> bool:
+        """Events that came together; False: read no further."""
+        with self._changed:
+            now = self._clock()
+            more = all(self._state.reflector.take_event(event, now) for event in batch)
+            self._changed.notify_all()
+        return more
+
+    def _run_handler(self, listener: Listener[T]) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(listener) > 0 or listener.removed or self._stopped)
+                if listener.removed or self._stopped:
+                    return
+                batch: list[Notification[T]] = []
+                while len(batch) < BATCH and (notification := listener.next()) is not None:
+                    batch.append(notification)
+            for notification in batch:
+                if listener.removed:
+                    return
+                try:
+                    notification.deliver(listener.handler)
+                except Exception:
+                    log.exception("%s: a handler raised; it gets the next notification", self.resource.qualified)
+            with self._changed:
+                for notification in batch:
+                    listener.done(notification)
+                if listener.initial_list_handled:
+                    self._changed.notify_all()
+
+    def _run_resync(self) -> None:
+        with self._changed:
+            while not self._stopped:
+                now = self._clock()
+                left = self._state.next_resync(now)
+                if left == 0.0:
+                    self._state.resync(now)
+                    self._changed.notify_all()
+                    continue
+                self._changed.wait(left)

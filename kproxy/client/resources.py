@@ -1,0 +1,65 @@
+"""Which resources there are to call: typed ones, and any other by group, version and plural."""
+
+from __future__ import annotations
+
+from typing import Final, Generic
+from urllib.parse import quote
+
+import msgspec
+
+from kproxy.api.core import Endpoints, Node, Service
+from kproxy.api.discovery import EndpointSlice
+from kproxy.informer.codec import (
+    Codec,
+    Unstructured,
+    UnstructuredCodec,
+    endpoint_slice_codec,
+    endpoints_codec,
+    node_codec,
+    service_codec,
+)
+from kproxy.informer.objects import T
+
+
+class Resource(msgspec.Struct, Generic[T], frozen=True):
+    """A resource of an API server and how its objects are decoded.
+
+    `group` is "" for core; `plural` is the name in the URL.
+    """
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool
+    codec: Codec[T]
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """`plural.group`, or `plural` in core, as in messages and `kubectl get`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, of one object, or of a part of it; "" is all namespaces."""
+        parts = ["/apis" if self.group else "/api", self.group_version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+SERVICES: Final[Resource[Service]] = Resource("", "v1", "services", True, service_codec())
+ENDPOINTS: Final[Resource[Endpoints]] = Resource("", "v1", "endpoints", True, endpoints_codec())
+NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", False, node_codec())
+ENDPOINT_SLICES: Final[Resource[EndpointSlice]] = Resource(
+    "discovery.k8s.io", "v1", "endpointslices", True, endpoint_slice_codec()
+)
+
+
+def dynamic_resource(group: str, version: str, plural: str, namespaced: bool) -> Resource[Unstructured]:
+    """Any resource, custom ones included; its objects stay as they came."""
+    return Resource(group, version, plural, namespaced, UnstructuredCodec())

@@ -1,0 +1,352 @@
+"""The calls that kproxy needs of an API server: get, list, watch, create, update, patch, delete.
+
+The same calls serve typed and dynamic resources (resources.py): a `Resource` says where it is and how it is decoded.
+Bodies are given as JSON values; what comes back is an object of the resource. Errors of the server are `ApiError`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Generic
+from urllib.parse import urlencode
+
+import msgspec
+
+from kproxy.client.config import ClientConfig
+from kproxy.client.errors import ApiError, CancelledError, TransportError
+from kproxy.client.http import Call, HttpClient, Response, Stream
+from kproxy.client.resources import Resource
+from kproxy.informer.codec import Codec, LineReader, decode_status
+from kproxy.informer.events import ListPage, WatchEvent
+from kproxy.informer.objects import Status, T
+
+JSON: Final = "application/json"
+
+Body = Mapping[str, Any]
+PatchBody = Body | list[Any]
+
+
+class PatchType(StrEnum):
+    """The content types of PATCH (apimachinery types.PatchType)."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class WatchStream(Generic[T]):
+    """The events of one watch, as they come.
+
+    Iterating ends when the server ends the stream. It raises WireError for garbage and for half an event,
+    TransportError for a connection that was lost, was silent for too long or outlived `total_timeout`, CancelledError
+    after `cancel`. An ERROR event is an event like others.
+    """
+
+    def __init__(
+        self, stream: Stream, call: Call, codec: Codec[T], deadline: float | None, clock: Callable[[], float]
+    ) -> None:
+        self._stream = stream
+        self._call = call
+        self._codec = codec
+        self._deadline = deadline
+        self._clock = clock
+        self._lines = LineReader()
+
+    def batches(self) -> Iterator[list[WatchEvent[T]]]:
+        """The events, those that came together in one list; lists may be empty."""
+        try:
+            while data := self._stream.read():
+                if self._deadline is not None and self._clock() > self._deadline:
+                    raise TransportError("the watch went on for longer than the server was asked to")
+                yield [self._codec.decode_event(line) for line in self._lines.feed(data)]
+            self._lines.close()
+        finally:
+            self.close()
+
+    def __iter__(self) -> Iterator[WatchEvent[T]]:
+        for batch in self.batches():
+            yield from batch
+
+    def cancel(self) -> None:
+        """Ends it from another thread."""
+        self._call.cancel()
+
+    def close(self) -> None:
+        """Ends it from the thread that reads it."""
+        self._stream.close()
+
+    def __enter__(self) -> WatchStream[T]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RestClient:
+    """One API server; may be used by any thread.
+
+    All methods raise ApiError for what the server refuses, TransportError when there is no answer, WireError for an
+    answer that cannot be decoded, and ConfigError or CredentialError if the credentials are no good. `namespace` None
+    is the configuration's; "" is all namespaces.
+    """
+
+    def __init__(self, config: ClientConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config = config
+        self.http = HttpClient(config)
+        self._clock = clock
+
+    def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """One object."""
+        answer = self.raw("GET", resource.path(self._namespace(namespace), name))
+        return resource.codec.decode(answer.data)
+
+    def list_page(
+        self,
+        resource: Resource[T],
+        namespace: str | None = "",
+        *,
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout: float = 60.0,
+        call: Call | None = None,
+    ) -> ListPage[T]:
+        """One page of a list; `limit` 0 is all of it. `resource_version` "" is the newest, "0" whatever is at hand."""
+        query = {
+            "limit": str(limit) if limit else "",
+            "continue": continue_token,
+            "resourceVersion": resource_version,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+        }
+        answer = self.raw("GET", resource.path(self._namespace(namespace)), query=query, timeout=timeout, call=call)
+        return resource.codec.decode_list(answer.data)
+
+    def list(
+        self,
+        resource: Resource[T],
+        namespace: str | None = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = 500,
+    ) -> ListPage[T]:
+        """A whole list, fetched in pages, as one page; its version is that of all its items.
+
+        A continue token that expires leads to the whole list in one answer, as in client-go's pager.
+        """
+        pages: list[T] = []
+        version = token = ""
+        limit = page_size
+        while True:
+            try:
+                page = self.list_page(
+                    resource,
+                    namespace,
+                    limit=limit,
+                    continue_token=token,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                )
+            except ApiError as error:
+                if not (error.status.is_expired and token):
+                    raise
+                pages, version, token, limit = [], "", "", 0
+                continue
+            version = version or page.resource_version
+            pages.extend(page.items)
+            if not page.continue_token or page.continue_token == token:
+                return ListPage(tuple(pages), version)
+            token = page.continue_token
+
+    def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = "",
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int = 0,
+        bookmarks: bool = True,
+        send_initial_events: bool = False,
+        idle_timeout: float = 180.0,
+        total_timeout: float | None = None,
+        call: Call | None = None,
+    ) -> WatchStream[T]:
+        """Opens a watch: everything that happens after `resource_version`.
+
+        `timeout_seconds` asks the server to end it then. `send_initial_events` asks for a streaming list first, which
+        ends with a bookmark that says so. The stream fails after `idle_timeout` seconds of silence, and at the first
+        piece that comes more than `total_timeout` seconds from now.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "timeoutSeconds": str(timeout_seconds) if timeout_seconds else "",
+            "allowWatchBookmarks": "true" if bookmarks else "",
+            "sendInitialEvents": "true" if send_initial_events else "",
+            "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
+        }
+        call = call or Call()
+        deadline = None if total_timeout is None else self._clock() + total_timeout
+        path = resource.path(self._namespace(namespace))
+        stream = self.open("GET", path, query=query, timeout=idle_timeout, call=call)
+        return WatchStream(stream, call, resource.codec, deadline, self._clock)
+
+    def create(self, resource: Resource[T], body: Body, namespace: str | None = None, *, dry_run: bool = False) -> T:
+        """Creates an object; returns it as it was stored."""
+        place = self._place(resource, namespace, body)
+        return self._write(resource, "POST", resource.path(place), body, dry_run=dry_run)
+
+    def update(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Body,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+    ) -> T:
+        """Replaces an object; its metadata.resourceVersion, if given, must be the current one (409 Conflict)."""
+        path = resource.path(self._place(resource, namespace, body), name, subresource)
+        return self._write(resource, "PUT", path, body)
+
+    def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: PatchBody,
+        namespace: str | None = None,
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+    ) -> T:
+        """Changes parts of an object. APPLY is server-side apply, which needs a `field_manager`."""
+        path = resource.path(self._namespace(namespace), name, subresource)
+        query = {"fieldManager": field_manager, "force": "true" if force else ""}
+        return self._write(resource, "PATCH", path, body, query=query, content_type=patch_type)
+
+    def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation_policy: str = "",
+        uid: str = "",
+    ) -> None:
+        """Deletes an object, or marks it if it has finalizers. With `uid`, only that very object."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if propagation_policy:
+            options["propagationPolicy"] = propagation_policy
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        body = msgspec.json.encode(options) if len(options) > 2 else None
+        self.raw("DELETE", resource.path(self._namespace(namespace), name), body=body)
+
+    def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: float = 60.0,
+        call: Call | None = None,
+    ) -> Response:
+        """Any call. Values of `query` that are "" are left out. Raises ApiError for a status of 400 and more."""
+        target = _target(path, query or {})
+        answer = self.http.request(
+            method, target, accept=accept, body=body, content_type=content_type, timeout=timeout, call=call
+        )
+        if answer.status >= 300:
+            raise _error(answer, method, target)
+        return answer
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        accept: str = JSON,
+        timeout: float = 60.0,
+        call: Call | None = None,
+    ) -> Stream:
+        """Any call whose answer is to be read piece by piece. Raises ApiError as `raw` does."""
+        target = _target(path, query)
+        stream = self.http.stream(method, target, accept=accept, timeout=timeout, call=call)
+        if stream.status != 200:
+            raise _error(Response(stream.status, stream.headers, stream.read_all()), method, target)
+        return stream
+
+    def close(self) -> None:
+        """Closes idle connections."""
+        self.http.close()
+
+    def _write(
+        self,
+        resource: Resource[T],
+        method: str,
+        path: str,
+        body: PatchBody,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        dry_run: bool = False,
+    ) -> T:
+        asked = {**(query or {}), "dryRun": "All" if dry_run else ""}
+        encoded = msgspec.json.encode(body)
+        answer = self.raw(method, path, query=asked, body=encoded, content_type=content_type)
+        return resource.codec.decode(answer.data)
+
+    def _namespace(self, namespace: str | None) -> str:
+        return self.config.namespace if namespace is None else namespace
+
+    def _place(self, resource: Resource[T], namespace: str | None, body: Body) -> str:
+        """The namespace of a write: the one given, else the object's own, else the configuration's."""
+        stated = (body.get("metadata") or {}).get("namespace")
+        return self._namespace(str(stated) if namespace is None and stated else namespace)
+
+
+def failure_status(error: Exception) -> Status:
+    """What a reflector is told of an error of any call here."""
+    return error.status if isinstance(error, ApiError) else Status(0, message=str(error) or type(error).__name__)
+
+
+def _target(path: str, query: Mapping[str, str]) -> str:
+    text = urlencode([(name, value) for name, value in query.items() if value])
+    return f"{path}?{text}" if text else path
+
+
+def _error(answer: Response, method: str, target: str) -> ApiError:
+    header = answer.headers.get("retry-after", "")
+    # Seconds only, as client-go; a date would need the server's clock to be ours.
+    retry_after = float(header) if header.isascii() and header.isdigit() else None
+    return ApiError(decode_status(answer.data, answer.status, retry_after), f"{method} {target}")
+
+
+__all__ = [
+    "ApiError",
+    "CancelledError",
+    "PatchType",
+    "RestClient",
+    "TransportError",
+    "WatchStream",
+    "failure_status",
+]

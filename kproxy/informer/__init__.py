@@ -1,0 +1,101 @@
+"""client-go's informer machinery as state machines: no I/O, no sleeping; time and chance come in as arguments.
+
+    server ── LIST, WATCH ──> Reflector ──> DeltaFIFO ──> Indexer ──> Listeners ──> handlers ──> WorkQueue
+               (driver)                  SharedInformer                 (driver)
+
+`kproxy.client` drives them. docs/informer.md is the page for users and testers.
+"""
+
+from kproxy.informer.backoff import BackoffManager
+from kproxy.informer.codec import Codec, LineReader, Unstructured, UnstructuredCodec
+from kproxy.informer.delta_fifo import Delta, DeltaFIFO, DeltaType
+from kproxy.informer.events import EventType, ListPage, WatchEvent
+from kproxy.informer.listener import (
+    FilteringResourceEventHandler,
+    Listener,
+    Notification,
+    NotificationType,
+    ResourceEventHandler,
+    ResourceEventHandlerFuncs,
+)
+from kproxy.informer.lister import Lister, NamespaceLister, matching
+from kproxy.informer.objects import (
+    DeletedFinalStateUnknown,
+    KubernetesObject,
+    Status,
+    WireError,
+    meta_namespace_key,
+    split_meta_namespace_key,
+)
+from kproxy.informer.ratelimit import (
+    BucketRateLimiter,
+    ItemExponentialFailureRateLimiter,
+    ItemFastSlowRateLimiter,
+    MaxOfRateLimiter,
+    RateLimiter,
+    TokenBucket,
+    default_controller_rate_limiter,
+)
+from kproxy.informer.reflector import ListRequest, Read, Reflector, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.shared import SharedInformer
+from kproxy.informer.store import (
+    NAMESPACE_INDEX,
+    Indexer,
+    IndexFunc,
+    Store,
+    label_index_func,
+    meta_namespace_index_func,
+)
+from kproxy.informer.workqueue import Work, WorkQueue
+
+__all__ = [
+    "NAMESPACE_INDEX",
+    "BackoffManager",
+    "BucketRateLimiter",
+    "Codec",
+    "DeletedFinalStateUnknown",
+    "Delta",
+    "DeltaFIFO",
+    "DeltaType",
+    "EventType",
+    "FilteringResourceEventHandler",
+    "IndexFunc",
+    "Indexer",
+    "ItemExponentialFailureRateLimiter",
+    "ItemFastSlowRateLimiter",
+    "KubernetesObject",
+    "LineReader",
+    "ListPage",
+    "ListRequest",
+    "Listener",
+    "Lister",
+    "MaxOfRateLimiter",
+    "NamespaceLister",
+    "Notification",
+    "NotificationType",
+    "RateLimiter",
+    "Read",
+    "Reflector",
+    "ReflectorOptions",
+    "ResourceEventHandler",
+    "ResourceEventHandlerFuncs",
+    "SharedInformer",
+    "Status",
+    "Stop",
+    "Store",
+    "TokenBucket",
+    "Unstructured",
+    "UnstructuredCodec",
+    "Wait",
+    "WatchEvent",
+    "WatchRequest",
+    "WireError",
+    "Work",
+    "WorkQueue",
+    "default_controller_rate_limiter",
+    "label_index_func",
+    "matching",
+    "meta_namespace_index_func",
+    "meta_namespace_key",
+    "split_meta_namespace_key",
+]

@@ -1,0 +1,105 @@
+"""What the informers carry: objects with metadata, keys, tombstones, and how a request failed.
+
+Names and meanings are client-go's (tools/cache/store.go, tools/cache/delta_fifo.go, apimachinery's metav1.Status).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from kproxy.api.meta import ObjectMeta
+from kproxy.errors import KproxyError
+
+
+class KubernetesObject(Protocol):
+    """Anything with an ObjectMeta: the typed objects of `kproxy.api`, and `Unstructured`."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+class WireError(KproxyError):
+    """Bytes from the server that are no answer: malformed, cut off, or of another type."""
+
+
+class DeletedFinalStateUnknown(msgspec.Struct, Generic[T], frozen=True):
+    """The tombstone of an object whose deletion only a relist showed.
+
+    `object` is the last state that was seen, which may be older than the state it was deleted in; None if none was.
+    """
+
+    key: str
+    object: T | None
+
+
+def meta_namespace_key(item: KubernetesObject) -> str:
+    """`namespace/name`, or `name` for a cluster-scoped object: client-go's MetaNamespaceKeyFunc."""
+    return item.metadata.key
+
+
+def split_meta_namespace_key(key: str) -> tuple[str, str]:
+    """Namespace ("" for none) and name. Raises ValueError for a key with more than one slash."""
+    namespace, slash, name = key.rpartition("/")
+    if "/" in namespace:
+        raise ValueError(f"unexpected key format: {key!r}")
+    return (namespace, name) if slash else ("", key)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """metav1.Status of a failure, and what its response headers add.
+
+    `code` is the HTTP status; 0 means that no answer came (connection refused, reset, timed out, garbage). `causes` are
+    the reasons of details.causes. `retry_after` is in seconds: the header Retry-After, or details.retryAfterSeconds.
+    """
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    causes: tuple[str, ...] = ()
+    retry_after: float | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        """The resourceVersion or continue token is older than the server's history: relist.
+
+        The API server says Expired for a compacted version and Gone for one that its watch cache no longer has.
+        """
+        return self.code == 410 or self.reason in ("Expired", "Gone")
+
+    @property
+    def is_too_large_resource_version(self) -> bool:
+        """The server has not reached the version that was asked for: it was restored, or its cache is behind."""
+        return _TOO_LARGE in self.causes or (self.code == 504 and "Too large resource version" in self.message)
+
+    @property
+    def is_too_many_requests(self) -> bool:
+        return self.code == 429 or self.reason == "TooManyRequests"
+
+    @property
+    def is_refused_request(self) -> bool:
+        """The server understood and will never do it: an unknown or forbidden option."""
+        return self.code in (400, 405, 422) or self.reason in ("BadRequest", "Invalid")
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.reason}: {self.message}" if self.code else self.message
+
+
+_TOO_LARGE: Final = "ResourceVersionTooLarge"
+
+
+def version_number(resource_version: str) -> int | None:
+    """A resourceVersion as the number that newer servers promise it to be; None for one that is not.
+
+    Versions of one resource may be compared if both are decimal numbers without leading zeros
+    (kubernetes/enhancements KEP-5504); "0" and "" are no versions but ways to ask.
+    """
+    if resource_version.isascii() and resource_version.isdigit() and resource_version[0] != "0":
+        return int(resource_version)
+    return None

@@ -1,0 +1,129 @@
+"""Rate limiters of work queues: how long an item has to wait before it is tried again.
+
+client-go's util/workqueue/default_rate_limiters.go. Times are seconds; `now` is the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+ItemT = TypeVar("ItemT", bound=Hashable)
+AnyItemT = TypeVar("AnyItemT", bound=Hashable, contravariant=True)
+
+
+class RateLimiter(Protocol[AnyItemT]):
+    """Says how long to wait, and counts how often it was asked."""
+
+    def when(self, item: AnyItemT, now: float) -> float:
+        """Seconds from `now` until the item may be tried again; each call counts as a failure of it."""
+        ...
+
+    def forget(self, item: AnyItemT) -> None:
+        """The item succeeded, or was given up."""
+        ...
+
+    def num_requeues(self, item: AnyItemT) -> int:
+        """How often `when` was asked for the item since it was last forgotten."""
+        ...
+
+
+class ItemExponentialFailureRateLimiter(Generic[ItemT]):
+    """`base * 2 ** failures` seconds per item, at most `longest`. client-go's default: 5 ms to 1000 s."""
+
+    def __init__(self, base: float = 0.005, longest: float = 1000.0) -> None:
+        self._base = base
+        self._longest = longest
+        self._failures: dict[ItemT, int] = {}
+
+    def when(self, item: ItemT, now: float) -> float:
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        # 2 ** 64 of anything is past every limit; the guard keeps the power from overflowing.
+        return min(self._base * 2.0 ** min(failures, 64), self._longest)
+
+    def forget(self, item: ItemT) -> None:
+        self._failures.pop(item, None)
+
+    def num_requeues(self, item: ItemT) -> int:
+        return self._failures.get(item, 0)
+
+
+class ItemFastSlowRateLimiter(Generic[ItemT]):
+    """`fast` seconds for an item's first `attempts` failures, `slow` from then on."""
+
+    def __init__(self, fast: float, slow: float, attempts: int) -> None:
+        self._fast = fast
+        self._slow = slow
+        self._attempts = attempts
+        self._failures: dict[ItemT, int] = {}
+
+    def when(self, item: ItemT, now: float) -> float:
+        self._failures[item] = self._failures.get(item, 0) + 1
+        return self._fast if self._failures[item] <= self._attempts else self._slow
+
+    def forget(self, item: ItemT) -> None:
+        self._failures.pop(item, None)
+
+    def num_requeues(self, item: ItemT) -> int:
+        return self._failures.get(item, 0)
+
+
+class TokenBucket:
+    """`qps` tokens a second, `burst` at most; taken ahead of time, as golang.org/x/time/rate's Reserve does.
+
+    Invariant: `_tokens` was true at `_at`; below 0 it counts reservations that have yet to come due.
+    """
+
+    def __init__(self, qps: float, burst: int) -> None:
+        if qps <= 0 or burst < 1:
+            raise ValueError("a bucket needs a positive rate and room for a token")
+        self._qps = qps
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def reserve(self, now: float) -> float:
+        """Takes a token; the seconds until it is there."""
+        if self._at is not None and now > self._at:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps)
+        self._at = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._qps)
+
+
+class BucketRateLimiter(Generic[ItemT]):
+    """One bucket for all items. client-go's default: 10 a second, 100 at once."""
+
+    def __init__(self, qps: float = 10.0, burst: int = 100) -> None:
+        self._bucket = TokenBucket(qps, burst)
+
+    def when(self, item: ItemT, now: float) -> float:
+        return self._bucket.reserve(now)
+
+    def forget(self, item: ItemT) -> None: ...
+
+    def num_requeues(self, item: ItemT) -> int:
+        return 0
+
+
+class MaxOfRateLimiter(Generic[ItemT]):
+    """The longest wait that any of several limiters asks for."""
+
+    def __init__(self, limiters: Sequence[RateLimiter[ItemT]]) -> None:
+        self._limiters = tuple(limiters)
+
+    def when(self, item: ItemT, now: float) -> float:
+        return max((limiter.when(item, now) for limiter in self._limiters), default=0.0)
+
+    def forget(self, item: ItemT) -> None:
+        for limiter in self._limiters:
+            limiter.forget(item)
+
+    def num_requeues(self, item: ItemT) -> int:
+        return max((limiter.num_requeues(item) for limiter in self._limiters), default=0)
+
+
+def default_controller_rate_limiter() -> MaxOfRateLimiter[ItemT]:
+    """Per item 5 ms to 1000 s, over all items 10 a second: client-go's DefaultTypedControllerRateLimiter."""
+    return MaxOfRateLimiter((ItemExponentialFailureRateLimiter(), BucketRateLimiter()))

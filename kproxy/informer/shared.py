@@ -1,0 +1,140 @@
+"""SharedInformer: one reflector, one indexer, any number of handlers; a state machine without I/O.
+
+client-go's sharedIndexInformer. The reflector feeds a DeltaFIFO; whatever is in it is worked off before the call that
+put it there returns: first the indexer, then the queues of the listeners. So the indexer is never behind what a handler
+was told, and a driver has one thing to do, which is to carry out `next_action` and report.
+
+Not thread-safe, except for `indexer`: the driver serialises calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic
+
+from kproxy.informer.backoff import Random
+from kproxy.informer.delta_fifo import DeltaFIFO, Deltas, DeltaType
+from kproxy.informer.listener import Listener, Notification, NotificationType, ResourceEventHandler
+from kproxy.informer.objects import DeletedFinalStateUnknown, T
+from kproxy.informer.reflector import Reflector, ReflectorOptions
+from kproxy.informer.store import NAMESPACE_INDEX, Indexer, IndexFunc, meta_namespace_index_func
+
+Transform = Callable[[T], T]
+"""Changes an object before anybody sees it, to drop what nobody needs; it must keep name and namespace."""
+
+
+class SharedInformer(Generic[T]):
+    """See the module.
+
+    Attributes:
+        indexer: what is known; readable from any thread, written only here.
+        reflector: where it comes from; its driver reports to it directly.
+
+    Invariants: between calls the FIFO is empty; every listener has been pushed, in order, a notification for each
+    change of the indexer since it was added, and before that an add for each object there was.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        indexers: Mapping[str, IndexFunc[T]] | None = None,
+        options: ReflectorOptions | None = None,
+        transform: Transform[T] | None = None,
+    ) -> None:
+        functions: dict[str, IndexFunc[T]] = {NAMESPACE_INDEX: meta_namespace_index_func}
+        functions.update(indexers or {})
+        self.indexer: Indexer[T] = Indexer(functions)
+        self.reflector: Reflector[T] = Reflector(self, random, options)
+        self._fifo: DeltaFIFO[T] = DeltaFIFO(self.indexer)
+        self._listeners: list[Listener[T]] = []
+        self._transform = transform
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the indexer holds everything of a first full list."""
+        return self._fifo.has_synced
+
+    @property
+    def listeners(self) -> Sequence[Listener[T]]:
+        return self._listeners
+
+    def add_listener(self, handler: ResourceEventHandler[T], now: float, resync_period: float = 0.0) -> Listener[T]:
+        """Adds a handler at any time: what is known already comes to it as adds of the initial list."""
+        listener = Listener(handler, resync_period, now)
+        for item in self.indexer.list():
+            listener.push(Notification(NotificationType.ADD, item, initial=True))
+        self._listeners.append(listener)
+        return listener
+
+    def remove_listener(self, listener: Listener[T]) -> None:
+        """Takes a handler away; what was still queued for it is dropped. Twice does no harm."""
+        listener.remove()
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def listener_has_synced(self, listener: Listener[T]) -> bool:
+        """Whether the handler has dealt with everything of the first full list."""
+        return self.has_synced and listener.initial_list_handled
+
+    def resync(self, now: float) -> None:
+        """Repeats every object, as an update, to the listeners whose resync period is over."""
+        due = [listener.should_resync(now) for listener in self._listeners]
+        if any(due):
+            self._fifo.resync()
+            self._drain()
+
+    def next_resync(self, now: float) -> float | None:
+        """Seconds until `resync` should be called; None for never."""
+        times = [left for listener in self._listeners if (left := listener.next_resync(now)) is not None]
+        return min(times, default=None)
+
+    # The reflector's sink.
+
+    def add(self, item: T) -> None:
+        self._fifo.add(self._transformed(item))
+        self._drain()
+
+    def update(self, item: T) -> None:
+        self._fifo.update(self._transformed(item))
+        self._drain()
+
+    def delete(self, item: T) -> None:
+        self._fifo.delete(self._transformed(item))
+        self._drain()
+
+    def replace(self, items: Sequence[T]) -> None:
+        self._fifo.replace(items if self._transform is None else [self._transformed(item) for item in items])
+        self._drain()
+
+    def _transformed(self, item: T) -> T:
+        return item if self._transform is None else self._transform(item)
+
+    def _drain(self) -> None:
+        while self._fifo.pop(self._process):
+            pass
+
+    def _process(self, key: str, deltas: Deltas[T], in_initial_list: bool) -> None:
+        for delta in deltas:
+            item = delta.object
+            old = self.indexer.get_by_key(key)
+            if delta.type is DeltaType.DELETED:
+                self.indexer.delete_key(key)
+                self._distribute(Notification(NotificationType.DELETE, item))
+            elif isinstance(item, DeletedFinalStateUnknown):
+                raise AssertionError("only a deletion carries a tombstone")
+            elif old is None:
+                self.indexer.add(item)
+                self._distribute(Notification(NotificationType.ADD, item, initial=in_initial_list))
+            else:
+                self.indexer.update(item)
+                unchanged = (
+                    delta.type is DeltaType.REPLACED and old.metadata.resource_version == item.metadata.resource_version
+                )
+                news = not unchanged and delta.type is not DeltaType.SYNC
+                self._distribute(Notification(NotificationType.UPDATE, item, old), to_all=news)
+
+    def _distribute(self, notification: Notification[T], to_all: bool = True) -> None:
+        for listener in self._listeners:
+            if to_all or listener.syncing:
+                listener.push(notification)

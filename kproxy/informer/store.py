@@ -1,0 +1,200 @@
+"""Store and Indexer: the objects that are known, by key and by what index functions say of them.
+
+client-go's thread_safe_store.go. Objects are frozen, so what is handed out needs no copy. Everything here may be
+called from any thread; a lock is the only thing of the outside world that this package touches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Generic
+
+from kproxy.informer.objects import KubernetesObject, T, meta_namespace_key
+
+KeyFunc = Callable[[T], str]
+IndexFunc = Callable[[T], Iterable[str]]
+"""Says under which values of an index an object is found; it must depend on the object alone."""
+
+NAMESPACE_INDEX: Final = "namespace"
+
+Keys = list[str]
+
+
+def meta_namespace_index_func(item: KubernetesObject) -> tuple[str, ...]:
+    """The namespace of an object, "" for cluster-scoped ones: client-go's MetaNamespaceIndexFunc."""
+    return (item.metadata.namespace,)
+
+
+def label_index_func(label: str) -> Callable[[KubernetesObject], tuple[str, ...]]:
+    """Indexes `namespace/value` of one label, as kube-proxy's slices by `kubernetes.io/service-name`."""
+
+    def values(item: KubernetesObject) -> tuple[str, ...]:
+        value = item.metadata.labels.get(label)
+        return () if value is None else (f"{item.metadata.namespace}/{value}",)
+
+    return values
+
+
+class Index:
+    """One index: the keys under each value.
+
+    Invariant: no value has an empty set; `_keys[value]` is a dict for its order, which makes answers repeatable.
+    """
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        self._keys: dict[str, dict[str, None]] = {}
+
+    def move(self, key: str, old: Iterable[str], new: Iterable[str]) -> None:
+        """Takes `key` from the `old` values that are not `new`, and puts it under the `new`."""
+        added = tuple(new)
+        for value in old:
+            if value not in added and (keys := self._keys.get(value)) is not None:
+                keys.pop(key, None)
+                if not keys:
+                    del self._keys[value]
+        for value in added:
+            self._keys.setdefault(value, {})[key] = None
+
+    def keys(self, value: str) -> list[str]:
+        return list(self._keys.get(value, ()))
+
+    def values(self) -> list[str]:
+        return list(self._keys)
+
+
+class Store(Generic[T]):
+    """Objects by key. `key_func` gives an object's key, by default `namespace/name`."""
+
+    def __init__(self, key_func: KeyFunc[T] = meta_namespace_key) -> None:
+        self.key_func = key_func
+        self._lock = threading.RLock()
+        self._items: dict[str, T] = {}
+
+    def add(self, item: T) -> None:
+        """Puts an object, in place of the one with its key."""
+        self.update(item)
+
+    def update(self, item: T) -> None:
+        """The same as `add`."""
+        key = self.key_func(item)
+        with self._lock:
+            self._put(key, item)
+
+    def delete(self, item: T) -> None:
+        """Removes the object with this one's key, if there is one."""
+        self.delete_key(self.key_func(item))
+
+    def delete_key(self, key: str) -> None:
+        """Removes the object with this key, if there is one."""
+        with self._lock:
+            if key in self._items:
+                self._remove(key)
+
+    def replace(self, items: Iterable[T]) -> None:
+        """Makes these the contents, all at once."""
+        fresh = {self.key_func(item): item for item in items}
+        with self._lock:
+            for key in [key for key in self._items if key not in fresh]:
+                self._remove(key)
+            for key, item in fresh.items():
+                self._put(key, item)
+
+    def get(self, item: T) -> T | None:
+        """The stored object with this one's key."""
+        return self.get_by_key(self.key_func(item))
+
+    def get_by_key(self, key: str) -> T | None:
+        with self._lock:
+            return self._items.get(key)
+
+    def list(self) -> list[T]:
+        """All objects, oldest key first."""
+        with self._lock:
+            return list(self._items.values())
+
+    def list_keys(self) -> Keys:
+        with self._lock:
+            return list(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _put(self, key: str, item: T) -> None:
+        self._items[key] = item
+
+    def _remove(self, key: str) -> None:
+        del self._items[key]
+
+
+class Indexer(Store[T]):
+    """A Store that also finds objects by the values that index functions give them.
+
+    Invariant: for each index, a key is under exactly the values its function gives for the stored object. Index
+    functions run before anything is changed, so one that raises leaves the store as it was.
+    """
+
+    def __init__(
+        self, indexers: Mapping[str, IndexFunc[T]] | None = None, key_func: KeyFunc[T] = meta_namespace_key
+    ) -> None:
+        super().__init__(key_func)
+        self._functions: dict[str, IndexFunc[T]] = dict(indexers or {})
+        self._indices: dict[str, Index] = {name: Index() for name in self._functions}
+
+    def add_indexers(self, indexers: Mapping[str, IndexFunc[T]]) -> None:
+        """Adds indexes, also over what is stored already. Raises ValueError for a name that is taken."""
+        with self._lock:
+            if taken := self._functions.keys() & indexers.keys():
+                raise ValueError(f"indexer conflict: {', '.join(sorted(taken))}")
+            for name, function in indexers.items():
+                index = Index()
+                for key, item in self._items.items():
+                    index.move(key, (), function(item))
+                self._functions[name] = function
+                self._indices[name] = index
+
+    def indexers(self) -> Mapping[str, IndexFunc[T]]:
+        """The index functions by name."""
+        with self._lock:
+            return dict(self._functions)
+
+    def index(self, name: str, item: T) -> list[T]:
+        """The objects that share a value of index `name` with this one. Raises KeyError for an unknown index."""
+        with self._lock:
+            index = self._indices[name]
+            keys = dict.fromkeys(key for value in self._functions[name](item) for key in index.keys(value))
+            return [self._items[key] for key in keys]
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """The objects under a value of index `name`. Raises KeyError for an unknown index."""
+        with self._lock:
+            return [self._items[key] for key in self._indices[name].keys(value)]
+
+    def index_keys(self, name: str, value: str) -> list[str]:
+        """Their keys."""
+        with self._lock:
+            return self._indices[name].keys(value)
+
+    def list_index_func_values(self, name: str) -> list[str]:
+        """All values that index `name` has now."""
+        with self._lock:
+            return self._indices[name].values()
+
+    def _put(self, key: str, item: T) -> None:
+        old = self._items.get(key)
+        moves = [
+            (self._indices[name], () if old is None else tuple(function(old)), tuple(function(item)))
+            for name, function in self._functions.items()
+        ]
+        for index, before, after in moves:
+            index.move(key, before, after)
+        self._items[key] = item
+
+    def _remove(self, key: str) -> None:
+        item = self._items[key]
+        moves = [(self._indices[name], tuple(function(item))) for name, function in self._functions.items()]
+        for index, before in moves:
+            index.move(key, before, ())
+        del self._items[key]

@@ -1,0 +1,100 @@
+"""`kproxy drift`: exit codes, findings, repair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.netns.namespaces import fresh_namespace, run, save
+from tests.recorded import MINIKUBE
+
+pytestmark = pytest.mark.root
+
+MINI = ("-f", MINIKUBE / "cluster.yaml", "--config", MINIKUBE / "config.yaml", "--node", "minikube")
+
+
+@pytest.fixture
+def namespace(kproxy: Run) -> Iterator[str]:
+    """A namespace to which minikube has been applied."""
+    with fresh_namespace() as name:
+        assert kproxy("apply", *MINI, "--netns", name, "--variant", "nft").returncode == 0
+        yield name
+
+
+def test_no_drift(kproxy: Run, namespace: str) -> None:
+    done = kproxy("drift", *MINI, "--netns", namespace)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no drift" in done.stdout
+
+
+def test_rules_of_others_are_no_drift(kproxy: Run, namespace: str) -> None:
+    run("iptables-nft", "-I", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT", namespace=namespace)
+    run("iptables-nft", "-t", "nat", "-N", "DOCKER", namespace=namespace)
+    run("iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "DOCKER", namespace=namespace)
+    assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
+
+
+def test_each_difference_has_its_service_and_its_meaning(kproxy: Run, namespace: str) -> None:
+    chain = "KUBE-SVC-GCRHHKL6ZB4XAFBC"
+    run("iptables-nft", "-t", "nat", "-D", chain, "1", namespace=namespace)
+    run("iptables-nft", "-t", "nat", "-I", "KUBE-SERVICES", "-p", "udp", "-j", "RETURN", namespace=namespace)
+    run("iptables-nft", "-D", "INPUT", "1", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, "-o", "json")
+    assert done.returncode == 1
+    findings = json.loads(done.stdout)["findings"]
+    assert [finding["kind"] for finding in findings] == ["rule-missing", "rule-extra", "jump-missing"]
+    missing, extra, jump = findings
+    assert missing["service"] == "default/crd-array-watchers"
+    assert missing["chain"] == chain
+    assert (extra["chain"], extra["rule"], extra["found"]) == ("KUBE-SERVICES", 1, "-p udp -j RETURN")
+    assert (jump["chain"], jump["wanted"]) == ("INPUT", "-j KUBE-FIREWALL")
+    assert all(finding["meaning"] for finding in findings)
+    text = kproxy("drift", *MINI, "--netns", namespace).stdout
+    assert "[Service default/crd-array-watchers]" in text
+    assert "3 differences" in text
+
+
+def test_repair_mends_exactly_that(kproxy: Run, namespace: str) -> None:
+    before = save("iptables-nft", namespace)
+    run("iptables-nft", "-t", "nat", "-F", "KUBE-SERVICES", namespace=namespace)
+    run("iptables-nft", "-t", "mangle", "-X", "KUBE-PROXY-CANARY", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, "--repair")
+    assert done.returncode == 0, done.stderr
+    assert "all mended" in done.stdout
+    assert save("iptables-nft", namespace) == before
+    assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
+
+
+def test_rules_in_the_other_variant(kproxy: Run, namespace: str) -> None:
+    kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy", "-4")
+    arguments = (*MINI, "--netns", namespace, "--variant", "nft")
+    done = kproxy("drift", *arguments, "-o", "json")
+    assert done.returncode == 1
+    assert [finding["kind"] for finding in json.loads(done.stdout)["findings"]] == ["other-variant"]
+    assert kproxy("drift", *arguments, "--repair").returncode == 0
+    assert "KUBE" not in run("iptables-legacy-save", namespace=namespace)
+    assert kproxy("drift", *arguments).returncode == 0
+
+
+def test_a_flushed_table(kproxy: Run, namespace: str) -> None:
+    run("iptables-nft", "-t", "nat", "-F", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, "-o", "json")
+    kinds = [(finding["kind"], finding["table"]) for finding in json.loads(done.stdout)["findings"]]
+    assert ("table-flushed", "nat") in kinds
+
+
+def test_what_cannot_be_told(kproxy: Run, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kproxy("drift", *MINI, "--netns", "kp-is-not-there").returncode == 2
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = kproxy("drift", *MINI, "--netns", namespace)
+    assert done.returncode == 2
+    assert "cannot be told" in done.stderr
+
+
+def test_repairing_the_machine_needs_a_yes(kproxy: Run) -> None:
+    done = kproxy("drift", *MINI, "--repair")
+    assert done.returncode == 2
+    assert "--netns NAME" in done.stderr

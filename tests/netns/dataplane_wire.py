@@ -1,0 +1,450 @@
+"""A node in a namespace and, at the other ends of its links, a namespace without any address: the wires.
+
+    wire namespace            node namespace
+      o0  ------------------- eth0   192.0.2.10/28, 2001:db8:1::10/64; the rest of the world lies behind it
+      p1  ------------------- vp1 \\
+      p2  ------------------- vp2 -- cni0   10.244.0.1/24, fd00:244::1/64
+      p3  ------------------- vp3 /         behind vp3: any number of pods that only receive
+      c1  ------------------- cali1  10.245.0.1/32, fd00:245::1/128; pod 10.245.0.5, fd00:245::5
+
+Nothing answers on the wires: packets are put on them and read from them through AF_PACKET sockets, so that all that is
+seen is the node's doing. What the node delivers to itself is seen by raw sockets inside it. A packet is recognised
+wherever it turns up by a number that it carries: the sequence number of a TCP SYN, the initiate tag of an SCTP INIT,
+the payload of UDP and ICMP.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scapy.layers import inet, inet6, sctp
+
+from kproxy.dataplane import Host, Packet
+from kproxy.dataplane.hostfile import parse_host
+from kproxy.netfilter import Family
+
+TCP, UDP, SCTP, ICMP, ICMPV6 = 6, 17, 132, 1, 58
+MAGIC = b"kp-packet"
+REPLY = 1 << 31
+"""What sets the number of a reply apart from that of the packet it answers."""
+
+NODE_V4, NODE_V6 = "192.0.2.10", "2001:db8:1::10"
+GATEWAY_V4, GATEWAY_V6 = "192.0.2.1", "2001:db8:1::1"
+LINKS = {"o0": "eth0", "p1": "vp1", "p2": "vp2", "p3": "vp3", "c1": "cali1"}
+POD_LINK = {
+    "10.244.0.11": "p1", "10.244.0.12": "p2", "fd00:244::11": "p1", "fd00:244::12": "p2",
+    "10.245.0.5": "c1", "fd00:245::5": "c1",
+}  # fmt: skip
+ON_LINK = {GATEWAY_V4, "192.0.2.2", GATEWAY_V6, "2001:db8:1::2"}
+
+HOST: dict[str, Any] = {
+    "interfaces": [
+        {"name": "lo", "addresses": ["127.0.0.1/8", "::1/128"]},
+        {"name": "eth0", "addresses": [f"{NODE_V4}/28", f"{NODE_V6}/64"]},
+        {"name": "cni0", "addresses": ["10.244.0.1/24", "fd00:244::1/64"]},
+        {"name": "cali1", "addresses": ["10.245.0.1/32", "fd00:245::1/128"]},
+        {"name": "vp1", "bridge": "cni0", "hairpin": True},
+        {"name": "vp2", "bridge": "cni0", "hairpin": False},
+        {"name": "vp3", "bridge": "cni0", "hairpin": False},
+    ],
+    "routes": [
+        {"to": "default", "via": GATEWAY_V4, "dev": "eth0"},
+        {"to": "default", "via": GATEWAY_V6, "dev": "eth0"},
+        {"to": "10.245.0.5/32", "dev": "cali1"},
+        {"to": "fd00:245::5/128", "dev": "cali1"},
+        {"to": "203.0.113.0/24", "type": "blackhole"},
+    ],
+    "sysctls": {
+        "ip_forward": 1, "ip6_forward": 1, "route_localnet": 0, "rp_filter": 0, "accept_local": 0,
+        "bridge-nf-call-iptables": 1, "bridge-nf-call-ip6tables": 1,
+    },
+}  # fmt: skip
+"""The node as a host file describes it."""
+
+
+def mac(link: str, side: str) -> str:
+    """The fixed address of a link's end: side `node` or `wire`; cni0 has one too."""
+    number = [*LINKS, "cni0"].index(link)
+    return f"02:00:00:00:0{int(side == 'wire')}:0{number}"
+
+
+class Seen(NamedTuple):
+    """A packet that was seen: `where` is a link, or `local`; `kind` is `packet`, `tcp-reset`, or the type and code of
+    an ICMP error about it."""
+
+    where: str
+    kind: str
+    src: str
+    sport: int | None
+    dst: str
+    dport: int | None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A packet to send: the model's view, and where it is sent from: a link, or `node`."""
+
+    packet: Packet
+    link: str
+    token: int
+    ack: int = 0
+
+
+def _commands(extra: Sequence[str]) -> tuple[str, str]:
+    node = ["link set lo up", "link add cni0 type bridge forward_delay 0"]
+    node.append(f"link set cni0 address {mac('cni0', 'node')}")
+    for link, name in LINKS.items():
+        node.append(f"link set {name} address {mac(link, 'node')}")
+        if name.startswith("vp"):
+            node.append(f"link set {name} master cni0")
+        node.append(f"link set {name} up")
+    node.append("link set cni0 up")
+    own = [(address, item["name"]) for item in HOST["interfaces"][1:] for address in item.get("addresses", ())]
+    node += [f"addr add {address} dev {device}" + (" nodad" if ":" in address else "") for address, device in own]
+    node += [f"addr add {item} dev eth0" + (" nodad preferred_lft 0" if ":" in item else "") for item in extra]
+    node += [f"neigh add {item} lladdr {mac('o0', 'wire')} dev eth0 nud permanent" for item in sorted(ON_LINK)]
+    for address, link in POD_LINK.items():
+        device = "cali1" if link == "c1" else "cni0"
+        node.append(f"neigh add {address} lladdr {mac(link, 'wire')} dev {device} nud permanent")
+    for route in HOST["routes"]:
+        to = route["to"]
+        if to == "default":
+            to = "::/0" if ":" in route["via"] else "0.0.0.0/0"
+        text = f"{route.get('type', '')} {to}"
+        for key in ("via", "dev"):
+            if key in route:
+                text += f" {key} {route[key]}"
+        node.append(f"route add {text}")
+    wire = []
+    for link in LINKS:
+        wire += [f"link set {link} address {mac(link, 'wire')}", f"link set {link} up"]
+    return "\n".join(node), "\n".join(wire)
+
+
+_SYSCTLS = {
+    "net.ipv4.ip_forward": 1,
+    "net.ipv6.conf.all.forwarding": 1,
+    "net.ipv4.conf.all.send_redirects": 0,
+    "net.ipv4.conf.default.send_redirects": 0,
+    "net.ipv4.conf.all.rp_filter": 0,
+    "net.ipv4.conf.default.rp_filter": 0,
+    "net.ipv4.icmp_ratemask": 0,
+    "net.ipv4.icmp_ratelimit": 0,
+    "net.ipv6.icmp.ratelimit": 0,
+    "net.ipv6.conf.all.accept_dad": 0,
+    "net.ipv6.conf.default.accept_dad": 0,
+    "net.netfilter.nf_conntrack_max": 2_000_000,
+}
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """Run this thread inside a network namespace: sockets opened here belong to it."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    away = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    try:
+        _enter(away)
+        try:
+            yield
+        finally:
+            _enter(home)
+    finally:
+        os.close(home)
+        os.close(away)
+
+
+def _enter(descriptor: int) -> None:
+    if _LIBC.setns(descriptor, 0x40000000):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _run(*command: str, text: str | None = None) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}\n{text}"
+    return done.stdout
+
+
+class Node:
+    """The node and its wires."""
+
+    def __init__(self, name: str, extra: Sequence[str] = ()) -> None:
+        self.name = name
+        self.wires = f"{name}w"
+        self._extra = tuple(extra)
+        self._links: dict[str, socket.socket] = {}
+        self._local: dict[tuple[Family, int], socket.socket] = {}
+        self._send: dict[Family, socket.socket] = {}
+        self.pods = dict(POD_LINK)
+
+    def make(self) -> None:
+        """Build the namespaces and open the sockets."""
+        _run("ip", "netns", "add", self.name)
+        _run("ip", "netns", "add", self.wires)
+        with inside(self.wires):
+            Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+        with inside(self.name):
+            for key, value in _SYSCTLS.items():
+                path = Path("/proc/sys", *key.split("."))
+                if path.exists() and os.access(path, os.W_OK):
+                    try:
+                        path.write_text(str(value))
+                    except OSError:
+                        assert "conntrack" in key
+            Path("/proc/sys/net/ipv6/icmp/ratemask").write_text("\n")
+        for link, name in LINKS.items():
+            _run("ip", "-n", self.name, "link", "add", name, "type", "veth", "peer", "name", link, "netns", self.wires)
+        node, wire = _commands(self._extra)
+        _run("ip", "-n", self.name, "-batch", "-", text=node)
+        _run("ip", "-n", self.wires, "-batch", "-", text=wire)
+        for link, name in LINKS.items():
+            if name.startswith("vp"):
+                _run("bridge", "-n", self.name, "fdb", "replace", mac(link, "wire"), "dev", name, "master", "static")
+        _run("ip", "-n", self.name, "link", "set", "vp1", "type", "bridge_slave", "hairpin", "on")
+        self._open()
+
+    def _open(self) -> None:
+        with inside(self.wires):
+            for link in LINKS:
+                found = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+                found.bind((link, 3))
+                found.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+                self._links[link] = found
+        with inside(self.name):
+            for protocol in (TCP, UDP, SCTP, ICMP):
+                found = socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol)
+                self._local[Family.IPV4, protocol] = found
+            for protocol in (TCP, UDP, SCTP, ICMPV6):
+                found = socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
+                found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+                self._local[Family.IPV6, protocol] = found
+            self._send[Family.IPV4] = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+            sender = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW)
+            sender.setsockopt(socket.IPPROTO_IPV6, 36, 1)  # IPV6_HDRINCL
+            self._send[Family.IPV6] = sender
+        for found in [*self._links.values(), *self._local.values()]:
+            found.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+            found.setblocking(False)
+
+    def close(self) -> None:
+        """Take everything away."""
+        for found in [*self._links.values(), *self._local.values(), *self._send.values()]:
+            found.close()
+        for name in (self.name, self.wires):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    def run(self, *command: str, text: str | None = None) -> str:
+        """Run a command inside the node."""
+        return _run("ip", "netns", "exec", self.name, *command, text=text)
+
+    def sysctl(self, name: str, value: int) -> None:
+        """Set a sysctl of the node."""
+        with inside(self.name):
+            Path("/proc/sys", *name.split(".")).write_text(str(value))
+
+    def settle(self, addresses: Sequence[str]) -> None:
+        """Put pods with these addresses of cni0's network behind vp3."""
+        fresh = [item for item in addresses if item not in self.pods]
+        lines = [f"neigh replace {item} lladdr {mac('p3', 'wire')} dev cni0 nud permanent" for item in fresh]
+        _run("ip", "-n", self.name, "-batch", "-", text="\n".join(lines))
+        self.pods.update(dict.fromkeys(fresh, "p3"))
+
+    def forget(self) -> None:
+        """Drop all conntrack entries."""
+        subprocess.run(["ip", "netns", "exec", self.name, "conntrack", "-F"], capture_output=True, check=False)
+
+    def exchange(self, probes: Sequence[Probe]) -> dict[int, list[Seen]]:
+        """Send packets and collect what becomes of them."""
+        self._drain(0)
+        for probe in probes:
+            self._transmit(probe)
+        return self._drain(0.03)
+
+    def _transmit(self, probe: Probe) -> None:
+        data = build(probe)
+        packet = probe.packet
+        if probe.link == "node":
+            target = address_text(packet.family, packet.dst or 0)
+            try:
+                self._send[packet.family].sendto(data, (target, 0))
+            except OSError:
+                return  # EPERM: a rule dropped it; EINVAL or EHOSTUNREACH: no route
+            return
+        frame = bytes.fromhex((next_hop(packet, probe.link) + mac(probe.link, "wire")).replace(":", ""))
+        frame += struct.pack("!H", 0x0800 if packet.family is Family.IPV4 else 0x86DD) + data
+        self._links[probe.link].send(frame)
+
+    def _drain(self, patience: float) -> dict[int, list[Seen]]:
+        found: dict[int, list[Seen]] = {}
+        names = {item.fileno(): link for link, item in self._links.items()}
+        families = {item.fileno(): key for key, item in self._local.items()}
+        sockets = {item.fileno(): item for item in [*self._links.values(), *self._local.values()]}
+        poll = select.poll()
+        for number in sockets:
+            poll.register(number, select.POLLIN)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            ready = poll.poll(patience * 1000)
+            if not ready:
+                break
+            for number, _ in ready:
+                for _ in range(1000):
+                    try:
+                        if number in names:
+                            seen = _frame(names[number], sockets[number].recv(65535))
+                        else:
+                            seen = _delivered(*families[number], sockets[number])
+                    except BlockingIOError:
+                        break
+                    if seen is not None:
+                        found.setdefault(seen[0], []).append(seen[1])
+        return found
+
+
+def next_hop(packet: Packet, link: str) -> str:
+    """The Ethernet destination that a sender on the link uses: a neighbour on the same network, else the node."""
+    if link in ("p1", "p2"):
+        other = POD_LINK.get(address_text(packet.family, packet.dst or 0), "")
+        return mac(other, "wire") if other in ("p1", "p2") and other != link else mac("cni0", "node")
+    return mac(link, "node")
+
+
+def address_text(family: Family, value: int) -> str:
+    """An address as text."""
+    size, kind = (4, socket.AF_INET) if family is Family.IPV4 else (16, socket.AF_INET6)
+    return socket.inet_ntop(kind, value.to_bytes(size, "big"))
+
+
+def build(probe: Probe) -> bytes:
+    """The packet's bytes from the IP header on."""
+    packet, token = probe.packet, probe.token
+    src, dst = (address_text(packet.family, item or 0) for item in (packet.src, packet.dst))
+    ttl = 64 if packet.ttl is None else packet.ttl
+    tos = packet.tos or 0
+    payload = MAGIC + struct.pack("!I", token)
+    below: Any = (
+        inet.IP(src=src, dst=dst, ttl=ttl, tos=tos, id=token & 0xFFFF)
+        if packet.family is Family.IPV4
+        else inet6.IPv6(src=src, dst=dst, hlim=ttl, tc=tos)
+    )
+    if packet.protocol == TCP:
+        above: Any = inet.TCP(sport=packet.sport, dport=packet.dport, seq=token, ack=probe.ack, flags=packet.tcp_flags)
+    elif packet.protocol == UDP:
+        above = inet.UDP(sport=packet.sport, dport=packet.dport) / payload
+    elif packet.protocol == SCTP:
+        above = sctp.SCTP(sport=packet.sport, dport=packet.dport, tag=0) / sctp.SCTPChunkInit(init_tag=token)
+    elif packet.family is Family.IPV4:
+        above = inet.ICMP(type=8, id=token & 0xFFFF, seq=token >> 16) / payload
+    else:
+        above = inet6.ICMPv6EchoRequest(id=token & 0xFFFF, seq=token >> 16, data=payload)
+    return bytes(below / above)
+
+
+class _Parsed(NamedTuple):
+    src: str
+    dst: str
+    protocol: int
+    body: bytes
+
+
+def _ip(data: bytes) -> _Parsed | None:
+    if len(data) >= 20 and data[0] >> 4 == 4:
+        size = (data[0] & 15) * 4
+        return _Parsed(socket.inet_ntop(socket.AF_INET, data[12:16]), socket.inet_ntop(socket.AF_INET, data[16:20]),
+                       data[9], data[size:])  # fmt: skip
+    if len(data) >= 40 and data[0] >> 4 == 6:
+        return _Parsed(socket.inet_ntop(socket.AF_INET6, data[8:24]), socket.inet_ntop(socket.AF_INET6, data[24:40]),
+                       data[6], data[40:])  # fmt: skip
+    return None
+
+
+def _token(body: bytes, protocol: int) -> int | None:
+    """The number that a packet, whole or quoted in an ICMP error, carries."""
+    place = body.find(MAGIC)
+    if place >= 0 and len(body) >= place + len(MAGIC) + 4:
+        return int(struct.unpack_from("!I", body, place + len(MAGIC))[0])
+    if protocol == TCP and len(body) >= 8:
+        return int(struct.unpack_from("!I", body, 4)[0])
+    if protocol == SCTP and len(body) >= 20:
+        return int(struct.unpack_from("!I", body, 16)[0])
+    return None
+
+
+def _recognise(where: str, parsed: _Parsed) -> tuple[int, Seen] | None:
+    body, protocol = parsed.body, parsed.protocol
+    ports: tuple[int | None, int | None] = (None, None)
+    if protocol in (TCP, UDP, SCTP) and len(body) >= 4:
+        ports = struct.unpack_from("!HH", body)
+    kind = "packet"
+    token: int | None
+    if protocol == TCP and len(body) >= 14 and body[13] & 0x04:
+        kind = "tcp-reset"
+        if body[13] & 0x10:
+            token = (int(struct.unpack_from("!I", body, 8)[0]) - 1) & 0xFFFFFFFF
+        else:  # the answer to a reply
+            token = int(struct.unpack_from("!I", body, 4)[0]) - 1 | REPLY
+    elif protocol in (ICMP, ICMPV6):
+        if body[0] == (0 if protocol == ICMP else 129):
+            return None  # an echo reply
+        if body[0] == (8 if protocol == ICMP else 128):
+            token = _token(body, protocol)
+        else:
+            quoted = _ip(body[8:])
+            if quoted is None:
+                return None
+            kind = f"icmp {body[0]}/{body[1]}"
+            token = _token(quoted.body, quoted.protocol)
+    else:
+        token = _token(body, protocol)
+    if token is None:
+        return None
+    return token, Seen(where, kind, parsed.src, ports[0], parsed.dst, ports[1])
+
+
+def _frame(link: str, frame: bytes) -> tuple[int, Seen] | None:
+    parsed = _ip(frame[14:])
+    return None if parsed is None else _recognise(link, parsed)
+
+
+def _delivered(family: Family, protocol: int, found: socket.socket) -> tuple[int, Seen] | None:
+    if family is Family.IPV4:
+        parsed = _ip(found.recv(65535))
+        return None if parsed is None else _recognise("local", parsed)
+    data, ancillary, _, source = found.recvmsg(65535, 256)
+    target = next((item[:16] for _, kind, item in ancillary if kind == socket.IPV6_PKTINFO), bytes(16))
+    return _recognise(
+        "local", _Parsed(source[0].partition("%")[0], socket.inet_ntop(socket.AF_INET6, target), protocol, data)
+    )
+
+
+@contextmanager
+def fresh_node(tag: str, extra: Sequence[str] = ()) -> Iterator[Node]:
+    """A new node; `extra` are further addresses of eth0, with prefix lengths."""
+    node = Node(f"kp-{tag}{os.getpid() % 100000}", extra)
+    try:
+        node.make()
+        yield node
+    finally:
+        node.close()
+
+
+def node_host(extra: Sequence[str] = (), **sysctls: int) -> Host:
+    """The model's view of the node."""
+    document = dict(HOST)
+    document["interfaces"] = [
+        {**item, "addresses": [*item["addresses"], *extra]} if item["name"] == "eth0" else item
+        for item in HOST["interfaces"]
+    ]
+    document["sysctls"] = {**HOST["sysctls"], **sysctls}
+    return parse_host(document)
