@@ -18,6 +18,8 @@ need iptables-nft-restore iptables
 need iptables-legacy-restore iptables
 need ipset ipset
 need nfacct nfacct
+need chromium chromium
+need chromedriver chromium-driver
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 
