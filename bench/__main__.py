@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bench import informer, render
+from bench import informer, render, trace
 
-BENCHES = {"render": render.main, "informer": informer.main}
+BENCHES = {"render": render.main, "trace": trace.main, "informer": informer.main}
 
 
 def main() -> None:

@@ -18,9 +18,14 @@ need iptables-nft-restore iptables
 need iptables-legacy-restore iptables
 need ipset ipset
 need nfacct nfacct
+need conntrack conntrack
+need gcc gcc
 need chromium chromium
 need chromedriver chromium-driver
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+# python-iptables compiles a small extension.
+"$python" -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' 2>/dev/null ||
+    missing="$missing python3-dev libc6-dev"
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 
 if [ -n "${missing# }" ]; then

@@ -1,4 +1,4 @@
-"""`kproxy golden`: compare rendered rules with committed files, and update those."""
+"""`kproxy golden`: compare rendered rules with committed files, run golden packets on those, and update them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from kproxy.api import KubeProxyConfiguration, Manifests
+from kproxy.cli.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cli.inputs import read_cluster, read_config
 from kproxy.cli.output import colour_stdout, read_text, working, write_files
 from kproxy.errors import InputError
@@ -25,6 +27,7 @@ def command() -> None:
       cluster.yaml      Services, EndpointSlices and Nodes
       config.yaml       KubeProxyConfiguration (kube-proxy's defaults without it)
       expected/         NODE.v4.save and NODE.v6.save for every Node
+      packets.yaml      packets and what must become of them, written by hand (may be missing)
 
     \b
     Examples:
@@ -39,20 +42,28 @@ def command() -> None:
 def check(directories: Sequence[str]) -> None:
     """Print every difference; exit 1 if there is one.
 
+    Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules.
+
     DIR is a scenario or a folder of scenarios; the default is rules_golden.
     """
-    different = checked = 0
+    different = checked = packets = 0
     for scenario in find_scenarios(directories or (DEFAULT_DIRECTORY,)):
         with working(f"checking {scenario}"):
-            wanted, rendered = _expected(scenario), _render(scenario)
+            cluster, config = _read(scenario)
+            wanted, rendered = _expected(scenario), _render(cluster, config)
+            run = PacketsRun(0, ())
+            if (scenario / PACKETS).exists():
+                run = run_packets(scenario / PACKETS, wanted, cluster.nodes, config)
         differences = [text for name in sorted(wanted | rendered) for text in _compare(name, wanted, rendered)]
+        differences += [line for packet in run.differences for line in _show_packet(packet)]
         checked += 1
+        packets += run.total
         if differences:
             different += 1
             click.echo(click.style(f"{scenario} differs:", bold=True), color=colour_stdout())
             for text in differences:
                 click.echo(text, color=colour_stdout())
-    click.echo(f"{checked - different} of {checked} scenarios as expected", err=True)
+    click.echo(f"{checked - different} of {checked} scenarios as expected, with {packets} packets", err=True)
     if different:
         raise click.exceptions.Exit(1)
 
@@ -66,7 +77,7 @@ def update(directories: Sequence[str]) -> None:
     """
     scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
     with working("rendering"):
-        rendered = {scenario: _render(scenario) for scenario in scenarios}
+        rendered = {scenario: _render(*_read(scenario)) for scenario in scenarios}
     for scenario, texts in rendered.items():
         expected = _expected(scenario)
         changed = {scenario / EXPECTED / name: text for name, text in texts.items() if expected.get(name) != text}
@@ -101,10 +112,13 @@ def find_scenarios(directories: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _render(scenario: Path) -> dict[str, str]:
+def _read(scenario: Path) -> tuple[Manifests, KubeProxyConfiguration]:
     config_path = scenario / CONFIG
     config = read_config(str(config_path) if config_path.exists() else None)
-    cluster = read_cluster([str(scenario / CLUSTER)])
+    return read_cluster([str(scenario / CLUSTER)]), config
+
+
+def _render(cluster: Manifests, config: KubeProxyConfiguration) -> dict[str, str]:
     return golden_texts(cluster.nodes, cluster.services, cluster.endpoint_slices, config)
 
 
@@ -123,6 +137,13 @@ def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) 
             yield f"  {EXPECTED}/{name}: {len(differences)} chains differ"
         for difference in differences:
             yield from _show(difference)
+
+
+def _show_packet(packet: PacketDifference) -> Iterator[str]:
+    yield f"  {PACKETS}: {packet.name} (node {packet.node})"
+    for line in packet.lines:
+        colour = {"-": "red", "+": "green"}.get(line[0])
+        yield click.style(f"      {line}", fg=colour) if colour else f"      {line}"
 
 
 def _show(difference: ChainDifference) -> Iterator[str]:

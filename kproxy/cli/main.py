@@ -20,6 +20,10 @@ COMMANDS = {
     "render": "Render a node's iptables rules from manifests.",
     "golden": "Compare rendered rules with committed golden files.",
     "explain": "Explain what one Service becomes on a node.",
+    "trace": "Trace a packet through a node's rules: where it goes, why, with which chance.",
+    "apply": "Bring the kernel's rules to what the manifests say.",
+    "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",
+    "cleanup": "Remove every rule of kproxy and kube-proxy.",
     "get": "Show objects of an API server, as kubectl get does.",
 }
 
@@ -52,6 +56,7 @@ def group() -> None:
     Examples:
       kproxy render -f cluster.yaml                      the node's rules as iptables-save prints them
       kproxy explain -f cluster.yaml --service shop/web  what one Service becomes, and why
+      kproxy trace --rules dump.txt --src 10.244.0.9 --dst 10.96.0.10:53 --proto udp
       kproxy golden check                                compare with the golden files in rules_golden/
     """
 

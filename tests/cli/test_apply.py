@@ -215,11 +215,25 @@ def test_a_missing_required_feature_is_named(
 ) -> None:
     fake_tools(tmp_path, refuse, ("iptables-nft-restore",))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft")
+    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft", "-4")
     assert done.returncode == 1
     assert f"{feature}, needed for" in done.stderr
     assert "unchanged" in done.stderr
     assert save("iptables-nft", namespace) == {}
+
+
+def test_a_family_that_the_host_cannot_do_is_left_alone(
+    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_tools(tmp_path, "nat", ("ip6tables-nft-restore",))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft")
+    assert done.returncode == 0
+    assert "IPv6 is left alone" in done.stderr
+    assert "KUBE-SERVICES" in save("iptables-nft", namespace)["nat"]
+    assert kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft", "-4", "-6").returncode == 1
+    fake_tools(tmp_path, "nat", ("iptables-nft-restore",))
+    assert kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft").returncode == 1
 
 
 def test_iptables_failing_in_the_middle(

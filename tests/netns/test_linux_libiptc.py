@@ -23,7 +23,7 @@ both_families = pytest.mark.parametrize("family", list(IPFamily), ids=lambda fam
 
 
 @both_families
-@pytest.mark.parametrize("group", [pytest.param(n, marks=[] if n < 2 else [pytest.mark.slow]) for n in range(10)])
+@pytest.mark.parametrize("group", [pytest.param(n, marks=[] if n < 1 else [pytest.mark.slow]) for n in range(10)])
 def test_it_agrees_with_iptables_save(family: IPFamily, group: int) -> None:
     for case in [*CLUSTERS, MINIKUBE][group::10]:
         with fresh_namespace() as name, Namespace.named(name) as namespace:

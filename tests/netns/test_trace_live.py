@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "rules_golden" / "minikube" / "expected" / "minikube.v4.save"
 CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
-NAME = "kp-trace-live"
+NAME = f"kp-trace-{os.getpid()}"
 
 pytestmark = pytest.mark.root
 

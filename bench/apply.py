@@ -1,0 +1,226 @@
+"""Programming the kernel: `kproxy apply`'s engine beside one plain iptables-restore of the same text, in the same run.
+
+Everything happens in namespaces made here. A first apply is timed from a fresh namespace with rendered rules at hand
+to rules in the kernel, and again to rules read back and compared; the plain restore only writes. A changed slice is
+timed from the changed object to the rule in the kernel; its peer is one bare restore of only the changed chains.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bench.generate import cluster_lines
+
+if TYPE_CHECKING:
+    from kproxy.api import Manifests
+    from kproxy.render import Renderer
+    from kproxy.services import ServiceState
+
+FIRST_SIZES = ((2000, 5), (5000, 10))
+CHANGE_SIZES = ((2000, 5), (5000, 10))
+CHANGES = 20
+PLAIN_NFT_LIMIT = 3000
+"""Services above which the plain restore of iptables-nft takes minutes and is not run."""
+
+
+class FirstApply(msgspec.Struct):
+    """Seconds. `plain` is None where it was not waited for."""
+
+    plain: float | None
+    written: float
+    verified: float
+    again: float
+    parts: dict[str, float]
+
+
+class OneSlice(msgspec.Struct):
+    """Seconds: medians and the worst of several changes."""
+
+    ours: float
+    worst: float
+    bare: float
+    bare_worst: float
+
+
+@contextmanager
+def fresh_namespace() -> Iterator[str]:
+    """A namespace of our own."""
+    name = f"kp-bench-{os.getpid()}-{time.monotonic_ns()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def load(size: tuple[int, int], directory: Path) -> tuple[Manifests, ServiceState, Renderer]:
+    """A cluster of that size: its manifests, state and renderer."""
+    from kproxy.api import KubeProxyConfiguration, load_manifests
+    from kproxy.render import Renderer, render_options
+    from kproxy.services import IPFamily, ServiceState
+
+    path = directory / f"{size[0]}x{size[1]}.jsonl"
+    path.write_text("".join(f"{line}\n" for line in cluster_lines(*size)))
+    manifests = load_manifests([str(path)])
+    config = KubeProxyConfiguration(cluster_cidr="10.0.0.0/8")
+    state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
+    renderer = Renderer(render_options(config, IPFamily.IPV4, "node-0", manifests.nodes[0]))
+    return manifests, state, renderer
+
+
+def restore(command: str, namespace: str, text: str) -> float:
+    """Seconds that one plain restore takes."""
+    data = text.encode()
+    start = time.perf_counter()
+    subprocess.run(["ip", "netns", "exec", namespace, f"{command}-restore", "--noflush"], input=data, check=True)
+    return time.perf_counter() - start
+
+
+def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> FirstApply:
+    """Measures a first apply, and the plain restore of the same text."""
+    from kproxy.linux.binaries import Variant, find_iptables
+    from kproxy.linux.engine import apply_rules
+    from kproxy.linux.executor import IptablesExecutor
+    from kproxy.linux.namespace import Namespace
+    from kproxy.linux.wanted import wanted_rules
+    from kproxy.render import RenderedTarget
+    from kproxy.render.save import jump_text
+    from kproxy.services import IPFamily
+
+    _, state, renderer = load(size, directory)
+    variant = Variant(variant_name)
+    rendered = RenderedTarget(state, renderer, renderer.plan_full(state))
+    text = rendered.restore_text
+    command = f"iptables-{variant_name}"
+    plain = None
+    if variant is Variant.LEGACY or size[0] <= PLAIN_NFT_LIMIT:
+        with fresh_namespace() as name:
+            restore(command, name, jump_text())
+            plain = restore(command, name, text)
+    gc.collect()
+    gc.disable()
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, variant))
+        start = time.perf_counter()
+        outcome = apply_rules(executor, wanted_rules(rendered))
+        verified = time.perf_counter() - start
+        parts = {step.step: step.seconds for step in outcome.report.steps}
+        start = time.perf_counter()
+        again = apply_rules(executor, wanted_rules(rendered))
+        seconds = time.perf_counter() - start
+        assert not again.difference, "a second apply has nothing to write"
+    written = parts["read"] + parts["compare"] + parts["write"]
+    return FirstApply(plain, written, verified, seconds, parts)
+
+
+def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneSlice:
+    """Measures one changed EndpointSlice at a time, and a bare restore of only the chains it changes."""
+    from kproxy.linux.applier import Applier, change_of_plan
+    from kproxy.linux.binaries import Variant, find_iptables
+    from kproxy.linux.executor import IptablesExecutor
+    from kproxy.linux.namespace import Namespace
+    from kproxy.linux.steps import plan_runs, run_text
+    from kproxy.services import IPFamily
+
+    manifests, state, renderer = load(size, directory)
+    variant = Variant(variant_name)
+    ours, bare = [], []
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, variant))
+        applier = Applier(executor, state, renderer)
+        applier.resync()
+        gc.collect()
+        gc.freeze()
+        command = f"iptables-{variant_name}"
+        slices = manifests.endpoint_slices
+        for number in range(CHANGES):
+            original = slices[number * 7 % len(slices)]
+            changed = msgspec.structs.replace(original, endpoints=original.endpoints[:-1])
+            start = time.perf_counter()
+            state.update_endpoint_slice(changed)
+            applier.sync()
+            ours.append(time.perf_counter() - start)
+            # Its peer: the text of a change of the same size, back to what was there, with nothing else around it.
+            state.update_endpoint_slice(original)
+            plan = renderer.plan_partial(state, state.apply().touched)
+            text = "".join(map(run_text, plan_runs(change_of_plan(plan), variant)))
+            bare.append(restore(command, name, text))
+    return OneSlice(statistics.median(ours), max(ours), statistics.median(bare), max(bare))
+
+
+def in_own_process(kind: str, size: tuple[int, int], variant: str) -> bytes:
+    """One measurement in a process of its own, so that none profits from or pays for another."""
+    command = [sys.executable, "-m", "bench.apply", kind, str(size[0]), str(size[1]), variant]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+
+
+def main() -> None:
+    """Prints the tables."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if os.geteuid() != 0:
+        console.print("apply: needs root, for network namespaces")
+        return
+    table = Table(title="apply: a first apply beside one plain iptables-restore of the same text")
+    for heading in (
+        "size",
+        "variant",
+        "plain restore",
+        "in the kernel",
+        "ratio",
+        "read back too",
+        "ratio",
+        "apply again",
+    ):
+        table.add_column(heading, justify="right")
+    for variant in ("nft", "legacy"):
+        for size in FIRST_SIZES:
+            first = msgspec.json.decode(in_own_process("first", size, variant), type=FirstApply)
+            table.add_row(
+                f"{size[0]}x{size[1]}",
+                variant,
+                f"{first.plain:.2f} s" if first.plain is not None else "not waited for",
+                f"{first.written:.2f} s",
+                f"{first.written / first.plain:.2f}" if first.plain is not None else "",
+                f"{first.verified:.2f} s",
+                f"{first.verified / first.plain:.2f}" if first.plain is not None else "",
+                f"{first.again:.2f} s",
+            )
+    console.print(table)
+    table = Table(title="apply: one changed slice, from the object to the rule in the kernel")
+    for heading in ("size", "variant", "kproxy", "worst", "bare restore of the changed chains", "worst", "ratio"):
+        table.add_column(heading, justify="right")
+    for variant in ("nft", "legacy"):
+        for size in CHANGE_SIZES:
+            slice_ = msgspec.json.decode(in_own_process("slice", size, variant), type=OneSlice)
+            table.add_row(
+                f"{size[0]}x{size[1]}",
+                variant,
+                f"{slice_.ours * 1000:.1f} ms",
+                f"{slice_.worst * 1000:.1f} ms",
+                f"{slice_.bare * 1000:.1f} ms",
+                f"{slice_.bare_worst * 1000:.1f} ms",
+                f"{slice_.ours / slice_.bare:.2f}",
+            )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    measure = {"first": first_apply, "slice": one_slice}[sys.argv[1]]
+    with tempfile.TemporaryDirectory() as made:
+        result = measure((int(sys.argv[2]), int(sys.argv[3])), sys.argv[4], Path(made))
+    sys.stdout.write(msgspec.json.encode(result).decode())

@@ -1,0 +1,142 @@
+"""`kproxy apply`: brings a network namespace, or this machine, to a node's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+import msgspec
+
+from kproxy.cli.inputs import feature_option, manifest_options, read_cluster, read_config
+from kproxy.cli.kernel import (
+    VARIANTS,
+    chosen_families,
+    confirm,
+    netns_option,
+    open_namespace,
+    progress_bar,
+    variant_options,
+    yes_option,
+)
+from kproxy.cli.output import report_note, working, write_output
+from kproxy.linux.apply import ApplyReport, apply_node
+from kproxy.linux.node import NodeRequest
+from kproxy.linux.report import FamilyReport
+from kproxy.render import Features, select_target
+
+MOST_LINES = 40
+"""Of Services, in text output; JSON has all."""
+
+MOST_MISSING = 5
+"""Of missing jump rules: at a first apply they all are."""
+
+
+@click.command("apply")
+@manifest_options
+@netns_option
+@variant_options
+@feature_option
+@click.option("--dry-run", is_flag=True, help="Tell what would change, and change nothing.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@yes_option
+def command(
+    filenames: Sequence[str],
+    config_path: str | None,
+    node: str | None,
+    netns: str | None,
+    variant: str,
+    ipv4: bool,
+    ipv6: bool,
+    lock_wait: float,
+    features: Features,
+    dry_run: bool,
+    output_format: str,
+    yes: bool,
+) -> None:
+    """Program a node's rules into the kernel: into a network namespace, or into this machine.
+
+    Whatever is there now, only the difference is written, in an order in which every packet meets the old or the new
+    rules of its Service; then it is read back, and what was there before is put back if that is not right. Rules of
+    others stay as they are. docs/apply.md says more, and describes the JSON output.
+
+    \b
+    Examples:
+      ip netns add node-1 && kproxy apply -f cluster.yaml --node node-1 --netns node-1
+      kproxy apply -f cluster.yaml --node node-1 --netns node-1 --variant legacy -4
+      kproxy apply -f cluster.yaml --node worker-2 --dry-run -o json
+      kubectl get svc,endpointslices,nodes -A -o json | kproxy apply -f - --node worker-2 --yes
+    """
+    with working("reading manifests"):
+        config = read_config(config_path)
+        cluster = read_cluster(filenames)
+    target = select_target(cluster.nodes, config, node)
+    if not dry_run:
+        confirm("changes", "apply", netns, yes)
+    request = NodeRequest(
+        target,
+        config,
+        cluster.services,
+        cluster.endpoint_slices,
+        chosen_families(ipv4, ipv6),
+        VARIANTS[variant],
+        features,
+        lock_wait,
+        libiptc=True,
+    )
+    with open_namespace(netns) as namespace, progress_bar() as progress:
+        report = apply_node(request, namespace, dry_run=dry_run, progress=progress)
+    if output_format == "json":
+        write_output(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n", None)
+        return
+    for note in report.notes:
+        report_note(note)
+    write_output("".join(f"{line}\n" for line in describe(report)), None)
+
+
+def describe(report: ApplyReport) -> Iterator[str]:
+    """The report in words."""
+    yield f"node {report.node} in {report.where}, {report.variant} iptables ({report.variant_reason})"
+    for family in report.families:
+        yield from _describe_family(family, report.dry_run)
+    if report.conntrack:
+        verb = "would be deleted" if report.dry_run else "deleted"
+        yield f"connection tracking: {len(report.conntrack)} stale entries {verb}"
+        for entry in report.conntrack[:MOST_LINES]:
+            yield f"  {entry.entry}  {entry.service}: {entry.reason}"
+        yield from _more(len(report.conntrack))
+    steps = ", ".join(f"{step.step} {step.seconds:.2f}" for step in report.steps)
+    yield f"{report.seconds:.2f} s: {steps}"
+
+
+def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
+    counts = (
+        f"{family.chains_written} chains written ({family.chains_created} of them new), "
+        f"{family.chains_deleted} chains deleted"
+    )
+    done = f" in {family.transactions} transactions" if family.transactions else ""
+    times = ", ".join(f"{step.step} {step.seconds:.2f} s" for step in family.steps)
+    changed = family.result != "nothing to do"
+    yield f"{family.family}: {family.result}{f': {counts}{done}' if changed else ''} ({times})"
+    for service in family.services[:MOST_LINES]:
+        parts = [
+            f"{service.chains_written} chains written" if service.chains_written else "",
+            f"{service.chains_deleted} deleted" if service.chains_deleted else "",
+            f"+{service.rules_added} -{service.rules_removed} rules",
+        ]
+        name = service.service or "(rules of no Service)"
+        yield f"  {name}  {service.change}: {', '.join(part for part in parts if part)}"
+    yield from _more(len(family.services))
+    verb = "would be put right" if dry_run else "put right"
+    missing = [jump for jump in family.jumps if jump.kind == "missing"]
+    if len(missing) > MOST_MISSING:
+        yield f"  {len(missing)} jump rules were missing, {verb}"
+    for jump in family.jumps:
+        if jump not in missing or len(missing) <= MOST_MISSING:
+            yield f"  jump rule in {jump.table} {jump.chain} was {jump.kind}, {verb}: {jump.rule}"
+    for kept in family.kept:
+        yield f"  {kept.table} {kept.chain} stays, because a rule of {kept.referred_to_by} leads to it"
+
+
+def _more(count: int) -> Iterator[str]:
+    if count > MOST_LINES:
+        yield f"  and {count - MOST_LINES} more (-o json lists all)"

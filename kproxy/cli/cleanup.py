@@ -1,0 +1,59 @@
+"""`kproxy cleanup`: removes kproxy's and kube-proxy's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from kproxy.cli.kernel import confirm, netns_option, open_namespace, progress_bar, yes_option
+from kproxy.cli.output import report_note, write_output
+from kproxy.linux.cleanup import CleanupReport, cleanup
+
+
+@click.command("cleanup")
+@netns_option
+@click.option(
+    "--lock-wait", type=click.FloatRange(0, 600), default=5.0, show_default=True, metavar="SECONDS",
+    help="How long to wait for the xtables lock (legacy iptables).",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@yes_option
+def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: str, yes: bool) -> None:
+    """Remove every rule and chain of kproxy's and kube-proxy's, in both variants and families, and nothing else.
+
+    \b
+    Examples:
+      kproxy cleanup --netns node-1
+      kproxy cleanup --dry-run
+    """
+    if not dry_run:
+        confirm("removes kube-proxy's rules from", "cleanup", netns, yes)
+    with open_namespace(netns) as namespace, progress_bar() as progress:
+        report = cleanup(namespace, dry_run=dry_run, lock_wait=lock_wait, progress=progress)
+    if output_format == "json":
+        write_output(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n", None)
+        return
+    for note in report.notes:
+        report_note(note)
+    write_output("".join(f"{line}\n" for line in describe(report)), None)
+
+
+def describe(report: CleanupReport) -> Iterator[str]:
+    """The report in words."""
+    verb = "would be removed" if report.dry_run else "removed"
+    yield f"kube-proxy's rules in {report.where}:"
+    for tables in report.tables:
+        if tables.chains_deleted or tables.jumps_deleted:
+            yield (
+                f"  {tables.family} {tables.variant}: {tables.chains_deleted} chains with {tables.rules_deleted} "
+                f"rules, and {tables.jumps_deleted} jumps to them, {verb}"
+            )
+        else:
+            yield f"  {tables.family} {tables.variant}: none"
+        for kept in tables.kept:
+            yield f"    {kept.table} {kept.chain} stays: {kept.referred_to_by} uses it"
+    if report.counters:
+        yield f"  nfacct counters removed: {', '.join(report.counters)}"

@@ -1,0 +1,116 @@
+"""`kproxy drift`: what differs between a node's rules and what the kernel holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+import msgspec
+
+from kproxy.cli.inputs import feature_option, manifest_options, read_cluster, read_config
+from kproxy.cli.kernel import (
+    VARIANTS,
+    chosen_families,
+    confirm,
+    netns_option,
+    open_namespace,
+    variant_options,
+    yes_option,
+)
+from kproxy.cli.output import report_note, working, write_output
+from kproxy.linux.drift import CannotTellError, DriftReport, find_drift
+from kproxy.linux.errors import ApplyFailedError, LinuxError
+from kproxy.linux.node import NodeRequest
+from kproxy.render import Features, select_target
+
+MOST_LINES = 200
+
+
+@click.command("drift")
+@manifest_options
+@netns_option
+@variant_options
+@feature_option
+@click.option("--repair", is_flag=True, help="Mend what was found, and nothing else.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@yes_option
+def command(
+    filenames: Sequence[str],
+    config_path: str | None,
+    node: str | None,
+    netns: str | None,
+    variant: str,
+    ipv4: bool,
+    ipv6: bool,
+    lock_wait: float,
+    features: Features,
+    repair: bool,
+    output_format: str,
+    yes: bool,
+) -> None:
+    """Tell every difference between a node's rules and what the kernel holds; only reads, unless --repair.
+
+    Each difference comes with its Service and with what it means for packets. Rules of others do not count.
+    Exit code: 0 no drift, or all of it mended; 1 drift; 2 it cannot be told.
+
+    \b
+    Examples:
+      kproxy drift -f cluster.yaml --node node-1 --netns node-1
+      kproxy drift -f cluster.yaml --node node-1 --netns node-1 --repair
+      kubectl get svc,endpointslices,nodes -A -o json | kproxy drift -f - --node worker-2 -o json
+    """
+    with working("reading manifests"):
+        config = read_config(config_path)
+        cluster = read_cluster(filenames)
+    target = select_target(cluster.nodes, config, node)
+    if repair:
+        confirm("changes", "drift --repair", netns, yes)
+    request = NodeRequest(
+        target,
+        config,
+        cluster.services,
+        cluster.endpoint_slices,
+        chosen_families(ipv4, ipv6),
+        VARIANTS[variant],
+        features,
+        lock_wait,
+    )
+    try:
+        with open_namespace(netns) as namespace:
+            report = find_drift(request, namespace, repair=repair)
+    except ApplyFailedError:
+        raise
+    except LinuxError as error:
+        raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
+    if output_format == "json":
+        write_output(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n", None)
+    else:
+        for note in report.notes:
+            report_note(note)
+        write_output("".join(f"{line}\n" for line in describe(report)), None)
+    if report.findings and not report.repaired:
+        raise click.exceptions.Exit(1)
+
+
+def describe(report: DriftReport) -> Iterator[str]:
+    """The report in words."""
+    for finding in report.findings[:MOST_LINES]:
+        place = f"{finding.table} {finding.chain}".strip() or "all tables"
+        number = f" rule {finding.rule}" if finding.rule else ""
+        whose = f" [Service {finding.service}]" if finding.service else ""
+        yield f"{finding.family} {finding.variant} {place}{number}: {finding.kind}{whose}"
+        if finding.wanted:
+            yield f"  wanted: {finding.wanted}"
+        if finding.found:
+            yield f"  found:  {finding.found}"
+        yield f"  meaning: {finding.meaning}"
+    if len(report.findings) > MOST_LINES:
+        yield f"and {len(report.findings) - MOST_LINES} more (-o json lists all)"
+    yield from (f"packets: {text}" for text in report.packets)
+    where = f"node {report.node} in {report.where}, {report.variant} iptables"
+    if not report.findings:
+        yield f"{where}: no drift"
+    elif report.repaired:
+        yield f"{where}: {len(report.findings)} differences, all mended"
+    else:
+        yield f"{where}: {len(report.findings)} differences"

@@ -1,0 +1,115 @@
+"""Options and manners of the commands that touch the kernel: apply, drift and cleanup."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import click
+
+from kproxy.errors import InputError
+from kproxy.linux.binaries import Variant
+from kproxy.linux.engine import Progress
+from kproxy.linux.errors import PrivilegeError
+from kproxy.linux.namespace import Namespace
+from kproxy.services import IPFamily
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+VARIANTS = {"auto": None, "nft": Variant.NFT, "legacy": Variant.LEGACY}
+
+
+def netns_option(function: Function) -> Function:
+    """Adds --netns."""
+    return click.option(
+        "--netns",
+        metavar="NAME",
+        help="Act in this network namespace (a name under /run/netns, or a path). Default: the machine's own rules.",
+    )(function)
+
+
+def yes_option(function: Function) -> Function:
+    """Adds --yes."""
+    return click.option("--yes", is_flag=True, help="Do not ask before changing the machine's own rules.")(function)
+
+
+def variant_options(function: Function) -> Function:
+    """Adds --variant, -4, -6 and --lock-wait."""
+    for option in (
+        click.option(
+            "--lock-wait",
+            type=click.FloatRange(0, 600),
+            default=5.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long to wait for the xtables lock (legacy iptables).",
+        ),
+        click.option("-6", "ipv6", is_flag=True, help="IPv6 only."),
+        click.option("-4", "ipv4", is_flag=True, help="IPv4 only. Default: both families."),
+        click.option(
+            "--variant",
+            type=click.Choice(list(VARIANTS)),
+            default="auto",
+            show_default=True,
+            help="Which iptables to use; auto takes the one that holds Kubernetes' rules already, else nft.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def chosen_families(ipv4: bool, ipv6: bool) -> tuple[IPFamily, ...]:
+    """What -4 and -6 ask for; empty means both, as far as the host has them."""
+    return tuple(family for family, asked in ((IPFamily.IPV4, ipv4), (IPFamily.IPV6, ipv6)) if asked)
+
+
+def open_namespace(netns: str | None) -> Namespace:
+    """The namespace to act in.
+
+    Raises:
+        PrivilegeError: the process is not root.
+        NamespaceError: it is not there.
+    """
+    if os.geteuid() != 0:
+        raise PrivilegeError("this needs root: iptables can neither be read nor written without\nstate: unchanged")
+    return Namespace.current() if netns is None else Namespace.named(netns)
+
+
+def confirm(what: str, command: str, netns: str | None, yes: bool) -> None:
+    """Asks before the machine's own rules are changed.
+
+    Raises:
+        InputError: nobody can be asked, or the answer was no.
+    """
+    if netns is not None or yes:
+        return
+    hint = (
+        f"{what} the machine's own iptables rules. To try it in a network namespace instead:\n"
+        f"  ip netns add NAME && kproxy {command} ... --netns NAME"
+    )
+    if not sys.stdin.isatty():
+        raise InputError(f"this {hint}\nNothing was changed; give --yes to go ahead")
+    click.echo(f"This {hint}", err=True)
+    if not click.confirm("Go ahead?", err=True):
+        raise InputError("nothing was changed")
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """Shows the progress of a long operation on a terminal's stderr; nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, visible=False)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total, visible=total > 10)
+
+        yield show

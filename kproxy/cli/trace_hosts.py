@@ -1,0 +1,51 @@
+"""Which host a packet is traced on: from a host file, from a Node, or from a few addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.core import Node
+from kproxy.api.yamldoc import YamlError, read_yaml
+from kproxy.cli.output import read_text
+from kproxy.dataplane import Host, HostError
+from kproxy.dataplane.hostfile import parse_host
+from kproxy.dataplane.surroundings import host_in_short
+from kproxy.errors import InputError, Location
+from kproxy.netfilter import Family
+from kproxy.render import render_options
+from kproxy.services import IPFamily
+
+IP_FAMILY = {Family.IPV4: IPFamily.IPV4, Family.IPV6: IPFamily.IPV6}
+
+
+def read_host(path: str) -> Host:
+    """Reads a host file (docs/host-file.md).
+
+    Raises:
+        InputError: it cannot be read, or a field is wrong.
+    """
+    try:
+        documents = list(read_yaml(read_text(Path(path))))
+    except YamlError as error:
+        raise InputError(f"{Location(path, line=error.line)}: {error.message}") from error
+    if len(documents) != 1 or documents[0].duplicates:
+        problem = documents[0].duplicates[0].message if len(documents) == 1 else "one YAML document expected"
+        raise InputError(f"{path}: {problem}")
+    try:
+        return parse_host(documents[0].value)
+    except HostError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def node_addresses(node: Node) -> tuple[str, ...]:
+    """The addresses that a Node object gives its node."""
+    return tuple(entry.address for entry in node.addresses if entry.type in ("InternalIP", "ExternalIP"))
+
+
+def node_host(node: Node, config: KubeProxyConfiguration, family: Family, more: Sequence[str] = ()) -> Host:
+    """A node as far as its Node object tells: it has these addresses and `more` but no others, it forwards, and
+    `route_localnet` is on if kube-proxy with this configuration switches it on."""
+    options = render_options(config, IP_FAMILY[family], node.metadata.name, node)
+    return host_in_short([*node_addresses(node), *more], route_localnet=options.localhost_node_ports)

@@ -1,0 +1,73 @@
+"""Many packets: JSON lines, each a packet by the fields of `kproxy.dataplane.question`, or a record of an earlier
+trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kproxy.cli.output import read_text
+from kproxy.dataplane import DataplaneError
+from kproxy.dataplane.question import Question, read_question
+from kproxy.errors import InputError, Location
+
+Resolve = Callable[[Mapping[str, object]], Mapping[str, object]]
+
+
+class Asked(NamedTuple):
+    """A question and where it was read: empty for one from options."""
+
+    question: Question
+    source: str = ""
+
+
+def read_packets(path: str, resolve: Resolve) -> list[Asked]:
+    """Reads JSON lines; blank ones are skipped.
+
+    Raises:
+        InputError: every line that cannot be used, with file, line, field and what was expected; or there is no packet.
+    """
+    label = "standard input" if path == "-" else path
+    found: list[Asked] = []
+    problems: list[str] = []
+    for number, line in _lines(path):
+        where = Location(label, line=number)
+        try:
+            found.append(Asked(read_question(resolve(_fields(line))), str(where)))
+        except (DataplaneError, ValueError) as error:
+            shown = line if len(line) <= 200 else f"{line[:200]}..."
+            problems.append(f"{where}: {error}: {shown}")
+    if problems:
+        raise InputError("\n".join(problems))
+    if not found:
+        raise InputError(f"{label}: no packets")
+    return found
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    if path == "-":
+        try:
+            text = sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    else:
+        text = read_text(Path(path))
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.strip():
+            yield number, line.strip()
+
+
+def _fields(line: str) -> Mapping[str, object]:
+    try:
+        value = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"a JSON object expected ({error})") from error
+    if isinstance(value, dict) and isinstance(value.get("packet"), dict):
+        value = value["packet"]
+    if not isinstance(value, dict):
+        raise ValueError("a JSON object expected")
+    return value

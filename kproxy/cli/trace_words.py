@@ -1,0 +1,141 @@
+"""A report in words: what the text and the page of `kproxy trace` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from kproxy.dataplane.packet import LOCAL
+from kproxy.dataplane.question import Question
+from kproxy.dataplane.report import Reply, Report, Reported
+from kproxy.dataplane.trace import ACCEPT, DROP, INDETERMINATE, REJECT
+from kproxy.dataplane.walk import Step
+from kproxy.netfilter.family import protocol_name
+
+
+def percent(chance: Fraction) -> str:
+    """A chance for people, rounded to four digits; certainty and impossibility only if they are exact."""
+    if chance == 1:
+        return "100%"
+    value = float(chance * 100)
+    if value < 0.001:
+        return "<0.001%"
+    return f"{value:.4g}%" if value < 99.995 else ">99.99%"
+
+
+def packet_words(question: Question) -> str:
+    """`tcp 10.244.0.9:40000 → 10.96.0.10:53, arrives on cni0, conntrack state NEW`."""
+    packet, entry = question.packet, question.connection
+    text = f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}"
+    if packet.origin == LOCAL:
+        text += ", sent by this host"
+    else:
+        text += f", arrives on {packet.in_interface}" if packet.in_interface else ", arrives"
+    text += f", conntrack state {entry.state}" if entry.state else ", conntrack state open"
+    if packet.mark:
+        text += f", mark 0x{packet.mark:x}"
+    return text
+
+
+def outcome_words(reported: Reported) -> str:
+    """What becomes of the packet, in one line."""
+    item = reported.outcome
+    flow = f"{item.src} → {item.dst}"
+    if item.verdict == ACCEPT:
+        where = {
+            "local": "delivered to this host",
+            "out": f"leaves by {item.packet.out_interface}" if item.packet.out_interface else "leaves this host",
+            "bridged": "passed on by the bridge",
+        }.get(item.via, f"passes {item.hook}")
+        return f"{flow}, {_rewrites(reported)}; {where}"
+    if item.verdict == DROP:
+        why = f": {item.reason}" if item.reason else _last_rule(item.steps)
+        return f"{flow}, dropped in {item.hook}{why}"
+    if item.verdict == REJECT:
+        return f"{flow}, rejected in {item.hook} with {item.reject}{_last_rule(item.steps)}"
+    return "nobody knows: it depends on what is not given"
+
+
+def _rewrites(reported: Reported) -> str:
+    item = reported.outcome
+    done = []
+    if item.dnat:
+        done.append("destination translated")
+    if item.masquerade:
+        done.append("masqueraded" if item.snat else "marked for masquerading, but never leaves")
+    return " and ".join(done) if done else "not rewritten"
+
+
+def _last_rule(steps: Sequence[Step]) -> str:
+    for step in reversed(steps):
+        if step.kind == "rule":
+            return f" by {step.table} {step.chain} {step.rule}"
+        if step.kind == "policy":
+            return f" by the policy of {step.table} {step.chain}"
+    return ""
+
+
+def reply_words(reply: Reply | None) -> str:
+    """What comes back."""
+    if reply is None:
+        return "no reply"
+    text = f"{reply.kind} {reply.sent[0]} → {reply.sent[1]}"
+    if reply.verdict == ACCEPT:
+        if reply.received != reply.sent:
+            text += f", received as {reply.received[0]} → {reply.received[1]}"
+        return text
+    if reply.verdict == INDETERMINATE:
+        return f"{text}; what becomes of it on its way back is open{f': {reply.reason}' if reply.reason else ''}"
+    return f"{text}; on its way back: {reply.verdict}{f', {reply.reason}' if reply.reason else ''}"
+
+
+def step_words(step: Step) -> tuple[str, str]:
+    """A step as a heading, and the rule behind it or nothing."""
+    if step.kind == "rule":
+        return f"{step.table} {step.chain} {step.rule}: {step.did}", step.text
+    if step.kind == "policy":
+        return f"{step.table} {step.chain}: {step.did}", ""
+    names = {"conntrack": "conntrack", "route": "routing", "translate": "address translation"}
+    return f"{names.get(step.kind, step.kind)}: {step.did}", ""
+
+
+def common_steps(report: Report) -> int:
+    """How many steps all outcomes share from the beginning."""
+    ways = [item.outcome.steps for item in report.outcomes if item.outcome.steps]
+    if not ways:
+        return 0
+    shared = 0
+    for steps in zip(*ways, strict=False):
+        if any(step != steps[0] for step in steps[1:]):
+            break
+        shared += 1
+    return shared
+
+
+def by_hook(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
+    """Steps in order, grouped by the hook at which they happened."""
+    groups: list[tuple[str, list[Step]]] = []
+    for step in steps:
+        if not groups or groups[-1][0] != step.hook:
+            groups.append((step.hook, []))
+        groups[-1][1].append(step)
+    return groups
+
+
+def depths(steps: Sequence[Step]) -> list[int]:
+    """How deep in jumps each step of one hook is; what is not a rule is at depth 0."""
+    found: list[int] = []
+    stack: list[tuple[str, str]] = []
+    for step in steps:
+        if step.kind != "rule":
+            found.append(0)
+            continue
+        place = (step.table, step.chain)
+        if place in stack:
+            del stack[stack.index(place) + 1 :]
+        elif not stack or stack[-1][0] != step.table:
+            stack = [place]
+        else:
+            stack.append(place)
+        found.append(len(stack) - 1)
+    return found

@@ -1,0 +1,1 @@
+"""The only package that touches the kernel: namespaces, iptables, conntrack, sysctls, netlink."""

@@ -1,0 +1,201 @@
+"""Bringing the kernel to the wanted state from whatever state it is in.
+
+Read what is there, compare, write only the difference, read back, compare again. When writing or the second comparison
+fails, what was there before is brought back by the same means, read back and compared too; the error says which of
+unchanged, restored and partly applied it came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from kproxy.linux.canonical import Place
+from kproxy.linux.difference import Difference, find_difference
+from kproxy.linux.dump import ChainDump, Dump, parse_dump
+from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError, RestoreFailedError
+from kproxy.linux.executor import Executor
+from kproxy.linux.jumps import return_jumps
+from kproxy.linux.owned import owned_chains
+from kproxy.linux.report import FamilyReport, Stopwatch, kept_chains, service_changes
+from kproxy.linux.steps import Change, Step, plan_runs, run_text
+from kproxy.linux.wanted import Wanted
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is going on, and how many steps of how many are done."""
+
+APPLIED: Final = "applied"
+NOTHING: Final = "nothing to do"
+WOULD_CHANGE: Final = "would change"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What `apply_rules` did.
+
+    Attributes:
+        before: what the kernel held before.
+        difference: what had to be written.
+    """
+
+    report: FamilyReport
+    before: Dump
+    difference: Difference
+
+
+def read_dump(executor: Executor, *, counters: bool) -> Dump:
+    """What the kernel holds. Raises LinuxError."""
+    return parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
+
+
+def apply_rules(
+    executor: Executor, wanted: Wanted, *, dry_run: bool = False, name: str = "", progress: Progress | None = None
+) -> Outcome:
+    """Brings the kernel to the wanted state.
+
+    Args:
+        dry_run: only tell what would change.
+        name: what to call the iptables in the report.
+
+    Raises:
+        LinuxError: nothing could be read, so nothing was tried.
+        ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
+    """
+    watch = Stopwatch()
+    with watch.step("read"):
+        before = read_dump(executor, counters=True)
+    with watch.step("compare"):
+        difference = find_difference(wanted, before)
+    runs: list[list[Step]] = []
+    if difference:
+        runs = plan_runs(change_of(difference, wanted), executor.variant)
+        if not dry_run:
+            write_verified(executor, wanted, before, runs, watch, progress)
+    with watch.step("report"):
+        services = service_changes(wanted, before, difference)
+    written = not dry_run and bool(difference)
+    report = FamilyReport(
+        family=wanted.family.value,
+        variant=executor.variant.value,
+        iptables=name,
+        result=(WOULD_CHANGE if dry_run else APPLIED) if difference else NOTHING,
+        chains_written=len(difference.writes),
+        chains_created=len(difference.missing),
+        chains_deleted=len(difference.deletions),
+        transactions=sum(map(len, runs)) if written else 0,
+        processes=len(runs) if written else 0,
+        services=services,
+        jumps=difference.faults,
+        kept=kept_chains(difference),
+        steps=tuple(watch.times),
+    )
+    return Outcome(report, before, difference)
+
+
+def change_of(difference: Difference, wanted: Wanted) -> Change:
+    """A difference as something to write."""
+    return Change(difference.writes, difference.deletions, difference.edits, wanted.owners)
+
+
+def write_verified(
+    executor: Executor,
+    wanted: Wanted,
+    before: Dump,
+    runs: list[list[Step]],
+    watch: Stopwatch,
+    progress: Progress | None,
+) -> None:
+    """Carries out the runs and reads back; puts back what was there if either fails.
+
+    Raises:
+        ApplyFailedError: see there.
+    """
+    total = sum(map(len, runs))
+    done = 0
+    try:
+        with watch.step("write"):
+            for run in runs:
+                if progress is not None:
+                    progress("writing", done, total)
+                executor.restore(run_text(run))
+                done += len(run)
+        if progress is not None:
+            progress("verifying", done, total)
+        with watch.step("verify"):
+            left = find_difference(wanted, read_dump(executor, counters=False))
+    except (LinuxError, KeyboardInterrupt) as error:
+        if isinstance(error, RestoreFailedError):
+            done += error.committed
+        what = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        raise put_back(executor, before, f"{what}\n({done} of {total} transactions had been carried out)") from error
+    if left:
+        told = describe(left)
+        raise put_back(executor, before, f"verification failed: what was written is not what is there: {told}")
+
+
+def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
+    """Brings back what was there before, and makes the error that says how that went."""
+    try:
+        now = read_dump(executor, counters=False)
+        change = reverse_change(before, now)
+        if not _changes(change):
+            return ApplyFailedError(what, KernelState.UNCHANGED)
+        for run in plan_runs(change, executor.variant):
+            executor.restore(run_text(run))
+        left = reverse_change(before, read_dump(executor, counters=False))
+    except (LinuxError, KeyboardInterrupt) as error:
+        detail = f"bringing back what was there before failed too: {error or 'interrupted'}"
+        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail + _which(executor, before))
+    if _changes(left):
+        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _places(list(left.writes) + list(left.deletions)))
+    return ApplyFailedError(what, KernelState.RESTORED)
+
+
+def _which(executor: Executor, before: Dump) -> str:
+    try:
+        left = reverse_change(before, read_dump(executor, counters=False))
+    except LinuxError:
+        return "; which chains are new cannot be read"
+    return f"; not as before: {_places([*left.writes, *left.deletions])}"
+
+
+def _changes(change: Change) -> bool:
+    return bool(change.writes or change.deletions or change.edits)
+
+
+def reverse_change(before: Dump, now: Dump) -> Change:
+    """What brings owned chains and jump rules back to what they were, their counters included."""
+    writes = {}
+    for place in owned_chains(before):
+        old, new = before.chain(*place), now.chain(*place)
+        assert old is not None
+        if new is None or new.rules != old.rules:
+            writes[place] = _with_counters(place[1], old)
+    deletions = [place for place in owned_chains(now) if before.chain(*place) is None]
+    return Change(writes, deletions, return_jumps(before, now))
+
+
+def _with_counters(name: str, chain: ChainDump) -> str:
+    return "".join(
+        f"{f'{counters} ' if counters else ''}-A {name}{f' {rule}' if rule else ''}\n"
+        for rule, counters in zip(chain.rules, chain.counters, strict=True)
+    )
+
+
+def describe(difference: Difference) -> str:
+    """A difference in a few words, for messages."""
+    parts = []
+    if difference.writes:
+        parts.append(f"{len(difference.writes)} chains differ ({_places(list(difference.writes))})")
+    if difference.deletions:
+        parts.append(f"{len(difference.deletions)} chains should have gone ({_places(list(difference.deletions))})")
+    if difference.faults:
+        fault = difference.faults[0]
+        parts.append(f"{len(difference.faults)} jump rules are not right ({fault.chain}: {fault.kind}: {fault.rule})")
+    return "; ".join(parts)
+
+
+def _places(places: list[Place]) -> str:
+    shown = ", ".join(f"{table} {chain}" for table, chain in places[:5])
+    return shown + (f" and {len(places) - 5} more" if len(places) > 5 else "")

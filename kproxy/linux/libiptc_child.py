@@ -1,0 +1,51 @@
+"""Reads the legacy tables of one family through libiptc and prints them as JSON lines, one per chain.
+
+Run as a process of its own (`python -m kproxy.linux.libiptc_child 4|6`), inside the namespace in question:
+python-iptables caches tables for the life of a process. It takes no lock either, so this holds the xtables lock while
+it reads. One handle and `easy.decode_iptc_rule` for each rule is linear where `easy.dump_table` is quadratic.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from kproxy.errors import KproxyError
+from kproxy.linux.executor import legacy_tables
+from kproxy.linux.foreign import load
+from kproxy.linux.lock import DEFAULT_WAIT, xtables_lock
+from kproxy.services.names import IPFamily
+
+
+def print_tables(family: IPFamily, wait: float) -> None:
+    """Prints every chain of every table that exists."""
+    iptc = load("iptc")
+    decode = load("iptc.easy").decode_iptc_rule
+    kind = iptc.Table6 if family.is_ipv6 else iptc.Table
+    with xtables_lock(wait):
+        for name in legacy_tables(family):
+            table = kind(name)
+            table.autocommit = False  # the default hides what the kernel refuses
+            table.refresh()
+            for chain in table.chains:
+                policy = chain.get_policy()
+                rules = []
+                for rule in chain.rules:
+                    decoded = decode(rule, ipv6=family.is_ipv6)
+                    decoded["counters"] = rule.get_counters()
+                    rules.append(list(decoded.items()))
+                line = {"table": name, "chain": chain.name, "policy": policy.name if policy else "-", "rules": rules}
+                sys.stdout.write(json.dumps(line) + "\n")
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        wait = float(sys.argv[2]) if len(sys.argv) > 2 else DEFAULT_WAIT
+        print_tables(IPFamily.IPV6 if sys.argv[1] == "6" else IPFamily.IPV4, wait)
+    except KproxyError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Network namespaces: naming one, and working inside it without ever stepping into it by accident.
+
+A thread that enters a namespace never leaves it. So a `Namespace` owns one thread, which enters at the start, does
+whatever is asked of it with `call`, and ends when the namespace is closed; no other thread changes its namespace. Child
+processes inherit the namespace of the thread that starts them, so nothing has to be executed in between (`ip netns
+exec` costs a process start), and no code runs between fork and exec.
+
+    >>> with Namespace.current() as here:
+    ...     here.call(len, "abc")
+    3
+
+Facts: setns(2) and namespaces(7): the network namespace belongs to a thread; /proc/thread-self/net shows that of the
+calling thread, /proc/self/net that of the main thread, and /proc/sys/net that of the thread that opens the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+from kproxy.linux.errors import NamespaceError, PrivilegeError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+NETNS_DIRECTORY: Final = "/run/netns"
+CLONE_NEWNET: Final = 0x40000000  # <linux/sched.h>
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Namespace:
+    """A network namespace to work in. Use it as a context manager; `close` ends its thread.
+
+    Attributes:
+        label: how to speak of it to people.
+        netns: what pyroute2 calls it: a name or a path; None for the one the process is in or a nameless one.
+    """
+
+    def __init__(self, label: str, netns: str | None, enter: Callable[[], None] | None) -> None:
+        self.label = label
+        self.netns = netns
+        self._thread: ThreadPoolExecutor | None = None
+        if enter is not None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"netns {label}")
+            try:
+                self._thread.submit(enter).result()
+            except BaseException:
+                self._thread.shutdown()
+                raise
+
+    @classmethod
+    def current(cls) -> Namespace:
+        """The namespace that the process is in: the machine's own, unless it was started in another."""
+        return cls("the machine's own network namespace", None, None)
+
+    @classmethod
+    def named(cls, name: str) -> Namespace:
+        """A namespace by its name under /run/netns, or by a path that holds a slash (/proc/PID/ns/net, say).
+
+        Raises:
+            NamespaceError: there is none.
+            PrivilegeError: it may not be entered.
+        """
+        path = name if "/" in name else os.path.join(NETNS_DIRECTORY, name)
+        if not name or name in (".", ".."):
+            raise NamespaceError(f"{name!r} is no name of a network namespace")
+        if not os.path.exists(path):
+            raise NamespaceError(
+                f"network namespace {name!r} is not there ({path}); `ip netns list` shows those that are"
+            )
+        return cls(f"namespace {name}", path if "/" in name else name, lambda: _enter(path))
+
+    @classmethod
+    def of_pid(cls, pid: int) -> Namespace:
+        """The namespace that a process is in.
+
+        Raises:
+            NamespaceError: there is no such process.
+            PrivilegeError: it may not be entered.
+        """
+        path = f"/proc/{pid}/ns/net"
+        if not os.path.exists(f"/proc/{pid}"):
+            raise NamespaceError(f"there is no process {pid}, so it has no network namespace")
+        return cls(f"the namespace of process {pid}", path, lambda: _enter(path))
+
+    @classmethod
+    def scratch(cls) -> Namespace:
+        """A new, empty, nameless namespace that vanishes when it is closed.
+
+        Raises:
+            PrivilegeError: the process may not make one.
+        """
+        return cls("a scratch namespace", None, _unshare)
+
+    def call(
+        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        """Calls a function inside the namespace and returns what it returns, or raises what it raises."""
+        if self._thread is None:
+            return function(*args, **kwargs)
+        return self._thread.submit(function, *args, **kwargs).result()
+
+    def close(self) -> None:
+        """Ends the thread; the namespace itself lives on if it has a name or somebody in it."""
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def __enter__(self) -> Namespace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _enter(path: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError as error:
+        raise PrivilegeError(
+            f"cannot open {path}: {error.strerror}; entering a network namespace needs root"
+        ) from error
+    except OSError as error:
+        raise NamespaceError(f"cannot open network namespace {path}: {error.strerror}") from error
+    try:
+        _check(_libc.setns(descriptor, CLONE_NEWNET), f"cannot enter network namespace {path}")
+    finally:
+        os.close(descriptor)
+
+
+def _unshare() -> None:
+    _check(_libc.unshare(CLONE_NEWNET), "cannot make a scratch network namespace")
+
+
+def _check(result: int, what: str) -> None:
+    if result == 0:
+        return
+    code = ctypes.get_errno()
+    if code == errno.EPERM:
+        raise PrivilegeError(f"{what}: {os.strerror(code)}; it needs root")
+    if code == errno.EINVAL:
+        raise NamespaceError(f"{what}: it is no network namespace")
+    raise NamespaceError(f"{what}: {os.strerror(code)}")

@@ -1,0 +1,128 @@
+"""Which variant to program, and whether the other one holds kube-proxy's rules too.
+
+Both variants work at once in a kernel, each with tables of its own, and a packet meets the rules of both; so
+kube-proxy's rules in both are a fault (kubernetes/kubernetes issues 109811, 112477, 136786). `auto` chooses as the
+wrapper scripts of Kubernetes' images do: the variant in which the kubelet has left its hint, else the one with the
+most of kube-proxy's chains, else nft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kproxy.linux.binaries import COMMAND, Iptables, Variant, find_iptables, installed
+from kproxy.linux.dump import Dump
+from kproxy.linux.engine import read_dump
+from kproxy.linux.errors import LinuxError, ToolMissingError
+from kproxy.linux.executor import Executor, IptablesExecutor
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.owned import KUBELET_CANARY, KUBELET_HINT, owned_chains
+from kproxy.render.chains import MANGLE
+from kproxy.services.names import IPFamily
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The variant to program.
+
+    Attributes:
+        reason: why it was chosen, for people.
+        tools: the binaries of each family that can be programmed.
+        others: for each family, how many of kube-proxy's chains the other variant holds, if any.
+        notes: what the user should know.
+    """
+
+    variant: Variant
+    reason: str
+    tools: Mapping[IPFamily, Iptables]
+    others: Mapping[IPFamily, int]
+    notes: tuple[str, ...] = ()
+
+
+def choose_variant(
+    namespace: Namespace, families: Iterable[IPFamily], requested: Variant | None, *, demand_all: bool
+) -> Choice:
+    """Chooses the variant for all families alike.
+
+    Args:
+        requested: None for `auto`.
+        demand_all: whether a family without binaries is an error; otherwise it is left out with a note.
+
+    Raises:
+        ToolMissingError: what is needed is not installed.
+        LinuxError: what is there cannot be read.
+    """
+    families = list(families)
+    dumps = {
+        (family, variant): dump
+        for family in families
+        for variant, tools in installed(family).items()
+        # What is asked for is read later anyway, and may be long.
+        if variant is not requested and (dump := _read(IptablesExecutor(namespace, tools))) is not None
+    }
+    counts = {variant: _weight(dumps, variant) for variant in Variant}
+    if requested is not None:
+        variant, reason = requested, "asked for"
+    elif any(key[1] is Variant.NFT for key in dumps) and any(key[1] is Variant.LEGACY for key in dumps):
+        variant, reason = _automatic(counts)
+    elif dumps:
+        variant = next(key[1] for key in dumps)
+        reason = "the only variant that is installed"
+    else:
+        find_iptables(families[0], Variant.NFT)
+        raise ToolMissingError("no variant of iptables can be used")
+    notes = []
+    tools = {}
+    errors = []
+    for family in families:
+        try:
+            tools[family] = find_iptables(family, variant)
+        except ToolMissingError as error:
+            errors.append(error)
+            notes.append(f"{family.value} is left alone: {error}")
+    if errors and (demand_all or not tools):
+        raise errors[0]
+    if counts[variant.other][0] > counts[variant][0]:
+        notes.append(
+            f"the kubelet of this host keeps its rules in {variant.other.value} iptables, and {variant.value} is "
+            "programmed"
+        )
+    others = {
+        family: len(owned_chains(dump))
+        for (family, each), dump in dumps.items()
+        if each is variant.other and owned_chains(dump)
+    }
+    for family, count in others.items():
+        notes.append(
+            f"{COMMAND[family]} of the {variant.other.value} variant holds {count} chains of kube-proxy's too, and "
+            "packets meet both: `kproxy cleanup` removes kube-proxy's rules from both variants, then apply again"
+        )
+    return Choice(variant, reason, tools, others, tuple(notes))
+
+
+def _read(executor: Executor) -> Dump | None:
+    try:
+        return read_dump(executor, counters=False)
+    except LinuxError:
+        # It matters only for the variant that is chosen, and is told when that is read again.
+        return None
+
+
+def _weight(dumps: Mapping[tuple[IPFamily, Variant], Dump], variant: Variant) -> tuple[int, int]:
+    hints = chains = 0
+    for (_, each), dump in dumps.items():
+        if each is variant:
+            hints += sum(name in dump.tables.get(MANGLE, {}) for name in (KUBELET_HINT, KUBELET_CANARY))
+            chains += len(owned_chains(dump))
+    return hints, chains
+
+
+def _automatic(counts: Mapping[Variant, tuple[int, int]]) -> tuple[Variant, str]:
+    for index, reason in enumerate(("the kubelet keeps its rules there", "kube-proxy's chains are there already")):
+        nft, legacy = counts[Variant.NFT][index], counts[Variant.LEGACY][index]
+        if nft != legacy:
+            return (Variant.NFT if nft > legacy else Variant.LEGACY), reason
+    if counts[Variant.NFT][1]:
+        return Variant.NFT, "both variants hold kube-proxy's chains"
+    return Variant.NFT, "neither variant holds anything of Kubernetes'"
