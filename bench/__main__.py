@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bench import informer, render, trace
+from bench import apply, informer, render, trace
 
-BENCHES = {"render": render.main, "trace": trace.main, "informer": informer.main}
+BENCHES = {"render": render.main, "trace": trace.main, "apply": apply.main, "informer": informer.main}
 
 
 def main() -> None:
