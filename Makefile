@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_CLUSTER := rules_golden/minikube
 
-.PHONY: help setup demo test test-slow lint format bench golden clean
+.PHONY: help setup demo test test-slow test-soak lint format bench golden clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,10 +20,13 @@ demo: $(READY)  ## Render the minikube cluster of the article, load it in a name
 	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
 
 test: $(READY) lint  ## Lint, then every test but the slow ones
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m "not slow and not soak"
 
 test-slow: $(READY)  ## The slow suites that .ci/run adds
-	$(BIN)/pytest -n 2 -m slow || [ $$? -eq 5 ]  # 5: there is none
+	$(BIN)/pytest -n 2 -m slow
+
+test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 packets, thousands of applies under traffic
+	$(BIN)/pytest -n 2 -m soak
 
 lint: $(READY)  ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .

@@ -102,7 +102,7 @@ def test_what_kube_proxy_left_on_a_node_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
-@pytest.mark.parametrize("kills", [5, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(60, marks=pytest.mark.soak)])
 def test_a_killed_process_leaves_nothing_that_the_next_apply_does_not_mend(
     variant: Variant, kills: int, tmp_path: Path
 ) -> None:

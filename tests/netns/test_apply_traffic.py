@@ -189,7 +189,7 @@ SMALL_STEPS = 7
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: str(act.__name__))
-@pytest.mark.parametrize("rounds", [24, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [24, pytest.param(300, marks=pytest.mark.soak)])
 def test_applies(
     net: Network,
     variant: Variant,
@@ -204,7 +204,7 @@ def test_applies(
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
-@pytest.mark.parametrize("rounds", [80, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [80, pytest.param(1000, marks=pytest.mark.soak)])
 def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
     """The applier, as an agent uses it: one changed slice at a time."""
     state = ServiceState.of(IPFamily.IPV4, "node-0", services(), slices(frozenset(ENDPOINTS[:3]), 0))

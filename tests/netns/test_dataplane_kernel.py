@@ -3,7 +3,7 @@
 Every packet begins a connection of its own; one that comes out on a wire is answered, and the reply, with translation
 undone, has to come back as the model says. The longer run:
 
-    pytest -m slow tests/netns/test_dataplane_kernel.py
+    pytest -m soak tests/netns/test_dataplane_kernel.py
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_random_rule_sets(plain: tuple[Node, Host], group: int) -> None:
     assert tally.open <= tally.packets // 50
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("group", range(17))
 def test_many_random_rule_sets(plain: tuple[Node, Host], group: int) -> None:
     tally = Tally()
@@ -89,7 +89,7 @@ def test_recorded_kube_proxy_rules(kube: tuple[Node, Host], case: str, family: F
     agree(tally)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("case", sorted(path.name for path in (REFERENCE / "clusters").iterdir() if path.is_dir()))
 def test_all_recorded_kube_proxy_rules(kube: tuple[Node, Host], case: str) -> None:
     tally = Tally()
