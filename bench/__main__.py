@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from bench import apply, informer, render, trace
+from bench import apiserver, apply, informer, render, trace
 
-BENCHES = {"render": render.main, "trace": trace.main, "apply": apply.main, "informer": informer.main}
+BENCHES = {
+    "render": render.main,
+    "trace": trace.main,
+    "apply": apply.main,
+    "informer": informer.main,
+    "apiserver": apiserver.main,
+}
 
 
 def main() -> None:

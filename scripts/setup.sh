@@ -19,6 +19,7 @@ need iptables-legacy-restore iptables
 need ipset ipset
 need nfacct nfacct
 need conntrack conntrack
+need kubectl kubernetes-client
 need gcc gcc
 need chromium chromium
 need chromedriver chromium-driver

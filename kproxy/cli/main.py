@@ -24,6 +24,7 @@ COMMANDS = {
     "apply": "Bring the kernel's rules to what the manifests say.",
     "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",
     "cleanup": "Remove every rule of kproxy and kube-proxy.",
+    "apiserver": "Serve a small, durable Kubernetes API.",
     "get": "Show objects of an API server, as kubectl get does.",
 }
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.matches_state import set_key
-from kproxy.dataplane.nat import MANIP, NatTarget, choice_text, choices, set_up
+from kproxy.dataplane.nat import MANIP, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.state import DST, UNSEEN, State, View
 from kproxy.netfilter.codec import UINT32
 from kproxy.netfilter.targets import (
@@ -136,15 +136,14 @@ def _nat(target: NatTarget, view: View) -> list[Effect]:
     if found is None:
         return [Effect(DROP, view.state, f"{target.NAME}: no address to rewrite to")]
     side = "destination" if manip == DST else "source"
-    return [
-        Effect(
-            ACCEPT,
-            set_up(view.state, manip, choice),
-            f"{target.NAME}: {side} becomes {choice_text(view.state, choice)}",
-            choice.chance,
-        )
-        for choice in found
-    ]
+    effects = []
+    for choice in found:
+        did = f"{target.NAME}: {side} becomes {choice_text(view.state, choice)}"
+        states = set_ups(view.state, manip, choice)
+        effects += [Effect(ACCEPT, state, did, choice.chance if len(states) == 1 else None) for state in states]
+    if any(effect.chance is None for effect in effects):
+        return [effect._replace(chance=None) for effect in effects]
+    return effects
 
 
 def _untrack(target: NotrackTarget | CtTarget, view: View) -> list[Effect]:

@@ -26,10 +26,12 @@ def arrive(host: Host, state: State) -> Fork:
     if master and bridge is not None:
         port, bridge = bridge, master
     if not port:
-        known_plain = port == "" or (
-            host.interfaces is not None and bridge is not None and not _is_bridge(host, bridge)
-        )
-        return _prerouting(state.with_packet(in_port="" if known_plain else None))
+        known_plain = port == "" or (host.interfaces is not None and bridge is not None and not is_bridge(host, bridge))
+        plain = state.with_packet(in_port="" if known_plain else None)
+        if bridge is None and _may_be_switched(host, packet) and host.calls_iptables(packet.family) is not True:
+            reason = "whether the packet comes by a bridge port is not known"
+            return Fork((), (Edge(_SURE, End("INDETERMINATE", "PREROUTING", plain, reason=reason)),))
+        return _prerouting(plain)
     state = state.with_packet(in_port=port, in_interface=bridge)
     bridged = _is_bridged(host, state.packet)
     calls = host.calls_iptables(packet.family)
@@ -51,8 +53,9 @@ def _prerouting(state: State) -> Fork:
     return Fork((), (Edge(_SURE, Node(Cursor("PREROUTING", 0), state)),))
 
 
-def _is_bridge(host: Host, name: str) -> bool:
-    return any(item.bridge == name for item in (host.interfaces or {}).values())
+def is_bridge(host: Host, name: str | None) -> bool:
+    """Whether the interface is known to be a bridge; None: whether there is any."""
+    return any(item.bridge and name in (None, item.bridge) for item in (host.interfaces or {}).values())
 
 
 def _is_bridged(host: Host, packet: Packet) -> bool:
@@ -63,6 +66,15 @@ def _is_bridged(host: Host, packet: Packet) -> bool:
     if packet.dst is None or bridge is None or host.is_local(packet.family, packet.dst):
         return False
     return any(own.family is packet.family and own.network.contains(packet.dst) for own in bridge.addresses)
+
+
+def _may_be_switched(host: Host, packet: Packet) -> bool:
+    """Whether the packet may be a frame between two ports of some bridge."""
+    if host.interfaces is None or packet.bridged is False:
+        return False
+    return any(
+        is_bridge(host, name) and _is_bridged(host, packet.replace(in_interface=name)) for name in host.interfaces
+    )
 
 
 def is_switched(state: State) -> bool:

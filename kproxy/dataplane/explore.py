@@ -20,8 +20,8 @@ from kproxy.dataplane.walk import End, Fork, Node, Step
 from kproxy.dataplane.way import Journey
 from kproxy.netfilter.codec import UINT32
 
-MOST_NODES: Final = 200_000
-"""Beyond this the question is too large, and the error says so."""
+MOST_NODES: Final = 50_000
+"""Ways beyond this many places are not followed; what they lead to counts as INDETERMINATE."""
 MOST_PATHS: Final = 100_000
 
 Steps = tuple[Step, ...]
@@ -42,6 +42,7 @@ class Arrival:
 EndKey = tuple[object, ...]
 Distribution = dict[EndKey, Arrival]
 _SURE: Final = Fraction(1)
+_TOO_MANY: Final = "too many ways to follow: tell more of the packet, the host or the connection"
 _MOST_POSSIBLE: Final = 64
 
 
@@ -54,7 +55,7 @@ def end_key(end: End) -> EndKey:
     tuples = (entry.original, entry.reply) if entry.translated else ()
     return (
         end.verdict, end.hook, end.via, end.reject, end.reason, packet.src, packet.sport, packet.dst, packet.dport,
-        packet.out_interface, end.state.masqueraded, entry.dnat, entry.snat, tuples,
+        packet.out_interface, end.marked, end.state.masqueraded, entry.dnat, entry.snat, tuples,
     )  # fmt: skip
 
 
@@ -116,12 +117,12 @@ class Exploration:
         for edge in fork.edges:
             to = edge.to
             if isinstance(to, Node):
-                number = self._numbers.setdefault(to, len(self._nodes))
-                if number == len(self._nodes):
-                    if number >= MOST_NODES:
-                        raise DataplaneError(
-                            "too many ways to follow: give more of the packet, the host or the connection"
-                        )
+                number = self._numbers.get(to)
+                if number is None and len(self._nodes) >= MOST_NODES:
+                    arcs.append(_Arc(edge.chance, End("INDETERMINATE", "", to.state, reason=_TOO_MANY), edge.steps))
+                    continue
+                if number is None:
+                    number = self._numbers[to] = len(self._nodes)
                     self._nodes.append(to)
                 arcs.append(_Arc(edge.chance, number, edge.steps))
             else:

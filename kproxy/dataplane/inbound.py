@@ -81,6 +81,8 @@ def _routed(host: Host, state: State) -> list[Edge]:
         return [Edge(None, _dropped(state, "no route to the destination"))]
     if isinstance(way, Unknown):
         return [_checked(host, state, Way("local")), _checked(host, state, Way("unicast"))]
+    if way.device is None and packet.in_port and way.kind == "unicast":
+        return [_checked(host, state, way._replace(device=packet.in_interface)), _checked(host, state, way)]
     return [_checked(host, state, way)]
 
 
@@ -148,6 +150,9 @@ def _forward(host: Host, state: State, way: Way) -> Edge:
             return Edge(None, _dropped(state, "the TTL is used up"))
         if state.assigned:
             return Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
+    if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, way.device):
+        reason = "whether the packet came by a bridge port that it would have to go back to is not known"
+        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
     ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
     if bridged:
         hairpin = _hairpin(host, packet)
@@ -176,7 +181,9 @@ def _stays_on_bridge(state: State, way: Way) -> bool:
 
 def _hairpin(host: Host, packet: Packet) -> bool | None:
     """Whether a packet that goes back to its own sender may; None if not known."""
-    if packet.src != packet.dst or packet.src is None:
+    if packet.src is not None and packet.src != packet.dst:
         return True
     port = host.interface(packet.in_port)
-    return None if port is None else port.hairpin
+    if port is None or port.hairpin is None:
+        return None
+    return port.hairpin or (None if packet.src is None else False)

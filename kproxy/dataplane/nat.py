@@ -139,6 +139,23 @@ def _redirect(view: View, ports: list[int | None]) -> list[Choice] | None:
     return _with_ports([own[0]], ports) if own else None
 
 
+def set_ups(state: State, manip: int, choice: Choice) -> list[State]:
+    """The states once the connection's translation on one side is chosen: two if it is open whether that changes
+    anything, because the address or port that is rewritten is open."""
+    packet = state.packet
+    address, port = (packet.dst, packet.dport) if manip == DST else (packet.src, packet.sport)
+    done = set_up(state, manip, choice)
+    same_port = port == choice.port or port is None
+    if (address is None and choice.address is not None and same_port) or (
+        port is None and choice.port is not None and address in (None, choice.address)
+    ):
+        entry = done.connection
+        before = state.connection
+        unchanged = entry.replace(dnat=before.dnat) if manip == DST else entry.replace(snat=before.snat)
+        return [done, done._replace(connection=unchanged)]
+    return [done]
+
+
 def set_up(state: State, manip: int, choice: Choice) -> State:
     """The state once the connection's translation on one side is chosen."""
     entry = state.connection.known_as(state.packet)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.dataplane.errors import DataplaneError
-from kproxy.netfilter.address import format_address, parse_address
+from kproxy.netfilter.address import format_address
 from kproxy.netfilter.codec import UINT32, parse_protocol
 from kproxy.netfilter.family import Family, protocol_name
 
@@ -190,8 +190,7 @@ def make_packet(
 
 def parse_ip(text: str) -> tuple[Family, int]:
     """Read an address of either family. Raises DataplaneError."""
-    family = Family.IPV6 if ":" in text else Family.IPV4
-    try:
-        return family, parse_address(text, family)
-    except ValueError as error:
-        raise DataplaneError(str(error)) from error
+    family, address, port = parse_endpoint(text)
+    if port is not None or text.startswith("["):
+        raise DataplaneError(f"an address without a port expected, not {text!r}")
+    return family, address

@@ -17,6 +17,9 @@ SRC: Final = 2
 UNSEEN: Final = "unseen"
 TRACKED: Final = "tracked"
 
+MOST_ANSWERS: Final = 8
+"""So many answers are remembered; a question after them is open each time anew, which tells less but stays true."""
+
 RecentKey = tuple[str, int]
 
 
@@ -121,6 +124,8 @@ def open_question(view: View, key: Hashable, why: str) -> Answer:
         return True
     if (key, False) in view.state.answers:
         return False
+    if len(view.state.answers) >= MOST_ANSWERS:
+        return unknown(view, why)
     return Maybe(view.state.with_answer(key, True), view.state.with_answer(key, False), None, why)
 
 

@@ -26,7 +26,6 @@ from kproxy.dataplane.explore import Arrival, Exploration
 from kproxy.dataplane.host import Host
 from kproxy.dataplane.index import Index, Note, index_ruleset
 from kproxy.dataplane.packet import Packet, format_endpoint
-from kproxy.dataplane.probe import would_masquerade
 from kproxy.dataplane.state import State
 from kproxy.dataplane.walk import End, Step
 from kproxy.dataplane.way import Journey
@@ -142,7 +141,7 @@ def trace(
 
     Raises:
         DataplaneError: the rule set is of the other family, a rule that the packet meets jumps to a chain that is not
-            there or in a loop, or there are too many ways to follow.
+            there or in a loop.
     """
     index = ruleset if isinstance(ruleset, Index) else index_ruleset(ruleset, note)
     family = index.ruleset.family
@@ -152,18 +151,16 @@ def trace(
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
         exploration = Exploration(Journey(index, host, limit), State(packet, entry))
         found = exploration.paths() if paths else exploration.distribution()
-        outcomes = tuple(_outcome(index, host, item) for item in found if item.chance)
+        outcomes = tuple(_outcome(item) for item in found if item.chance)
     return TraceResult(packet, entry, outcomes)
 
 
-def _outcome(index: Index, host: Host, item: Arrival) -> Outcome:
-    possible = tuple(_end_outcome(index, host, end, Fraction(0), (), (), ()) for end in item.possible)
-    return _end_outcome(index, host, item.end, item.chance, item.steps, item.reasons, possible)
+def _outcome(item: Arrival) -> Outcome:
+    possible = tuple(_end_outcome(end, Fraction(0), (), (), ()) for end in item.possible)
+    return _end_outcome(item.end, item.chance, item.steps, item.reasons, possible)
 
 
 def _end_outcome(
-    index: Index,
-    host: Host,
     end: End,
     chance: Fraction,
     steps: tuple[Step, ...],
@@ -174,9 +171,6 @@ def _end_outcome(
     entry = state.connection
     tracked = state.has_connection
     rewritten = tracked and (state.masqueraded or (entry.snat and _source_side(state)))
-    masquerade = rewritten
-    if end.via == "local" and not masquerade and end.verdict == ACCEPT:
-        masquerade = would_masquerade(index, host, state)
     if end.verdict == INDETERMINATE:
         dnat = bool(possible) and all(item.dnat for item in possible)
     else:
@@ -186,7 +180,7 @@ def _end_outcome(
         verdict=end.verdict,
         packet=state.packet,
         dnat=dnat,
-        masquerade=masquerade,
+        masquerade=rewritten or end.marked,
         snat=rewritten,
         hook=end.hook,
         via=end.via,

@@ -86,7 +86,7 @@ class Node(NamedTuple):
 class End:
     """The end of the way: ACCEPT, DROP, REJECT or INDETERMINATE. `via` is `local` (delivered to this host), `out` (left
     it) or `bridged` (iptables never saw it), empty if it was not accepted. `reject` is REJECT's answer, `reason` says
-    why if no rule does."""
+    why if no rule does. `marked`: the packet was delivered here, and had it left, it would have been masqueraded."""
 
     verdict: str
     hook: str
@@ -94,6 +94,7 @@ class End:
     via: str = ""
     reject: str = ""
     reason: str = ""
+    marked: bool = False
 
 
 class Edge(NamedTuple):

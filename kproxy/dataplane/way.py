@@ -18,6 +18,7 @@ from kproxy.dataplane.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRA
 from kproxy.dataplane.host import Host
 from kproxy.dataplane.index import Index
 from kproxy.dataplane.packet import LOCAL, LOOPBACK
+from kproxy.dataplane.probe import would_masquerade
 from kproxy.dataplane.routing import Query, Unknown, Way, lookup, source_for
 from kproxy.dataplane.state import TRACKED, UNSEEN, State
 from kproxy.dataplane.walk import DONE, HOOKS, ORDERS, Cursor, Edge, End, Fork, Node, Step, Walk
@@ -129,7 +130,8 @@ class Journey:
                 return _to("INPUT", state)
             return inbound.route(self._host, state)
         if hook == "INPUT":
-            return _one(End("ACCEPT", "INPUT", state, via="local"))
+            marked = not state.looped and would_masquerade(self._index, self._host, state)
+            return _one(End("ACCEPT", "INPUT", state, via="local", marked=marked))
         if hook in ("FORWARD", "OUTPUT"):
             if state.rerouted is not None:
                 state = state.with_packet(out_interface=state.rerouted[0])._replace(rerouted=None)

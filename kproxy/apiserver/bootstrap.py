@@ -1,0 +1,152 @@
+"""What every server starts with: namespaces, the default RBAC, the `kubernetes` Service and its slice.
+
+The RBAC objects are the part of kube-apiserver's defaults (plugin/pkg/auth/authorizer/rbac/bootstrappolicy) that the
+clients of a network dataplane need.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kproxy.apiserver.status import Json
+
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_READ: Final = ["get", "list", "watch"]
+_WRITE: Final = ["create", "delete", "deletecollection", "patch", "update"]
+_CORE: Final = ["configmaps", "endpoints", "events", "pods", "serviceaccounts", "services", "services/status"]
+_APPS: Final = [
+    "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status", "replicasets",
+    "replicasets/scale", "replicasets/status",
+]  # fmt: skip
+_LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+    return {"verbs": verbs, "apiGroups": groups, "resources": resources}
+
+
+def _role(name: str, rules: list[Json] | None, labels: Json | None = None, aggregate: str = "") -> Json:
+    role: Json = {"metadata": {"name": name, "labels": {**_LABEL, **(labels or {})}}, "rules": rules}
+    role["metadata"]["annotations"] = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
+    if aggregate:
+        role["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {_AGGREGATE + aggregate: "true"}}]}
+    return role
+
+
+def cluster_roles() -> list[Json]:
+    """The default ClusterRoles."""
+    health = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+    discovery = [*health, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
+    view = [
+        _rule([""], [*_CORE, "namespaces"], _READ),
+        _rule(["apps"], _APPS, _READ),
+        _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
+        _rule(["networking.k8s.io"], ["networkpolicies"], _READ),
+    ]
+    edit = [
+        _rule([""], [*_CORE[:-1], "secrets"], _WRITE),
+        _rule([""], ["secrets"], _READ),
+        _rule([""], ["serviceaccounts"], ["impersonate"]),
+        _rule(["apps"], _APPS, _WRITE),
+        _rule(["networking.k8s.io"], ["networkpolicies"], _WRITE),
+        _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
+    ]
+    admin = [
+        _rule(["rbac.authorization.k8s.io"], ["roles", "rolebindings"], [*_READ, *_WRITE]),
+        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
+        _rule([""], ["serviceaccounts/token"], ["create"]),
+    ]
+    return [
+        _role("cluster-admin", [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]),
+        _role("system:discovery", [{"verbs": ["get"], "nonResourceURLs": discovery}]),
+        _role("system:public-info-viewer", [{"verbs": ["get"], "nonResourceURLs": health}]),
+        _role(
+            "system:monitoring",
+            [{"verbs": ["get"], "nonResourceURLs": [*health[:3], "/livez/*", "/readyz/*", "/healthz/*", "/metrics"]}],
+        ),
+        _role(
+            "system:basic-user",
+            [
+                _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
+                _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
+            ],
+        ),
+        _role(
+            "system:auth-delegator",
+            [
+                _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+                _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
+            ],
+        ),
+        _role(
+            "system:node-proxier",
+            [
+                _rule([""], ["endpoints", "services"], ["list", "watch"]),
+                _rule([""], ["nodes"], _READ),
+                _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
+                _rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"]),
+                _rule(["networking.k8s.io"], ["servicecidrs"], ["list", "watch"]),
+            ],
+        ),
+        _role("system:aggregate-to-view", view, {_AGGREGATE + "view": "true"}),
+        _role("system:aggregate-to-edit", edit, {_AGGREGATE + "edit": "true"}),
+        _role("system:aggregate-to-admin", admin, {_AGGREGATE + "admin": "true"}),
+        _role("view", None, {_AGGREGATE + "edit": "true"}, "view"),
+        _role("edit", None, {_AGGREGATE + "admin": "true"}, "edit"),
+        _role("admin", None, None, "admin"),
+    ]
+
+
+def _binding(role: str, *subjects: tuple[str, str]) -> Json:
+    return {
+        "metadata": {"name": role, "labels": dict(_LABEL)},
+        "subjects": [{"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name} for kind, name in subjects],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+    }
+
+
+def cluster_role_bindings() -> list[Json]:
+    """The default ClusterRoleBindings."""
+    everybody = (("Group", "system:authenticated"),)
+    return [
+        _binding("cluster-admin", ("Group", "system:masters")),
+        _binding("system:discovery", *everybody),
+        _binding("system:basic-user", *everybody),
+        _binding("system:public-info-viewer", *everybody, ("Group", "system:unauthenticated")),
+        _binding("system:monitoring", ("Group", "system:monitoring")),
+        _binding("system:node-proxier", ("User", "system:kube-proxy")),
+    ]
+
+
+def kubernetes_service(cluster_ip: str, port: int) -> Json:
+    """The `kubernetes` Service in default."""
+    return {
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": cluster_ip,
+            "ipFamilyPolicy": "SingleStack",
+            "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+    }
+
+
+def kubernetes_slice(address: str, port: int) -> Json:
+    """Its EndpointSlice: this server."""
+    ports: list[Any] = [{"name": "https", "port": port, "protocol": "TCP"}]
+    return {
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv6" if ":" in address else "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+
+
+def kubernetes_endpoints(address: str, port: int) -> Json:
+    """Its Endpoints."""
+    return {
+        "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+    }

@@ -1,0 +1,360 @@
+"""What a cluster's controllers do that the API itself depends on.
+
+Namespaces are emptied before they go; objects whose owners are gone are collected, or orphaned, or deleted before their
+owner (Background, Orphan, Foreground); a CRD is established; aggregated ClusterRoles get their rules; every namespace
+has a ServiceAccount `default`; Events live for an hour; history is compacted. All of it follows the tables' events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any, Final
+
+from kproxy.apiserver.catalog import Catalog
+from kproxy.apiserver.rbac import Authorizer
+from kproxy.apiserver.registry import DeleteOptions, Options, Registry, timestamp
+from kproxy.apiserver.resources import Resource
+from kproxy.apiserver.status import ApiError, Json
+from kproxy.apiserver.store import Entry, Event, Table
+
+log = logging.getLogger(__name__)
+
+_EVENT_LIFE: Final = timedelta(hours=1)
+_FOREGROUND: Final = "foregroundDeletion"
+_ORPHAN: Final = "orphan"
+_SWEEP: Final = 30.0
+
+
+class Controllers:
+    """The controllers of one server; `window`: seconds of history that compaction leaves."""
+
+    def __init__(self, registry: Registry, catalog: Catalog, authorizer: Authorizer, window: float) -> None:
+        self._registry = registry
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._window = window
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._dependents: dict[str, set[tuple[str, str]]] = {}
+        self._followed: set[str] = set()
+
+    def start(self) -> None:
+        """Follows every table, and looks once at what is there."""
+        self._follow()
+        self._catalog.on_change.append(self._follow)
+        self._tasks = [asyncio.ensure_future(self._work()), asyncio.ensure_future(self._sweep())]
+        for entry in self._catalog.crds.entries.values():
+            self._push(self._establish, entry.key)
+        self._push(self._aggregate)
+        for resource in self._catalog.stored():
+            for entry in list(self._registry.table(resource).entries.values()):
+                if b'"deletionTimestamp"' in entry.body:
+                    self._deleting(resource, entry)
+                for uid in entry.owners:
+                    self._push(self._collect, resource.storage, entry.key, uid)
+        namespaces = self._resource("", "namespaces")
+        for entry in list(self._registry.table(namespaces).entries.values()):
+            self._push(self._service_account, entry.name)
+
+    async def stop(self) -> None:
+        """Ends the tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _resource(self, group: str, plural: str) -> Resource:
+        found = self._catalog.find(group, "v1", plural)
+        assert found is not None
+        return found
+
+    def _by_storage(self, storage: str) -> Resource | None:
+        return next((each for each in self._catalog.stored() if each.storage == storage), None)
+
+    def _push(self, call: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        self._queue.put_nowait(lambda: call(*arguments))
+
+    async def _work(self) -> None:
+        while True:
+            job = await self._queue.get()
+            try:
+                await job()
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    log.warning("controller: %s", error)
+            except Exception:
+                log.exception("controller")
+
+    # --- following tables ---
+
+    def _follow(self) -> None:
+        for resource in self._catalog.stored():
+            if resource.storage in self._followed:
+                continue
+            self._followed.add(resource.storage)
+            table = self._registry.table(resource)
+            for entry in table.entries.values():
+                self._index(resource.storage, entry)
+            table.listeners.append(self._listener(resource))
+
+    def _listener(self, resource: Resource) -> Callable[[Event], None]:
+        storage = resource.storage
+        special = {
+            "namespaces": self._namespace_event,
+            "clusterroles.rbac.authorization.k8s.io": lambda _event: self._push(self._aggregate),
+            "customresourcedefinitions.apiextensions.k8s.io": self._crd_event,
+        }.get(storage)
+
+        def listen(event: Event) -> None:
+            entry, before = event.entry, event.previous
+            if before is not None and before.owners != entry.owners:
+                self._unindex(storage, before)
+            if event.deleted:
+                self._unindex(storage, entry)
+                for dependent in self._dependents.get(entry.uid, ()):
+                    self._push(self._collect, *dependent, entry.uid)
+                for uid in entry.owners:
+                    self._push(self._unblock, uid)
+            else:
+                if entry.owners:
+                    self._index(storage, entry)
+                    if before is None:
+                        for uid in entry.owners:
+                            self._push(self._collect, storage, entry.key, uid)
+                if b'"deletionTimestamp"' in entry.body:
+                    self._deleting(resource, entry)
+            if special is not None:
+                special(event)
+
+        return listen
+
+    def _index(self, storage: str, entry: Entry) -> None:
+        for uid in entry.owners:
+            self._dependents.setdefault(uid, set()).add((storage, entry.key))
+
+    def _unindex(self, storage: str, entry: Entry) -> None:
+        for uid in entry.owners:
+            found = self._dependents.get(uid)
+            if found is not None:
+                found.discard((storage, entry.key))
+                if not found:
+                    del self._dependents[uid]
+
+    def _deleting(self, resource: Resource, entry: Entry) -> None:
+        if resource.storage == "namespaces":
+            self._push(self._empty_namespace, entry.name)
+        elif _FOREGROUND.encode() in entry.body or f'"{_ORPHAN}"'.encode() in entry.body:
+            self._push(self._finish_owner, resource, entry.key)
+
+    # --- garbage ---
+
+    async def _collect(self, storage: str, key: str, uid: str) -> None:
+        """Deletes an object whose owners are all gone, or takes the missing one out of its references."""
+        resource = self._by_storage(storage)
+        entry = self._registry.table(resource).head(key) if resource is not None else None
+        if resource is None or entry is None or uid not in entry.owners or self._exists(entry, uid):
+            return
+        references: list[Json] = entry.value["metadata"]["ownerReferences"]
+        if any(each["uid"] != uid and self._exists(entry, each["uid"]) for each in references):
+            await self._edit(resource, entry, lambda meta: _drop_owner(meta, uid))
+            return
+        self._registry.delete(
+            resource, entry.namespace, entry.name, DeleteOptions(propagation="Background", uid=entry.uid)
+        )
+
+    def _exists(self, dependent: Entry, uid: str) -> bool:
+        """Whether the owner of that uid is there: an owner is in the dependent's namespace, or in none."""
+        for reference in dependent.value["metadata"].get("ownerReferences") or ():
+            if reference.get("uid") != uid:
+                continue
+            group = reference.get("apiVersion", "").rpartition("/")[0]
+            resource = self._catalog.by_kind(group, reference.get("kind", ""))
+            if resource is None:
+                return True  # a kind that is not known here may exist elsewhere: keep
+            key = self._registry.key(resource, dependent.namespace, reference.get("name", ""))
+            owner = self._registry.table(resource).head(key)
+            return owner is not None and owner.uid == uid
+        return False
+
+    async def _finish_owner(self, resource: Resource, key: str) -> None:
+        """Orphan or Foreground: deals with the dependents, then lets the owner go."""
+        entry = self._registry.table(resource).head(key)
+        finalizers = (entry.value["metadata"].get("finalizers") or []) if entry is not None else []
+        if entry is None:
+            return
+        if _ORPHAN in finalizers:
+            for storage, dependent in list(self._dependents.get(entry.uid, ())):
+                found = self._by_storage(storage)
+                head = self._registry.table(found).head(dependent) if found is not None else None
+                if found is not None and head is not None:
+                    uid = entry.uid
+                    await self._edit(found, head, lambda meta, uid=uid: _drop_owner(meta, uid))  # type: ignore[misc]
+            await self._drop_finalizer(resource, key, _ORPHAN)
+        elif _FOREGROUND in finalizers:
+            left = list(self._dependents.get(entry.uid, ()))
+            for storage, dependent in left:
+                found = self._by_storage(storage)
+                head = self._registry.table(found).head(dependent) if found is not None else None
+                if found is not None and head is not None and b'"deletionTimestamp"' not in head.body:
+                    self._registry.delete(found, head.namespace, head.name, DeleteOptions(propagation="Foreground"))
+            if not left:
+                await self._drop_finalizer(resource, key, _FOREGROUND)
+
+    async def _unblock(self, uid: str) -> None:
+        """A dependent has gone: its owner may have waited for that."""
+        if uid in self._dependents:
+            return
+        for resource in self._catalog.stored():
+            for entry in self._registry.table(resource).heads():
+                if entry.uid == uid and _FOREGROUND.encode() in entry.body:
+                    await self._finish_owner(resource, entry.key)
+                    return
+
+    async def _drop_finalizer(self, resource: Resource, key: str, name: str) -> None:
+        entry = self._registry.table(resource).head(key)
+        if entry is not None:
+            await self._edit(resource, entry, lambda meta: meta["finalizers"].remove(name))
+
+    async def _edit(self, resource: Resource, entry: Entry, change: Callable[[Json], None]) -> None:
+        value = entry.value
+        change(value["metadata"])
+        body = {"kind": resource.kind, "apiVersion": resource.api_version, **Registry.shown(resource, value)}
+        written = self._registry.update(
+            resource, entry.namespace, entry.name, body, Options(field_manager="kproxy-apiserver")
+        )
+        if written.done is not None:
+            await written.done
+
+    # --- namespaces ---
+
+    def _namespace_event(self, event: Event) -> None:
+        if not event.deleted and event.previous is None:
+            self._push(self._service_account, event.entry.name)
+
+    async def _service_account(self, namespace: str) -> None:
+        resource = self._resource("", "serviceaccounts")
+        if self._registry.table(resource).head(f"{namespace}/default") is None:
+            body = {"metadata": {"name": "default", "namespace": namespace}}
+            self._registry.create(resource, namespace, body, Options(field_manager="kproxy-apiserver"))
+
+    async def _empty_namespace(self, name: str) -> None:
+        """Deletes what is in a namespace; once nothing is left, the namespace."""
+        namespaces = self._resource("", "namespaces")
+        entry = self._registry.table(namespaces).head(name)
+        if entry is None:
+            return
+        left = 0
+        futures = []
+        for resource in self._catalog.stored():
+            if not resource.namespaced:
+                continue
+            for item in self._registry.table(resource).in_namespace(name):
+                head = self._registry.table(resource).head(item.key)
+                if head is None:
+                    continue
+                left += 1
+                written = self._registry.delete(resource, name, item.name, DeleteOptions(grace=0))
+                if written.done is not None:
+                    futures.append(written.done)
+        if futures:
+            await asyncio.gather(*futures, return_exceptions=True)
+            left = sum(
+                len(self._registry.table(resource).in_namespace(name))
+                for resource in self._catalog.stored()
+                if resource.namespaced
+            )
+        if left:
+            asyncio.get_running_loop().call_later(1.0, self._push, self._empty_namespace, name)
+            return
+        entry = self._registry.table(namespaces).head(name)
+        if entry is not None and entry.value["spec"].get("finalizers"):
+            body = {"kind": "Namespace", "apiVersion": "v1", **deepcopy(entry.value)}
+            body["spec"]["finalizers"] = [each for each in body["spec"]["finalizers"] if each != "kubernetes"]
+            self._registry.update(namespaces, "", name, body, subresource="finalize")
+
+    # --- CRDs, RBAC ---
+
+    def _crd_event(self, event: Event) -> None:
+        if event.deleted:
+            value = event.entry.value
+            self._push(self._drop_instances, f"{value['spec']['names'].get('plural')}.{value['spec'].get('group')}")
+        else:
+            self._push(self._establish, event.entry.key)
+
+    async def _establish(self, name: str) -> None:
+        """Accepts a CRD's names and says that it is served."""
+        crds = self._resource("apiextensions.k8s.io", "customresourcedefinitions")
+        entry = self._registry.table(crds).head(name)
+        if entry is None:
+            return
+        value = entry.value
+        names = value["spec"]["names"]
+        status = value.setdefault("status", {})
+        wanted = {key: item for key, item in names.items() if item}
+        if status.get("acceptedNames") == wanted and status.get("conditions"):
+            return
+        now = timestamp(self._registry.now())
+        accepted = {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts"}
+        established = {
+            "type": "Established",
+            "status": "True",
+            "lastTransitionTime": now,
+            "reason": "InitialNamesAccepted",
+        }
+        status["acceptedNames"] = wanted
+        status["conditions"] = [
+            {**accepted, "message": "no conflicts found"},
+            {**established, "message": "the initial names have been accepted"},
+        ]
+        body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
+        self._registry.update(crds, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status")
+
+    async def _drop_instances(self, storage: str) -> None:
+        """Deletes the objects of a CRD that has gone."""
+        table: Table | None = self._registry.store.tables.get(storage)
+        if table is None or self._by_storage(storage) is not None:
+            return
+        for entry in table.heads():
+            self._registry.store.delete(table, entry.key, entry.value)
+
+    async def _aggregate(self) -> None:
+        """Gives aggregated ClusterRoles the rules of the roles they select."""
+        roles = self._resource("rbac.authorization.k8s.io", "clusterroles")
+        for entry in list(self._authorizer.cluster_roles.entries.values()):
+            if b'"aggregationRule"' not in entry.body:
+                continue
+            head = self._authorizer.cluster_roles.head(entry.key)
+            rules = self._authorizer.aggregated(head.value) if head is not None else None
+            if head is None or rules is None or rules == (head.value.get("rules") or []):
+                continue
+            body = {"kind": "ClusterRole", "apiVersion": roles.api_version, **head.value, "rules": rules}
+            written = self._registry.update(
+                roles, "", head.name, body, Options(field_manager="clusterrole-aggregation-controller")
+            )
+            if written.done is not None:
+                await written.done
+
+    # --- time ---
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP)
+            self._registry.store.compact(self._window)
+            oldest = timestamp(self._registry.now() - _EVENT_LIFE)
+            events = self._resource("", "events")
+            for entry in self._registry.table(events).in_namespace(""):
+                meta = entry.value["metadata"]
+                if meta.get("creationTimestamp", oldest) < oldest:
+                    self._push(self._expire, events, entry.namespace, entry.name)
+
+    async def _expire(self, resource: Resource, namespace: str, name: str) -> None:
+        self._registry.delete(resource, namespace, name, DeleteOptions())
+
+
+def _drop_owner(meta: Json, uid: str) -> None:
+    meta["ownerReferences"] = [each for each in meta.get("ownerReferences") or () if each.get("uid") != uid]
+    if not meta["ownerReferences"]:
+        del meta["ownerReferences"]

@@ -1,0 +1,223 @@
+"""Kubernetes' protobuf bodies to JSON values.
+
+Clients written in Go send built-in kinds as `application/vnd.kubernetes.protobuf` and accept JSON for answer, so
+reading suffices. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
+v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto); numbers never change between releases.
+An envelope is `k8s\\0` and a runtime.Unknown message. Fields without an entry are skipped, as protobuf demands.
+"""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.apiserver.status import Json
+
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+_MAGIC: Final = b"k8s\x00"
+_META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
+_INLINED: Final = frozenset({"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon"})
+"""Go structs embedded without a JSON name: messages in protobuf, nothing in JSON."""
+_RENAMED: Final = {"uID": "uid"}
+_GROUPS: Final = {
+    "": "core", "apps": "apps", "discovery.k8s.io": "discovery", "coordination.k8s.io": "coordination",
+    "networking.k8s.io": "networking", "events.k8s.io": "events", "rbac.authorization.k8s.io": "rbac",
+    "authentication.k8s.io": "authentication", "authorization.k8s.io": "authorization", "autoscaling": "autoscaling",
+    "policy": "policy",
+}  # fmt: skip
+_DEEPEST: Final = 60
+
+Fields = dict[str, tuple[str, str, str]]
+
+
+@cache
+def messages() -> dict[str, Fields]:
+    """Field number -> (JSON name, one/list/map, type) of every message."""
+    text = (resources.files("kproxy.apiserver") / "data" / "protobuf.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, Fields])
+
+
+def decode_envelope(body: bytes) -> Json:
+    """The object in a runtime.Unknown envelope, with apiVersion and kind.
+
+    Raises:
+        ValueError: it is no such envelope, its bytes are broken, or its kind is not known here.
+    """
+    if not body.startswith(_MAGIC):
+        raise ValueError("expected prefix k8s of a protobuf body")
+    api_version = kind = ""
+    raw = b""
+    for number, value in _fields(body[4:]):
+        if number == 1 and isinstance(value, bytes):
+            for inner, text in _fields(value):
+                if isinstance(text, bytes):
+                    api_version, kind = (_text(text), kind) if inner == 1 else (api_version, _text(text))
+        elif number == 2 and isinstance(value, bytes):
+            raw = value
+    message = message_name(api_version, kind)
+    if message not in messages():
+        raise ValueError(f"no protobuf message for {kind or 'an object without kind'} in version {api_version!r}")
+    return {"apiVersion": api_version, "kind": kind, **decode_message(raw, message)}
+
+
+def message_name(api_version: str, kind: str) -> str:
+    """The message of a kind: `k8s.io.api.core.v1.Service`."""
+    group, _, version = api_version.rpartition("/")
+    if kind in ("DeleteOptions", "Status"):
+        return _META + kind
+    return f"k8s.io.api.{_GROUPS.get(group, group)}.{version}.{kind}"
+
+
+def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
+    """One message as a JSON object.
+
+    Raises:
+        ValueError: broken bytes.
+    """
+    if depth > _DEEPEST:
+        raise ValueError("protobuf: messages nested too deeply")
+    known = messages()[name]
+    result: Json = {}
+    for number, value in _fields(data):
+        entry = known.get(str(number))
+        if entry is None:
+            continue
+        field, shape, kind = entry
+        if shape == "map":
+            result.setdefault(field, {}).update(_map_entry(value, kind, depth))
+            continue
+        decoded = _value(value, kind, depth)
+        if field in _INLINED and isinstance(decoded, dict):
+            result.update(decoded)
+            continue
+        field = _RENAMED.get(field, field)
+        if shape == "list":
+            result.setdefault(field, []).append(decoded)
+        elif decoded is not None:
+            result[field] = decoded
+    return result
+
+
+def _map_entry(value: int | bytes, kind: str, depth: int) -> Json:
+    key: Any = ""
+    item: Any = "" if kind in ("string", "bytes") else None
+    for number, part in _fields(_bytes(value)):
+        if number == 1:
+            key = _text(_bytes(part))
+        elif number == 2:
+            item = _value(part, kind, depth)
+    return {key: item}
+
+
+def _value(value: int | bytes, kind: str, depth: int) -> Any:
+    match kind:
+        case "string":
+            return _text(_bytes(value))
+        case "int":
+            number = _int(value)
+            return number - (1 << 64) if number >= 1 << 63 else number
+        case "bool":
+            return bool(_int(value))
+        case "bytes":
+            return b64encode(_bytes(value)).decode()
+        case "double":
+            found: float = struct.unpack("<d", _bytes(value))[0]
+            return found
+    return _message(_bytes(value), kind, depth)
+
+
+def _message(data: bytes, kind: str, depth: int) -> Any:
+    """A message, or the JSON scalar that stands for it."""
+    short = kind.rpartition(".")[2]
+    if kind.startswith(_META) and short in ("Time", "MicroTime"):
+        parts = {number: _int(value) for number, value in _fields(data)}
+        return _timestamp(parts.get(1, 0), parts.get(2, 0), short == "MicroTime") if parts else None
+    if kind == _META + "FieldsV1":
+        raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
+        return msgspec.json.decode(raw) if raw else {}
+    if kind.endswith("runtime.RawExtension"):
+        raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
+        return msgspec.json.decode(raw) if raw else None
+    if kind.endswith("resource.Quantity"):
+        return next((_text(_bytes(value)) for number, value in _fields(data) if number == 1), "0")
+    if kind.endswith("intstr.IntOrString"):
+        found = dict(_fields(data))
+        if found.get(1):
+            return _text(_bytes(found.get(3, b"")))
+        return _value(found.get(2, 0), "int", depth)
+    if short == "ExtraValue":
+        return [_text(_bytes(value)) for number, value in _fields(data) if number == 1]
+    return decode_message(data, kind, depth + 1)
+
+
+def _timestamp(seconds: int, nanos: int, micro: bool) -> str | None:
+    if seconds >= 1 << 63:
+        return None  # Go's zero time
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    except OverflowError as error:
+        raise ValueError("protobuf: a time out of range") from error
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{nanos // 1000:06}Z" if micro else f"{text}Z"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8")
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("protobuf: a number where bytes belong")
+    return value
+
+
+def _int(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise ValueError("protobuf: bytes where a number belongs")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field number and value: varints as int, everything else as bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        tag, position = _varint(data, position)
+        match tag & 7:
+            case 0:
+                value, position = _varint(data, position)
+                yield tag >> 3, value
+                continue
+            case 1:
+                length = 8
+            case 2:
+                length, position = _varint(data, position)
+            case 5:
+                length = 4
+            case wire:
+                raise ValueError(f"protobuf: illegal wireType {wire}")
+        if position + length > end:
+            raise ValueError("protobuf: unexpected EOF")
+        yield tag >> 3, data[position : position + length]
+        position += length
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        if position >= len(data):
+            raise ValueError("protobuf: unexpected EOF")
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("protobuf: integer overflow")

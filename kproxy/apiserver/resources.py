@@ -1,0 +1,230 @@
+"""The table of resources: one row each drives discovery, REST, tables and OpenAPI.
+
+Adding a resource is adding a row here and its schema in data/schemas.json; a CustomResourceDefinition makes rows of the
+same type at run time (crd.py). What a resource does beyond being stored is its strategy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kproxy.apiserver import columns
+from kproxy.apiserver.columns import Columns
+from kproxy.apiserver.schema import Node, named
+from kproxy.apiserver.status import Json
+from kproxy.apiserver.strategies import STRATEGIES
+from kproxy.apiserver.strategy import FieldsOf, Strategy, no_fields, path_fields
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+STATUS_VERBS: Final = ("get", "patch", "update")
+CREATE_ONLY: Final = ("create",)
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A subresource: its name, the kind it speaks, and its verbs."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...] = STATUS_VERBS
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resource:
+    """One resource in one version. `storage` names the table its objects live in, which versions share."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    node: Node
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    columns: Columns = columns.DEFAULT
+    strategy: Strategy = field(default_factory=Strategy)
+    storage: str = ""
+    list_kind: str = ""
+    schema_name: str = ""
+    custom: bool = False
+    fields_of: FieldsOf = no_fields
+    selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
+    scale: Json | None = None
+    """Where a custom resource keeps what its scale subresource shows."""
+    has_status: bool = False
+    """Whether status is written only through its subresource."""
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, `apps/v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def stored(self) -> bool:
+        """Whether there are objects of it; reviews are only answered."""
+        return "get" in self.verbs
+
+    @property
+    def storage_version_hash(self) -> str:
+        """A short hash that changes with what is stored."""
+        digest = hashlib.sha256(f"{self.group}/{self.version}/{self.kind}".encode()).digest()
+        return b64encode(digest[:8]).decode()
+
+    def subresource(self, name: str) -> Subresource | None:
+        """The subresource of that name."""
+        return next((each for each in self.subresources if each.name == name), None)
+
+
+CORE: Final = "io.k8s.api.core.v1."
+STATUS: Final = "status"
+_SCALE: Final = Subresource("scale", "Scale", group="autoscaling", version="v1")
+
+
+def _row(
+    group: str,
+    kind: str,
+    plural: str,
+    schema: str,
+    *,
+    status: bool = False,
+    scale: bool = False,
+    others: Iterable[Subresource] = (),
+    fields: tuple[str, ...] = (),
+    storage: str = "",
+    short: str = "",
+    categories: tuple[str, ...] = (),
+    namespaced: bool = True,
+    verbs: tuple[str, ...] = ALL_VERBS,
+    singular: str | None = None,
+    columns_: Columns | None = None,
+) -> Resource:
+    subresources = [*others]
+    if scale:
+        subresources.append(_SCALE)
+    if status:
+        subresources.append(Subresource("status", kind))
+    return Resource(
+        group,
+        "v1",
+        kind,
+        plural,
+        named(schema),
+        namespaced=namespaced,
+        singular=kind.lower() if singular is None else singular,
+        short_names=tuple(short.split()),
+        categories=categories,
+        verbs=verbs,
+        subresources=tuple(sorted(subresources, key=lambda each: each.name)),
+        columns=columns_ or columns.KINDS.get(kind, columns.DEFAULT),
+        strategy=STRATEGIES.get(kind if group != "events.k8s.io" else "NewEvent", Strategy)(),
+        storage=storage or (f"{plural}.{group}" if group else plural),
+        list_kind=f"{kind}List",
+        schema_name=schema,
+        fields_of=path_fields(fields),
+        selectable=("metadata.name", "metadata.namespace", *fields),
+        has_status=status,
+    )
+
+
+_REVIEW: Final = "io.k8s.api.authorization.v1."
+_AUTHN: Final = "io.k8s.api.authentication.v1."
+_RBAC: Final = "io.k8s.api.rbac.v1."
+_NET: Final = "io.k8s.api.networking.v1."
+_EVENT_FIELDS: Final = (
+    "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+    "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+    "reportingComponent", "source", "type",
+)  # fmt: skip
+_POD_FIELDS: Final = (
+    "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+    "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+)  # fmt: skip
+
+
+def built_in() -> list[Resource]:
+    """The rows of every resource that is always there."""
+    return [
+        _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
+        _row("", "Endpoints", "endpoints", CORE + "Endpoints", short="ep", singular="endpoints"),
+        _row("", "Event", "events", CORE + "Event", short="ev", fields=_EVENT_FIELDS),
+        _row(
+            "", "Namespace", "namespaces", CORE + "Namespace", short="ns", namespaced=False, verbs=NO_COLLECTION,
+            status=True, others=[Subresource("finalize", "Namespace", ("update",))], fields=("status.phase",),
+        ),
+        _row(
+            "", "Node", "nodes", CORE + "Node", short="no", namespaced=False, status=True,
+            fields=("spec.unschedulable",),
+        ),
+        _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True, fields=_POD_FIELDS),
+        _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
+        _row(
+            "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",
+            others=[Subresource("token", "TokenRequest", CREATE_ONLY, "authentication.k8s.io", "v1")],
+        ),
+        _row(
+            "", "Service", "services", CORE + "Service", short="svc", categories=("all",), status=True,
+            fields=("spec.clusterIP", "spec.type"),
+        ),
+        _row(
+            "apps", "DaemonSet", "daemonsets", "io.k8s.api.apps.v1.DaemonSet", short="ds", categories=("all",),
+            status=True,
+        ),
+        _row(
+            "apps", "Deployment", "deployments", "io.k8s.api.apps.v1.Deployment", short="deploy", categories=("all",),
+            status=True, scale=True,
+        ),
+        _row(
+            "apps", "ReplicaSet", "replicasets", "io.k8s.api.apps.v1.ReplicaSet", short="rs", categories=("all",),
+            status=True, scale=True, fields=("status.replicas",),
+        ),
+        _row(
+            "events.k8s.io", "Event", "events", "io.k8s.api.events.v1.Event", short="ev", storage="events",
+            fields=tuple(name.replace("involvedObject", "regarding") for name in _EVENT_FIELDS),
+            columns_=columns.KINDS["Event"],
+        ),
+        _row(
+            "authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", _AUTHN + "SelfSubjectReview",
+            namespaced=False, verbs=CREATE_ONLY,
+        ),
+        _row(
+            "authentication.k8s.io", "TokenReview", "tokenreviews", _AUTHN + "TokenReview", namespaced=False,
+            verbs=CREATE_ONLY,
+        ),
+        _row(
+            "authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews",
+            _REVIEW + "LocalSubjectAccessReview", verbs=CREATE_ONLY,
+        ),
+        *(
+            _row("authorization.k8s.io", kind, kind.lower() + "s", _REVIEW + kind, namespaced=False, verbs=CREATE_ONLY)
+            for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
+        ),
+        _row("networking.k8s.io", "IPAddress", "ipaddresses", _NET + "IPAddress", short="ip", namespaced=False,
+             fields=("spec.parentRef",)),
+        _row("networking.k8s.io", "NetworkPolicy", "networkpolicies", _NET + "NetworkPolicy", short="netpol"),
+        _row(
+            "networking.k8s.io", "ServiceCIDR", "servicecidrs", _NET + "ServiceCIDR", namespaced=False, status=True,
+        ),
+        *(
+            _row("rbac.authorization.k8s.io", kind, kind.lower() + "s", _RBAC + kind, namespaced=local)
+            for kind, local in (
+                ("ClusterRoleBinding", False), ("ClusterRole", False), ("RoleBinding", True), ("Role", True),
+            )
+        ),
+        _row(
+            "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions",
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", short="crd crds",
+            namespaced=False, categories=("api-extensions",), status=True,
+        ),
+        _row("coordination.k8s.io", "Lease", "leases", "io.k8s.api.coordination.v1.Lease"),
+        _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
+    ]  # fmt: skip

@@ -1,0 +1,213 @@
+"""Refusals as Kubernetes words them: metav1.Status.
+
+Every refusal of the API server is an `ApiError`, which is raised anywhere and answered at the edge. The constructors
+are those of k8s.io/apimachinery/pkg/api/errors, and their wording is compared with the recorded answers in
+tests/reference/kubectl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kproxy.api.problems import FieldError
+from kproxy.errors import KproxyError
+
+Json = dict[str, Any]
+
+_CAUSES: Final = (
+    ("Required value", "FieldValueRequired"),
+    ("Invalid value", "FieldValueInvalid"),
+    ("Unsupported value", "FieldValueNotSupported"),
+    ("Duplicate value", "FieldValueDuplicate"),
+    ("Forbidden", "FieldValueForbidden"),
+    ("Too long", "FieldValueTooLong"),
+    ("Too many", "FieldValueTooMany"),
+    ("Internal error", "InternalError"),
+)
+
+
+class ApiError(KproxyError):
+    """One refusal: an HTTP status code, a reason, a message and details; `status` is the metav1.Status to send."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.metadata = metadata
+        self.headers = tuple(headers)
+
+    @property
+    def status(self) -> Json:
+        """The metav1.Status object."""
+        status: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": dict(self.metadata or {}),
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = dict(self.details)
+        status["code"] = self.code
+        return status
+
+
+def bad_request(message: str) -> ApiError:
+    """400 BadRequest."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    """401: credentials that nobody knows."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def _details(group: str, resource: str, name: str) -> Json:
+    details: Json = {}
+    if name:
+        details["name"] = name
+    if group:
+        details["group"] = group
+    details["kind"] = resource
+    return details
+
+
+def qualified(resource: str, group: str) -> str:
+    """`deployments.apps`, `services`: how messages name a resource or a kind."""
+    return f"{resource}.{group}" if group else resource
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
+    """403: `services "web" is forbidden: User "x" cannot ...`."""
+    subject = qualified(resource, group)
+    message = f'{subject} "{name}" is forbidden: {why}' if name else f"{subject} is forbidden: {why}"
+    if not resource:
+        return ApiError(403, "Forbidden", f"forbidden: {why}", {})
+    return ApiError(403, "Forbidden", message, _details(group, resource, name))
+
+
+def not_found(group: str, resource: str, name: str) -> ApiError:
+    """404 for an object."""
+    message = f'{qualified(resource, group)} "{name}" not found'
+    return ApiError(404, "NotFound", message, _details(group, resource, name))
+
+
+def no_resource() -> ApiError:
+    """404 for a path that names no resource of a known group."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_allowed() -> ApiError:
+    """405."""
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def already_exists(group: str, resource: str, name: str) -> ApiError:
+    """409 AlreadyExists."""
+    message = f'{qualified(resource, group)} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, _details(group, resource, name))
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> ApiError:
+    """409 Conflict."""
+    message = f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _details(group, resource, name))
+
+
+def stale(group: str, resource: str, name: str) -> ApiError:
+    """409: the object has changed since it was read."""
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(group, resource, name, why)
+
+
+def expired(requested: int, oldest: int) -> ApiError:
+    """410: the history before `oldest` is gone."""
+    return ApiError(410, "Expired", f"too old resource version: {requested} ({oldest})")
+
+
+def compacted() -> ApiError:
+    """410: a list asks for a version whose history is gone."""
+    return ApiError(410, "Expired", "The resourceVersion for the provided list is too old.")
+
+
+def causes_of(errors: Iterable[FieldError]) -> list[Json]:
+    """StatusCauses of field errors."""
+    return [{"reason": _cause(error.message), "message": error.message, "field": error.path} for error in errors]
+
+
+def _cause(message: str) -> str:
+    return next((cause for prefix, cause in _CAUSES if message.startswith(prefix)), "FieldValueInvalid")
+
+
+def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
+    """422 Invalid, with a cause for each field error."""
+    texts = [str(error) if error.path else error.message for error in errors]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    details: Json = {}
+    if name:
+        details["name"] = name
+    if group:
+        details["group"] = group
+    details |= {"kind": kind, "causes": causes_of(errors)}
+    return ApiError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {listed}', details)
+
+
+def rejected() -> ApiError:
+    """422 without a reason of its own: a JSON patch that cannot be applied."""
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+
+
+def unsupported_media_type(accepted: str) -> ApiError:
+    """415."""
+    message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def not_acceptable(accepted: str) -> ApiError:
+    """406."""
+    message = f"406: Not Acceptable\n\nAvailable representations: {accepted}"
+    return ApiError(406, "NotAcceptable", message, {})
+
+
+def too_large(limit: int) -> ApiError:
+    """413: a body over `limit` bytes."""
+    return ApiError(
+        413,
+        "RequestEntityTooLarge",
+        f"Request entity too large: limit is {limit}",
+        {},
+    )
+
+
+def too_many_requests(message: str) -> ApiError:
+    """429 with Retry-After."""
+    return ApiError(429, "TooManyRequests", message, {"retryAfterSeconds": 1}, headers=[(b"retry-after", b"1")])
+
+
+def timeout(message: str) -> ApiError:
+    """504."""
+    return ApiError(504, "Timeout", f"Timeout: {message}", {"retryAfterSeconds": 1})
+
+
+def internal(message: str) -> ApiError:
+    """500: a fault of the server's own."""
+    return ApiError(
+        500,
+        "InternalError",
+        f"Internal error occurred: {message}",
+        {"causes": [{"message": message}]},
+    )

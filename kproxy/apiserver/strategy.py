@@ -1,0 +1,191 @@
+"""What a resource does beyond being stored: the hooks around a write.
+
+The order of a write is kube-apiserver's: decode, default (`default`), note who owns which field, then `prepare_create`
+or `prepare_update` (which put back what the client may not write), then validation, then `allocate`, then the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from kproxy.api import wire
+from kproxy.api.convert import convert_meta
+from kproxy.api.names import check_dns_label, check_dns_subdomain, check_qualified_name
+from kproxy.api.problems import FieldError, invalid, required
+from kproxy.api.validate_meta import NameCheck, validate_meta
+from kproxy.apiserver.fields import Path
+from kproxy.apiserver.status import Json
+
+if TYPE_CHECKING:
+    from kproxy.apiserver.allocator import Allocators
+
+FieldsOf = Callable[[Json], dict[str, str]]
+
+SPEC: Final[Path] = ("f:spec",)
+STATUS: Final[Path] = ("f:status",)
+
+
+def path_fields(paths: tuple[str, ...]) -> FieldsOf:
+    """A function that takes the values of dotted paths out of an object, for field selectors."""
+    split = [(path, path.split(".")) for path in paths]
+
+    def fields_of(value: Json) -> dict[str, str]:
+        found = {}
+        for path, parts in split:
+            item: Any = value
+            for part in parts:
+                item = item.get(part) if isinstance(item, dict) else None
+            if isinstance(item, bool):
+                item = "true" if item else "false"
+            if path == "source" and isinstance(item, dict):
+                item = item.get("component")
+            if isinstance(item, str | int):
+                found[path] = str(item)
+        return found
+
+    return fields_of
+
+
+def no_fields(value: Json) -> dict[str, str]:
+    """The fields of a resource that is selected by name only."""
+    return {}
+
+
+class Context:
+    """What strategies may use: allocators, the clock as RFC 3339 text, and whether this is only a dry run."""
+
+    __slots__ = ("allocators", "dry_run", "now")
+
+    def __init__(self, allocators: Allocators, now: str, dry_run: bool) -> None:
+        self.allocators = allocators
+        self.now = now
+        self.dry_run = dry_run
+
+
+class Strategy:
+    """Hooks of a plain resource: metadata checked, nothing more. Hooks change `value` in place."""
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        """What is wrong with a name."""
+        return check_dns_subdomain(name)
+
+    has_generation: ClassVar[bool] = False
+    status_on_create: ClassVar[bool] = False
+    """Whether a create may bring its status along."""
+    unconditional_update: ClassVar[bool] = True
+    """Whether an update without resourceVersion overwrites whatever is there."""
+    create_on_update: ClassVar[bool] = False
+    spec_resets: ClassVar[tuple[Path, ...]] = ()
+    """Fields that the main endpoint ignores, for field ownership."""
+    status_resets: ClassVar[tuple[Path, ...]] = (SPEC,)
+
+    def default(self, value: Json) -> None:
+        """The API's defaults."""
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        """Server-side values of a new object."""
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        """Puts back what an update may not change."""
+
+    def generation_of(self, value: Json) -> Any:
+        """What counts as a change of the desired state."""
+        return value.get("spec")
+
+    def validate(self, value: Json) -> list[FieldError]:
+        """Errors beyond metadata."""
+        return []
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        """Errors of a change."""
+        return []
+
+    def allocate(self, value: Json, old: Json | None, context: Context) -> list[FieldError]:
+        """Takes what only one object can have. Nothing is taken when there are errors."""
+        return []
+
+    def release(self, value: Json, context: Context) -> None:
+        """Gives back what a deleted object had."""
+
+    def warnings(self, value: Json) -> list[str]:
+        """What the client should be warned of."""
+        return []
+
+
+def wire_meta(value: Json) -> wire.WireMeta:
+    """metadata as the validators' wire struct."""
+    return msgspec.convert(value.get("metadata") or {}, wire.WireMeta)
+
+
+def metadata_errors(value: Json, check_name: NameCheck, namespaced: bool) -> list[FieldError]:
+    """The API server's complaints about metadata."""
+    meta = value["metadata"]
+    converted = convert_meta(wire_meta(value), "")
+    errors = []
+    if prefix := meta.get("generateName"):
+        errors += [invalid("metadata.generateName", prefix, text) for text in check_name(prefix.rstrip("-.") or prefix)]
+    if namespaced or not converted.namespace:
+        errors += list(validate_meta(converted, check_name, namespaced=namespaced))
+    else:
+        errors += list(validate_meta(converted, check_name, namespaced=False))
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+        errors += [invalid("metadata.finalizers", finalizer, text) for text in check_qualified_name(finalizer)]
+        if "/" not in finalizer and finalizer not in ("foregroundDeletion", "orphan", "kubernetes"):
+            errors.append(
+                invalid(
+                    f"metadata.finalizers[{index}]", finalizer,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                )
+            )  # fmt: skip
+    errors += _owner_errors(meta.get("ownerReferences") or ())
+    return errors
+
+
+def _owner_errors(owners: Any) -> list[FieldError]:
+    errors = []
+    controllers = 0
+    for index, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{index}]"
+        errors += [
+            required(f"{path}.{name}", "must not be empty")
+            for name in ("apiVersion", "kind", "name", "uid")
+            if not owner.get(name)
+        ]
+        controllers += bool(owner.get("controller"))
+    if controllers > 1:
+        text = "Only one reference can have Controller set to true."
+        errors.append(invalid("metadata.ownerReferences", list(owners), text))
+    return errors
+
+
+def metadata_update_errors(value: Json, old: Json) -> list[FieldError]:
+    """What may never change in metadata."""
+    errors = []
+    for name in ("name", "namespace", "uid", "creationTimestamp"):
+        mine, theirs = value["metadata"].get(name), old["metadata"].get(name)
+        if mine != theirs:
+            errors.append(invalid(f"metadata.{name}", mine, "field is immutable"))
+    if old["metadata"].get("deletionTimestamp"):
+        before = old["metadata"].get("finalizers") or []
+        added = [each for each in value["metadata"].get("finalizers") or [] if each not in before]
+        if added:
+            listed = ", ".join(f'"{each}"' for each in added)
+            text = "no new finalizers can be added if the object is being deleted, "
+            text += f"found new finalizers []string{{{listed}}}"
+            errors.append(FieldError("metadata.finalizers", f"Forbidden: {text}"))
+    return errors
+
+
+def label_name(value: str) -> tuple[str, ...]:
+    """Names of namespaces and Services."""
+    return check_dns_label(value)
+
+
+def path_name(value: str) -> tuple[str, ...]:
+    """Names that need only be safe in a path: RBAC objects (k8s.io/apimachinery pkg/api/validation/path)."""
+    if value in (".", ".."):
+        return (f"may not be '{value}'",)
+    return tuple(f"may not contain '{character}'" for character in "/%" if character in value)

@@ -1,0 +1,119 @@
+"""`kproxy apiserver`: a small Kubernetes API on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from kproxy.apiserver.auth import load_token_file
+from kproxy.apiserver.certs import write_private
+from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+from kproxy.cli.output import OutputError, report_note
+from kproxy.errors import InputError
+
+
+@click.command("apiserver")
+@click.option("--data", metavar="DIR", required=True, help="Where it keeps its state; made if it is not there.")
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:6443", show_default=True, help="Port 0 picks a free one."
+)
+@click.option("--write-kubeconfig", metavar="FILE", help="Write an administrator's kubeconfig once it listens.")
+@click.option("--token-file", metavar="FILE", help='Static tokens: lines of token,user,uid,"group1,group2".')
+@click.option(
+    "--service-cluster-ip-range", "cidrs", metavar="CIDR[,CIDR]", default="10.96.0.0/12,fd00:10:96::/112",
+    show_default=True, help="Where cluster IPs come from, the primary family first.",
+)  # fmt: skip
+@click.option(
+    "--history", metavar="SECONDS", type=click.FloatRange(min=0), default=300.0, show_default=True,
+    help="How long old versions are kept for watches and paged lists.",
+)  # fmt: skip
+def command(
+    data: str, listen: str, write_kubeconfig: str | None, token_file: str | None, cidrs: str, history: float
+) -> None:
+    """Serve a small, durable Kubernetes API.
+
+    It says on stderr when it is ready, and ends with exit code 0 on SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      kproxy apiserver --data state --write-kubeconfig kubeconfig
+      kubectl --kubeconfig kubeconfig apply -f manifests/
+      kproxy apiserver --data /tmp/state --listen 127.0.0.1:0 --token-file tokens.csv
+    """
+    host, port = parse_listen(listen)
+    tokens = load_token_file(Path(token_file)) if token_file else {}
+    configuration = Configuration(Path(data), host, port, tokens, parse_cidrs(cidrs), history)
+    # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
+    sys.setswitchinterval(0.001)
+    loop = event_loop()
+    try:
+        loop.run_until_complete(_serve(ApiServer(configuration), write_kubeconfig))
+    finally:
+        loop.close()
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:6443`, `[::1]:0` or `:6443`.
+
+    Raises:
+        InputError: it is none.
+    """
+    import ipaddress
+
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:]+)\]|([^\[\]:]*)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65535:
+        raise InputError(f"--listen {text!r}: must be ADDRESS:PORT, as in 127.0.0.1:6443 or [::1]:0")
+    host = found[1] or found[2] or "0.0.0.0"
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        ipaddress.ip_address(host)
+    except ValueError as error:
+        raise InputError(f"--listen {text!r}: {host!r} is no IP address") from error
+    return host, int(found[3])
+
+
+def parse_cidrs(text: str) -> tuple[str, ...]:
+    """One or two CIDRs of different families.
+
+    Raises:
+        InputError: they are none.
+    """
+    import ipaddress
+
+    try:
+        networks = [ipaddress.ip_network(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--service-cluster-ip-range: {error}") from error
+    if len({network.version for network in networks}) != len(networks):
+        raise InputError("--service-cluster-ip-range: at most one range of each family")
+    for network in networks:
+        if network.num_addresses < 8:
+            raise InputError(f"--service-cluster-ip-range: {network} is too small")
+    return tuple(map(str, networks))
+
+
+async def _serve(server: ApiServer, kubeconfig: str | None) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    try:
+        if kubeconfig is not None:
+            try:
+                write_private(Path(kubeconfig), server.kubeconfig().encode())
+            except OSError as error:
+                raise OutputError(f"cannot write {kubeconfig}: {error.strerror or error}") from error
+        click.echo(f"ready: {server.url}", err=True)
+        await stop.wait()
+        report_note("stopping")
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await server.stop()

@@ -1,0 +1,130 @@
+"""Patches as functions: RFC 6902's own examples, merge keys and directives, ownership trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.apiserver.fields import from_fields_v1, merge, show_path, to_fields_v1
+from kproxy.apiserver.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch
+from kproxy.apiserver.schema import named
+from kproxy.apiserver.selectors import matches_labels, parse_label_selector
+from kproxy.apiserver.status import ApiError
+
+POD = named("io.k8s.api.core.v1.Pod")
+SERVICE = named("io.k8s.api.core.v1.Service")
+
+
+@pytest.mark.parametrize(
+    ("document", "patch", "result"),
+    [
+        ({"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}),
+        ({"foo": ["bar", "baz"]}, [{"op": "add", "path": "/foo/1", "value": "qux"}], {"foo": ["bar", "qux", "baz"]}),
+        ({"foo": ["a", "b"]}, [{"op": "remove", "path": "/foo/0"}], {"foo": ["b"]}),
+        ({"a": {"b": 1}, "c": {}}, [{"op": "move", "from": "/a/b", "path": "/c/d"}], {"a": {}, "c": {"d": 1}}),
+        ({"a": [1]}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": [1], "b": [1]}),
+        ({"a~/b": 1}, [{"op": "test", "path": "/a~0~1b", "value": 1}], {"a~/b": 1}),
+        ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}], {"a": [1, 2]}),
+    ],
+)
+def test_json_patch(document: Any, patch: Any, result: Any) -> None:
+    assert apply_json_patch(document, patch) == result
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        [{"op": "remove", "path": "/nope"}],
+        [{"op": "add", "path": "/foo/9", "value": 1}],
+        [{"op": "add", "path": "/foo/01", "value": 1}],
+        [{"op": "test", "path": "/foo", "value": 1}],
+        [{"op": "replace", "path": "/x", "value": 1}],
+        [{"op": "add", "path": "nope", "value": 1}],
+        [{"op": "add", "path": "/x"}],
+    ],
+)
+def test_json_patch_refuses(patch: Any) -> None:
+    before = {"foo": ["bar"]}
+    with pytest.raises(ApiError) as caught:
+        apply_json_patch(before, patch)
+    assert (caught.value.code, before) == (422, {"foo": ["bar"]})
+
+
+def test_merge_patch() -> None:
+    assert apply_merge_patch({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": [1]}}) == {"a": {"c": 2, "d": [1]}}
+    assert apply_merge_patch({"a": [1]}, {"a": {"b": {"c": None}}}) == {"a": {"b": {}}}
+
+
+def _containers(*names: str) -> Any:
+    return [{"name": name, "image": name} for name in names]
+
+
+def test_strategic_merges_by_key_and_keeps_order() -> None:
+    pod = {"spec": {"containers": _containers("a", "b", "c")}}
+    patch = {"spec": {"containers": [{"name": "b", "image": "x"}, {"name": "new", "image": "n"}]}}
+    merged = apply_strategic_patch(pod, patch, POD)["spec"]["containers"]
+    assert {each["name"]: each["image"] for each in merged} == {"a": "a", "b": "x", "c": "c", "new": "n"}
+    order = {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}}
+    assert [each["name"] for each in apply_strategic_patch(pod, order, POD)["spec"]["containers"]] == ["c", "a", "b"]
+
+
+def test_strategic_directives() -> None:
+    pod: Any = {
+        "metadata": {"finalizers": ["a", "b"]},
+        "spec": {"containers": _containers("a", "b"), "nodeSelector": {"x": "y"}},
+    }
+    gone = apply_strategic_patch(pod, {"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}, POD)
+    assert gone["spec"]["containers"] == _containers("b")
+    replaced = apply_strategic_patch(pod, {"spec": {"containers": [{"$patch": "replace"}, *_containers("z")]}}, POD)
+    assert replaced["spec"]["containers"] == _containers("z")
+    cleared = apply_strategic_patch(pod, {"spec": {"nodeSelector": {"$patch": "replace", "q": "r"}}}, POD)
+    assert cleared["spec"]["nodeSelector"] == {"q": "r"}
+    patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
+    assert apply_strategic_patch(pod, patch, POD)["metadata"]["finalizers"] == ["b"]
+    with pytest.raises(ApiError):
+        apply_strategic_patch(pod, {"spec": {"containers": [{"image": "x"}]}}, POD)
+
+
+PATHS = st.sets(
+    st.lists(st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"']), min_size=1, max_size=4).map(tuple), max_size=12
+)
+
+
+@given(PATHS)
+def test_fields_v1_round_trip(paths: set[tuple[str, ...]]) -> None:
+    assert from_fields_v1(to_fields_v1(paths)) == paths
+
+
+def test_merge_of_lists_by_key() -> None:
+    live = {"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "a"}, {"port": 81, "protocol": "TCP"}]}}
+    config = {"spec": {"ports": [{"port": 81, "name": "b"}, {"port": 82}]}}
+    merged = merge(live, config, SERVICE)["spec"]["ports"]
+    assert [(each["port"], each.get("name")) for each in merged] == [(80, "a"), (81, "b"), (82, None)]
+    assert show_path(("f:spec", "f:ports", 'k:{"port":80,"protocol":"TCP"}', "f:name")) == (
+        '.spec.ports[port=80,protocol="TCP"].name'
+    )
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("a=1", True),
+        ("a==1,b=2", True),
+        ("a!=1", False),
+        ("c!=1", True),
+        ("a in (1,3)", True),
+        ("a notin (1)", False),
+        ("!c", True),
+        ("!a", False),
+        ("a", True),
+        ("a>0", True),
+        ("a<1", False),
+        ("", True),
+        ("e=", True),
+    ],
+)
+def test_label_selectors(selector: str, matches: bool) -> None:
+    assert matches_labels(parse_label_selector(selector), {"a": "1", "b": "2", "e": ""}) is matches

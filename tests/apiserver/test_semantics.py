@@ -1,0 +1,155 @@
+"""What the recordings do not hold: paging at a version, owners, Services, compaction, tables of many kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.apiserver.conftest import Api
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+SERVICES = "/api/v1/namespaces/default/services"
+MERGE = "application/merge-patch+json"
+
+
+def service(name: str, **spec: Any) -> Any:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "selector": {"a": name}, **spec}}
+
+
+def test_pages_show_one_version(shared: Api) -> None:
+    for number in range(6):
+        shared.ok("POST", MAPS, {"metadata": {"name": f"p{number}", "labels": {"page": "x"}}})
+    first = shared.ok("GET", f"{MAPS}?limit=4&labelSelector=page")
+    shared.ok("DELETE", f"{MAPS}/p5")
+    shared.ok("POST", MAPS, {"metadata": {"name": "p9", "labels": {"page": "x"}}})
+    rest = shared.ok("GET", f"{MAPS}?limit=4&labelSelector=page&continue={first['metadata']['continue']}")
+    assert [each["metadata"]["name"] for each in first["items"] + rest["items"]] == [f"p{n}" for n in range(6)]
+    assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    exact = shared.ok(
+        "GET",
+        f"{MAPS}?labelSelector=page&resourceVersionMatch=Exact&resourceVersion={first['metadata']['resourceVersion']}",
+    )
+    assert len(exact["items"]) == 6
+
+
+def test_compacted_history_is_gone(api: Api) -> None:
+    first = api.ok("POST", MAPS, {"metadata": {"name": "a"}})["metadata"]["resourceVersion"]
+    page = None
+    for number in range(5):
+        api.ok("POST", MAPS, {"metadata": {"name": f"b{number}"}})
+        page = page or api.ok("GET", f"{MAPS}?limit=1")["metadata"]["continue"]
+    api.server.call(lambda server: server.store.compact(-1))
+    status, answer = api("GET", f"{MAPS}?limit=1&continue={page}")
+    assert (status, answer["reason"]) == (410, "Expired")
+    fresh = answer["metadata"]["continue"]
+    assert api("GET", f"{MAPS}?continue={fresh}")[0] == 200
+    status, event = api("GET", f"{MAPS}?watch=1&resourceVersion={first}&timeoutSeconds=1")
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_owners(shared: Api) -> None:
+    def made(name: str, owner: Any = None) -> Any:
+        meta: Any = {"name": name}
+        if owner:
+            reference = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+            }
+            meta["ownerReferences"] = [{**reference, "blockOwnerDeletion": True}]
+        return shared.ok("POST", MAPS, {"metadata": meta})
+
+    for policy in ("Background", "Foreground", "Orphan"):
+        name = policy.lower()
+        owner = made(name)
+        made(f"{name}-child", owner)
+        shared.ok("DELETE", f"{MAPS}/{name}?propagationPolicy={policy}")
+        shared.eventually(f"{MAPS}/{name}", lambda found: found.get("code") == 404)
+        if policy == "Orphan":
+            child = shared.ok("GET", f"{MAPS}/{name}-child")
+            assert "ownerReferences" not in child["metadata"]
+        else:
+            shared.eventually(f"{MAPS}/{name}-child", lambda found: found.get("code") == 404)
+    dangling = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000", "name": "nobody"}}
+    made("stray", dangling)
+    shared.eventually(f"{MAPS}/stray", lambda found: found.get("code") == 404)
+
+
+def test_services_allocate_and_release(shared: Api) -> None:
+    dual = shared.ok("POST", SERVICES, service("dual", ipFamilyPolicy="PreferDualStack"))["spec"]
+    assert dual["ipFamilies"] == ["IPv4", "IPv6"]
+    assert dual["clusterIPs"][1].startswith("fd00:10:96::")
+    single = shared.ok("PATCH", f"{SERVICES}/dual", {"spec": {"ipFamilyPolicy": "SingleStack"}}, MERGE)["spec"]
+    assert (single["clusterIPs"], single["ipFamilies"]) == (dual["clusterIPs"][:1], ["IPv4"])
+    taken = shared.ok("POST", SERVICES, service("six", clusterIP=dual["clusterIPs"][1]))["spec"]
+    assert taken["ipFamilies"] == ["IPv6"]
+    local = shared.ok("POST", SERVICES, service("local", type="LoadBalancer", externalTrafficPolicy="Local"))["spec"]
+    port = local["healthCheckNodePort"]
+    assert shared("PATCH", f"{SERVICES}/local", {"spec": {"healthCheckNodePort": 31999}}, MERGE)[0] == 422
+    other = service("np", type="NodePort", ports=[{"port": 80, "nodePort": port}])
+    assert shared("POST", SERVICES, other)[0] == 422
+    plain = shared.ok(
+        "PATCH", f"{SERVICES}/local", {"spec": {"type": "ClusterIP", "externalTrafficPolicy": None}}, MERGE
+    )["spec"]
+    assert "healthCheckNodePort" not in plain
+    assert "nodePort" not in plain["ports"][0]
+    shared.ok("POST", SERVICES, other)
+    change = {"spec": {"type": "ExternalName", "externalName": "a.example"}}
+    name = shared.ok("PATCH", f"{SERVICES}/np", change, MERGE)["spec"]
+    assert "clusterIP" not in name
+
+
+def test_two_protocols_share_a_node_port(shared: Api) -> None:
+    ports = [{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]
+    made = shared.ok("POST", SERVICES, service("dns", type="NodePort", ports=ports))["spec"]["ports"]
+    assert made[0]["nodePort"] == made[1]["nodePort"]
+
+
+def test_events_in_both_groups(shared: Api) -> None:
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    regarding = {"kind": "Node", "name": "n1"}
+    body = {
+        "metadata": {"name": "e1"}, "regarding": regarding, "note": "hello", "reason": "Test", "type": "Normal",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "test", "reportingInstance": "x",
+        "action": "a",
+    }  # fmt: skip
+    made = shared.ok("POST", path, body)
+    assert (made["note"], made["regarding"]) == ("hello", regarding)
+    core = shared.ok("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=n1")["items"]
+    assert [(each["message"], each["involvedObject"]) for each in core] == [("hello", regarding)]
+
+
+def test_graceful_deletion_of_pods(shared: Api) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    for name, node in (("waits", None), ("runs", "n1")):
+        spec: Any = {"containers": [{"name": "c", "image": "x"}]}
+        shared.ok("POST", path, {"metadata": {"name": name}, "spec": {**spec, **({"nodeName": node} if node else {})}})
+        shared.ok("DELETE", f"{path}/{name}")
+    assert shared("GET", f"{path}/waits")[0] == 404
+    assert shared.ok("GET", f"{path}/runs")["metadata"]["deletionGracePeriodSeconds"] == 30
+    shared.ok("DELETE", f"{path}/runs?gracePeriodSeconds=0")
+    assert shared("GET", f"{path}/runs")[0] == 404
+
+
+def test_every_kind_has_a_table(shared: Api) -> None:
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    for resource in shared.server.call(lambda server: list(server.catalog.stored())):
+        base = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+        status, table = shared("GET", f"{base}/{resource.plural}", Accept=accept)
+        assert status == 200
+        assert all(len(row["cells"]) == len(table["columnDefinitions"]) for row in table["rows"])
+
+
+def test_state_survives_a_restart(tmp_path: Any) -> None:
+    from kproxy.apiserver import running_apiserver
+
+    (tmp_path / "t").write_text('admin-token,admin,1,"system:masters"\n')
+    with running_apiserver(tmp_path, token_file=tmp_path / "t") as server:
+        made = Api(server).ok("POST", SERVICES, service("kept", type="NodePort"))
+    with running_apiserver(tmp_path, token_file=tmp_path / "t") as server:
+        again = Api(server)
+        assert again.ok("GET", f"{SERVICES}/kept") == made
+        clash = service("other", clusterIP=made["spec"]["clusterIP"])
+        assert again("POST", SERVICES, clash)[0] == 422
+        fresh = again.ok("POST", SERVICES, service("fresh"))["metadata"]["resourceVersion"]
+        assert int(fresh) > int(made["metadata"]["resourceVersion"])
