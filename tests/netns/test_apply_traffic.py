@@ -42,7 +42,7 @@ from tests.netns.apply_network import (
 )
 from tests.services.builders import make_endpoint, make_service, make_slice
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.soak]
 
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
 PORTS = tuple(
