@@ -10,8 +10,8 @@ import click
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.cli.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cli.inputs import read_cluster, read_config
-from kproxy.cli.output import colour_stdout, read_text, working, write_files
-from kproxy.errors import InputError
+from kproxy.cli.output import colour_stdout, read_text, report_error, working, write_files
+from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import ChainDifference, diff_save, golden_texts
 
 DEFAULT_DIRECTORY = "rules_golden"
@@ -40,32 +40,46 @@ def command() -> None:
 @command.command("check")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
 def check(directories: Sequence[str]) -> None:
-    """Print every difference; exit 1 if there is one.
+    """Print every difference; exit 1 if there is one, 2 if a scenario cannot be read.
 
     Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules.
 
     DIR is a scenario or a folder of scenarios; the default is rules_golden.
     """
-    different = checked = packets = 0
-    for scenario in find_scenarios(directories or (DEFAULT_DIRECTORY,)):
-        with working(f"checking {scenario}"):
-            cluster, config = _read(scenario)
-            wanted, rendered = _expected(scenario), _render(cluster, config)
-            run = PacketsRun(0, ())
-            if (scenario / PACKETS).exists():
-                run = run_packets(scenario / PACKETS, wanted, cluster.nodes, config)
-        differences = [text for name in sorted(wanted | rendered) for text in _compare(name, wanted, rendered)]
-        differences += [line for packet in run.differences for line in _show_packet(packet)]
-        checked += 1
-        packets += run.total
+    different = broken = packets = 0
+    scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
+    for scenario in scenarios:
+        try:
+            with working(f"checking {scenario}"):
+                differences, sent = _check(scenario)
+        except KproxyError as error:
+            # One unreadable scenario must not hide what the others say.
+            broken += 1
+            report_error(error)
+            continue
+        packets += sent
         if differences:
             different += 1
             click.echo(click.style(f"{scenario} differs:", bold=True), color=colour_stdout())
             for text in differences:
                 click.echo(text, color=colour_stdout())
-    click.echo(f"{checked - different} of {checked} scenarios as expected, with {packets} packets", err=True)
-    if different:
-        raise click.exceptions.Exit(1)
+    fine = len(scenarios) - different - broken
+    unread = f"; {broken} could not be checked" if broken else ""
+    click.echo(f"{fine} of {len(scenarios)} scenarios as expected, with {packets} packets{unread}", err=True)
+    if broken or different:
+        raise click.exceptions.Exit(2 if broken else 1)
+
+
+def _check(scenario: Path) -> tuple[list[str], int]:
+    """What differs in a scenario, as lines, and how many packets were sent."""
+    cluster, config = _read(scenario)
+    wanted, rendered = _expected(scenario), _render(cluster, config)
+    run = PacketsRun(0, ())
+    if (scenario / PACKETS).exists():
+        run = run_packets(scenario / PACKETS, wanted, cluster.nodes, config)
+    differences = [text for name in sorted(wanted | rendered) for text in _compare(name, wanted, rendered)]
+    differences += [line for packet in run.differences for line in _show_packet(packet)]
+    return differences, run.total
 
 
 @command.command("update")

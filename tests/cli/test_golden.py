@@ -90,3 +90,19 @@ def test_update_writes_nothing_when_a_scenario_is_bad(kproxy: Run, tmp_path: Pat
     assert done.returncode == 2
     assert "set/b/cluster.yaml" in done.stderr
     assert (tmp_path / "set" / "a" / "expected" / "minikube.v4.save").read_text() == "old\n"
+
+
+def test_a_broken_scenario_hides_no_other(kproxy: Run, tmp_path: Path) -> None:
+    for name in ("a-broken", "b-different", "c-broken", "d-fine"):
+        shutil.copytree(ROOT / "rules_golden" / "minikube", tmp_path / "set" / name)
+    (tmp_path / "set/a-broken/cluster.yaml").write_text("kind: [\n")
+    expected = tmp_path / "set/b-different/expected/minikube.v4.save"
+    expected.write_text(expected.read_text().replace("--dport 32198", "--dport 32199"))
+    (tmp_path / "set/c-broken/packets.yaml").write_text("- name: 1\n")
+    done = kproxy("golden", "check", "set")
+    assert done.returncode == 2
+    assert "set/b-different differs:" in done.stdout
+    assert "set/a-broken/cluster.yaml" in done.stderr
+    assert "set/c-broken/packets.yaml" in done.stderr
+    assert "1 of 4 scenarios as expected" in done.stderr
+    assert "2 could not be checked" in done.stderr
