@@ -10,15 +10,17 @@ import click
 import msgspec
 
 from kproxy.cli.inputs import feature_option, read_config
-from kproxy.cli.output import colour_stdout, working, write_files, write_output
+from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace_hosts import read_host
 from kproxy.cli.trace_packets import Asked, read_packets
 from kproxy.cli.trace_sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.dataplane import DataplaneError
+from kproxy.dataplane.packet import parse_ip
 from kproxy.dataplane.question import read_question
 from kproxy.dataplane.records import report_record
 from kproxy.dataplane.report import Report, report
 from kproxy.errors import InputError
+from kproxy.netfilter import Family
 from kproxy.render import Features
 
 LIMITS = {"within": True, "above": False}
@@ -106,6 +108,8 @@ def command(
         source = ManifestSource(loaded.cluster, loaded.config, loaded.target, features, host, local_ips)
         resolve = loaded.resolve
     asked = _asked(given, pcap, packets, resolve)
+    if pcap is not None:
+        asked = _of_families_with_rules(source, asked)
     reports = [_report(source, each, paths, LIMITS.get(limit or "")) for each in asked]
     if html is not None:
         from kproxy.cli.trace_page import report_page
@@ -149,6 +153,11 @@ def _check_usage(
         raise click.UsageError("--variant goes with --netns")
     if local_ips and (host_path is not None or netns is not None):
         raise click.UsageError("--local-ip is short for a host: it goes with neither --host nor --netns")
+    for text in local_ips:
+        try:
+            parse_ip(text)
+        except DataplaneError as error:
+            raise InputError(f"--local-ip: {error}") from error
 
 
 def _check_packet(
@@ -192,6 +201,23 @@ def _asked(
 
         return read_capture(pcap, given)
     return [Asked(read_question(resolve(given)))]
+
+
+def _of_families_with_rules(source: Source, asked: Sequence[Asked]) -> list[Asked]:
+    """The packets of a capture that the rules are for: captures hold packets of both families, dumps rules of one."""
+    refused: dict[Family, InputError] = {}
+    for family in dict.fromkeys(each.question.packet.family for each in asked):
+        try:
+            source.index(family)
+        except InputError as error:
+            refused[family] = error
+    kept = [each for each in asked if each.question.packet.family not in refused]
+    if not kept:
+        raise next(iter(refused.values()))
+    for family in refused:
+        count = sum(each.question.packet.family is family for each in asked)
+        report_note(f"skipped {count} packets of IPv{family.value}: there are no rules for them")
+    return kept
 
 
 def _report(source: Source, asked: Asked, paths: bool, limit: bool | None) -> Report:

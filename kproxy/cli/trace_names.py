@@ -5,7 +5,7 @@
 | `pod/NS/NAME[:PORT]` | a Pod's address, and a container port by number or name |
 | `node/NAME[:PORT]` | a Node's first InternalIP |
 | `svc/NS/NAME[:PORT]` | a Service's ClusterIP, and one of its ports by number or name |
-| `nodeport/NS/NAME[:PORT]` | this node's own address, and the node port of that port |
+| `nodeport/NS/NAME[:PORT]` | this node's own address, and the node port of that port, which may name it, too |
 | `lb/NS/NAME[:PORT]`, `externalip/NS/NAME[:PORT]` | the first load-balancer or external IP |
 
 Without `NS/` the namespace is `default`. PORT may be left out where there is only one.
@@ -20,6 +20,7 @@ from typing import Final
 from kproxy.api import Manifests, Node, Service, ServicePort
 from kproxy.cli.trace_hosts import node_addresses
 from kproxy.cli.trace_pods import Pod
+from kproxy.dataplane.errors import DataplaneError
 from kproxy.dataplane.packet import LOCAL, format_endpoint, parse_endpoint
 from kproxy.dataplane.question import PacketError
 from kproxy.netfilter import Family
@@ -85,7 +86,10 @@ class Names:
     def _end(self, field: str, text: str, proto: object) -> End:
         kind, slash, rest = text.partition("/")
         if not slash:
-            family, address, port = parse_endpoint(text)
+            try:
+                family, address, port = parse_endpoint(text)
+            except DataplaneError as error:
+                raise PacketError(field, f"a reference such as pod/NS/NAME, or {error}") from error
             return End((format_endpoint(family, address, None),), port)
         if kind == "pod":
             return self._pod(field, rest)
@@ -138,7 +142,7 @@ class Names:
         if service is None:
             raise PacketError("to", f"Service {key} is not in the manifests{_known(self._services, key)}")
         addresses = self._service_addresses(kind, key, service)
-        port = _service_port(key, service, wanted, proto)
+        port = _service_port(kind, key, service, wanted, proto)
         number = port.node_port if kind == "nodeport" else port.port
         if not number:
             raise PacketError("to", f"port {port.name or port.port} of Service {key} has no node port")
@@ -189,8 +193,10 @@ def _known(names: Mapping[str, object], wanted: str) -> str:
     return f": {', '.join(near[:_SHOWN])}{', ...' if len(near) > _SHOWN else ''}"
 
 
-def _service_port(key: str, service: Service, wanted: str, proto: object) -> ServicePort:
+def _service_port(kind: str, key: str, service: Service, wanted: str, proto: object) -> ServicePort:
     ports = [port for port in service.spec.ports if not wanted or wanted in (port.name, str(port.port))]
+    if not ports and kind == "nodeport":
+        ports = [port for port in service.spec.ports if wanted == str(port.node_port)]
     shown = ", ".join(
         f"{port.port}/{port.protocol}{f' ({port.name})' if port.name else ''}" for port in service.spec.ports
     )
@@ -218,7 +224,7 @@ def _family(source: End | None, to: End | None, given: Mapping[str, object]) -> 
         elif isinstance(given.get(field), str):
             try:
                 found.append([parse_endpoint(str(given[field]))[0]])
-            except PacketError:
+            except DataplaneError:  # told of when the field is read
                 continue
     if not found:
         return None

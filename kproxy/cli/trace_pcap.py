@@ -21,11 +21,13 @@ from kproxy.errors import InputError
 
 _ACK_SYN_RST_FIN: Final = 0x17
 _EXTENSIONS: Final = 8
+_TRANSPORTS: Final = {6: "TCP", 17: "UDP", 132: "SCTP"}
 _ECHO_REPLY: Final = {ICMP: 0, ICMPV6: 129}
 
 
 def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
-    """Reads the IP packets of a capture; `common` are fields that hold for all of them, such as `in` and `ctstate`.
+    """Reads the IP packets of a capture, but for those that end before their ports; `common` are fields that hold for
+    all of them, such as `in` and `ctstate`.
 
     Raises:
         InputError: it cannot be read, or holds no IP packet.
@@ -48,7 +50,7 @@ def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
     if not found:
         raise InputError(f"{path}: no IP packets")
     if others:
-        report_note(f"{path}: skipped {others} packets that are no IP packets")
+        report_note(f"{path}: skipped {others} packets that are no IP packets, or are cut short")
     return found
 
 
@@ -84,8 +86,10 @@ def _fields(frame: Any) -> dict[str, object] | None:
     src, dst = str(layer.src), str(layer.dst)
     if offset:
         return {**fields, "src": src, "dst": dst, "fragment": True}
-    transport = next((frame.getlayer(name) for name in ("TCP", "UDP", "SCTP") if frame.haslayer(name)), None)
-    if transport is not None and protocol not in (ICMP, ICMPV6):
+    if protocol in _TRANSPORTS:  # not any such layer: a tunnel's packet holds those of the packet inside
+        transport = frame.getlayer(_TRANSPORTS[protocol])
+        if transport is None:
+            return None
         form = "[{}]:{}" if six else "{}:{}"
         src, dst = form.format(src, transport.sport), form.format(dst, transport.dport)
         if transport.name == "TCP":

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.matches_state import set_key
 from kproxy.dataplane.nat import MANIP, NatTarget, choice_text, choices, set_ups
-from kproxy.dataplane.state import DST, UNSEEN, State, View
+from kproxy.dataplane.state import DST, SRC, UNSEEN, State, View
 from kproxy.netfilter.codec import UINT32
 from kproxy.netfilter.targets import (
     ConnmarkTarget,
@@ -130,7 +130,8 @@ def _connmark(target: ConnmarkTarget, view: View) -> list[Effect]:
 
 def _nat(target: NatTarget, view: View) -> list[Effect]:
     manip = MANIP.get(view.hook)
-    if manip is None or view.place.table != "nat":
+    fits = isinstance(target, NetmapTarget) or isinstance(target, (SnatTarget, MasqueradeTarget)) == (manip == SRC)
+    if manip is None or view.place.table != "nat" or not fits:  # no kernel loads such a rule
         return [Effect(UNKNOWN, view.state, f"{target.NAME} outside of its hooks")]
     found = choices(target, view)
     if found is None:

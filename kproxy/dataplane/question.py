@@ -32,7 +32,7 @@ from kproxy.dataplane.packet import (
     make_packet,
     parse_endpoint,
 )
-from kproxy.netfilter.codec import UINT32
+from kproxy.netfilter.codec import UINT32, parse_protocol
 from kproxy.netfilter.family import Family, protocol_name
 from kproxy.netfilter.matches.transport import TCP_FLAGS
 
@@ -178,8 +178,9 @@ def _origin(given: Mapping[str, object]) -> str:
 
 
 def _endpoint(field: str, value: object) -> tuple[Family, int, int | None]:
+    text = _text(field, value)
     try:
-        return parse_endpoint(_text(field, value))
+        return parse_endpoint(text)
     except DataplaneError as error:
         raise PacketError(field, str(error)) from error
 
@@ -201,6 +202,10 @@ def _protocol(value: object) -> str | int:
     name = value.strip().lower()
     if name in ("", "all", "ip", "0"):
         _wrong("proto", "one protocol", value)
+    try:
+        parse_protocol(_PROTOCOLS.get(name, name))
+    except ValueError:
+        _wrong("proto", "tcp, udp, sctp, icmp, or another protocol's name or number", value)
     return _PROTOCOLS.get(name, name)
 
 

@@ -75,7 +75,15 @@ def report(
             break
         outcomes = joined
     reported = tuple(Reported(item, reply_of(index, question.on(host), item)) for item in outcomes)
-    return Report(question, reported, assumptions)
+    return Report(question, reported, (*assumptions, *_odd(host, question)))
+
+
+def _odd(host: Host, question: Question) -> tuple[str, ...]:
+    """What is strange about the question, and may be a slip of the pen."""
+    name = question.packet.in_interface
+    if not name or host.interfaces is None or name in host.interfaces:
+        return ()
+    return (f"the packet arrives on {name}, though the host has only {', '.join(host.interfaces) or 'no interface'}",)
 
 
 def _ask(index: Index, host: Host, question: Question, paths: bool, limit: bool | None) -> list[Outcome]:

@@ -321,9 +321,11 @@ class _TableWalk:
         if target is None:
             return
         self._steps.append(self._step(rule, f"{'goto' if target.goto else 'jump'} {target.chain}"))
-        if any(target.chain == name for name, _ in frames) or len(frames) > _MOST_FRAMES:
+        if any(target.chain == name for name, _ in frames):
             names = " -> ".join([*(name for name, _ in frames), target.chain])
             raise DataplaneError(f"table {self._table}: a loop of jumps: {names}")
+        if len(frames) > _MOST_FRAMES:
+            raise DataplaneError(f"table {self._table}: jumps nested more than {_MOST_FRAMES} deep, at {target.chain}")
         self._index.chain(self._table, target.chain)
         if target.goto and len(frames) > 1:
             frames.pop()

@@ -210,6 +210,8 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
         (("--rules", RULES, *POD, "--dst", "10.0.0.1"), "dst: IP:PORT expected for protocol tcp"),
         (("--rules", RULES, *POD, "--dst", "10.0.0.1:99999"), "a port from 0 to 65535 expected"),
         (("--rules", RULES, "--src", "10.0.0", "--dst", WATCHERS), "src: IP, IP:PORT or [IP]:PORT expected"),
+        (("--rules", RULES, *POD, "--dst", WATCHERS, "--local-ip", "nope"), "--local-ip: IP"),
+        (("--rules", RULES, *POD, "--dst", WATCHERS, "--proto", "nope"), "proto: tcp, udp, sctp, icmp, or"),
         (("--rules", RULES, "--src", "fd00::1", "--dst", WATCHERS), "one family expected"),
         (
             ("--rules", RULES, "--src", "fd00::1", "--dst", "[fd00::2]:80"),

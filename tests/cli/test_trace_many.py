@@ -144,6 +144,39 @@ def test_ipv6_in_a_capture(kproxy: Run, tmp_path: Path) -> None:
     assert packets[1]["icmpType"] == 128
 
 
+def test_a_capture_of_a_node_holds_tunnels_both_families_and_packets_cut_short(kproxy: Run, tmp_path: Path) -> None:
+    from scapy.layers.inet import IP, TCP
+    from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
+    from scapy.layers.l2 import GRE, Ether
+    from scapy.packet import Packet
+    from scapy.utils import wrpcap
+
+    inside = IP(src="10.244.0.9", dst="10.96.0.1") / TCP(sport=1, dport=443)
+    outside = IP(src="192.168.0.3", dst="192.168.0.2")
+    cut = Ether(bytes(Ether() / inside)[:36])
+    frames: list[Packet] = [
+        Ether() / IP(src="192.168.0.3", dst="192.168.0.2", proto=4) / inside,
+        Ether() / outside / GRE() / inside,
+        Ether() / IPv6(src="fe80::1", dst="ff02::1") / ICMPv6EchoRequest(),
+        cut,
+    ]
+    wrpcap(str(tmp_path / "node.pcap"), frames)
+    done = kproxy("trace", *SOURCE, "--pcap", "node.pcap", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    packets = [answer["packet"] for answer in lines_of(done.stdout)]
+    assert [(packet["proto"], packet["dst"]) for packet in packets] == [
+        ("ipencap", "192.168.0.2"),
+        ("gre", "192.168.0.2"),
+    ]
+    assert "skipped 1 packets of IPv6" in done.stderr
+    assert "or are cut short" in done.stderr
+
+    wrpcap(str(tmp_path / "six.pcap"), frames[2:3])
+    done = kproxy("trace", *SOURCE, "--pcap", "six.pcap")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "these are rules of IPv4" in done.stderr
+
+
 def test_what_is_no_capture(kproxy: Run, tmp_path: Path) -> None:
     from scapy.layers.l2 import ARP, Ether
     from scapy.utils import wrpcap

@@ -110,6 +110,10 @@ def ask(kproxy: Run, tmp_path: Path) -> Any:
             ("--src", "203.0.113.7", "--to", "nodeport/shop/web:http"),
             ("203.0.113.7", "192.168.0.2:30080", "tcp", "arriving"),
         ),
+        (
+            ("--src", "203.0.113.7", "--to", "nodeport/shop/web:30080"),
+            ("203.0.113.7", "192.168.0.2:30080", "tcp", "arriving"),
+        ),
         (("--src", "203.0.113.7", "--to", "lb/shop/web:http"), ("203.0.113.7", "198.51.100.8:80", "tcp", "arriving")),
         (
             ("--src", "203.0.113.7", "--to", "externalip/shop/web:http"),
@@ -155,6 +159,8 @@ def test_a_pod_of_another_node_is_told(ask: Any) -> None:
         (("--src", "10.0.0.1", "--to", "lb/plain:8080"), "has no load-balancer IP"),
         (("--src", "fd00::1", "--to", "svc/plain"), "has no address of the other end's family; it has 10.96.0.8"),
         (("--from", "svc/plain", "--dst", "10.0.0.1:80"), "from: pod/..., node/... or an address expected"),
+        (("--from", "cart-0", "--to", "svc/plain"), "from: a reference such as pod/NS/NAME, or IP"),
+        (("--from", "pod/shop/cart-0", "--dst", "nope:80"), "dst: IP, IP:PORT or [IP]:PORT expected"),
         (("--from", "pod/shop/cart-0", "--src", "10.0.0.1", "--to", "svc/plain"), "it and src exclude each other"),
         (("--src", "10.0.0.1", "--to", "pod/shop/cart-0"), "dst: IP:PORT expected"),
         (("--src", "10.0.0.1", "--to", "pod/shop/cart-0:nope"), "has no port 'nope' (there are web)"),

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from kproxy.dataplane import Connection, Packet, make_packet, trace
+from kproxy.dataplane import Connection, DataplaneError, Packet, make_packet, trace
 from tests.dataplane.tools import NEW_PACKET, NODE, chances, fate, rules
 
 ALL = 0xFFFFFFFF
@@ -109,6 +109,24 @@ def test_masquerade_by_a_device_that_is_not_known() -> None:
     assert (outcome.src, outcome.masquerade) == ("?:4000", True)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "nat: -A PREROUTING -j MASQUERADE",
+        "nat: -A PREROUTING -j SNAT --to-source 192.0.2.99",
+        "nat: -A POSTROUTING -j DNAT --to-destination 10.244.0.11",
+        "nat: -A POSTROUTING -p tcp -j REDIRECT --to-ports 80",
+        "filter: -A FORWARD -j DNAT --to-destination 10.244.0.11",
+    ],
+)
+def test_nat_where_no_kernel_takes_it_is_not_guessed_at(rule: str) -> None:
+    outcome = fate(rule)
+    assert outcome.verdict == "INDETERMINATE"
+    assert not outcome.dnat
+    assert not outcome.masquerade
+    assert outcome.reasons[0].endswith("outside of its hooks")
+
+
 def test_only_the_first_nat_rule_counts() -> None:
     text = """nat: -A PREROUTING -j DNAT --to-destination 10.244.0.11
               nat: -A PREROUTING -j DNAT --to-destination 10.244.0.12"""
@@ -161,6 +179,13 @@ def test_jump_return_and_goto() -> None:
     assert outcome.verdict == "DROP"
     assert [(step.chain, step.rule) for step in outcome.path] == [("FORWARD", 1), ("A", 2), ("B", 1), ("FORWARD", 2)]
     assert [(step.chain, step.rule) for step in fate(text, UDP).path] == [("FORWARD", 2)]
+
+
+def test_jumps_nested_deeper_than_can_be_followed_are_no_loop() -> None:
+    chains = "".join(f"filter: :C{number} - [0:0]\n" for number in range(600))
+    jumps = "".join(f"filter: -A C{number} -j C{number + 1}\n" for number in range(599))
+    with pytest.raises(DataplaneError, match="jumps nested more than 512 deep"):
+        fate(f"{chains}filter: -A FORWARD -j C0\n{jumps}")
 
 
 def test_goto_from_a_built_in_chain_ends_in_its_policy() -> None:

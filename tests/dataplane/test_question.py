@@ -59,6 +59,7 @@ def test_recent_lists_hold_the_sender() -> None:
         ("dst", None),
         ("proto", 0),
         ("proto", "all"),
+        ("proto", "nope"),
         ("in", "a b"),
         ("mark", 1 << 32),
         ("mark", "0x1/x"),

@@ -15,6 +15,7 @@ from kproxy.dataplane.surroundings import (
     surroundings_of_rules,
 )
 from kproxy.netfilter import parse_save
+from tests.dataplane.tools import NODE
 
 RULES = """*nat
 :PREROUTING ACCEPT [0:0]
@@ -41,6 +42,7 @@ COMMIT
 RULESET = parse_save(RULES)
 INDEX = index_ruleset(RULESET)
 NAMED = named_addresses(RULESET)
+NODE_AROUND = Surroundings.known(NODE)
 
 
 def ask(dst: str, *local: str, **fields: object) -> Report:
@@ -76,6 +78,13 @@ def test_what_the_rules_give_away() -> None:
     (item,) = ask("192.0.2.1:30080").outcomes
     assert item.outcome.dst == "10.0.0.1:80", "node ports are restricted to this address, so it is the host's"
     assert {item.outcome.hook for item in ask("10.96.0.1:443").outcomes} == {"POSTROUTING"}
+
+
+def test_an_interface_that_the_host_does_not_have_is_said() -> None:
+    question = read_question({"dst": "10.96.0.1:443", "in": "nope0"})
+    assert any("nope0, though the host has only" in text for text in report(INDEX, NODE_AROUND, question).assumptions)
+    question = read_question({"dst": "10.96.0.1:443", "in": "eth0"})
+    assert not report(INDEX, NODE_AROUND, question).assumptions
 
 
 def test_hosts_that_agree_are_one_answer() -> None:
