@@ -127,7 +127,7 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
 
 def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneSlice:
     """Measures one changed EndpointSlice at a time, and a bare restore of only the chains it changes."""
-    from kproxy.linux.applier import Applier, change_of_plan
+    from kproxy.linux.applier import Applier
     from kproxy.linux.binaries import Variant, find_iptables
     from kproxy.linux.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
@@ -155,7 +155,7 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
             # Its peer: the text of a change of the same size, back to what was there, with nothing else around it.
             state.update_endpoint_slice(original)
             plan = renderer.plan_partial(state, state.apply().touched)
-            text = "".join(map(run_text, plan_runs(change_of_plan(plan), variant)))
+            text = "".join(map(run_text, plan_runs(plan.change, variant)))
             bare.append(restore(command, name, text))
     return OneSlice(statistics.median(ours), max(ours), statistics.median(bare), max(bare))
 

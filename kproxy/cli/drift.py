@@ -110,7 +110,6 @@ def describe(report: DriftReport) -> Iterator[str]:
     where = f"node {report.node} in {report.where}, {report.variant} iptables"
     if not report.findings:
         yield f"{where}: no drift"
-    elif report.repaired:
-        yield f"{where}: {len(report.findings)} differences, all mended"
-    else:
-        yield f"{where}: {len(report.findings)} differences"
+        return
+    count = f"{len(report.findings)} difference{'s' if len(report.findings) > 1 else ''}"
+    yield f"{where}: {count}{', all mended' if report.repaired else ''}"

@@ -7,12 +7,13 @@ import msgspec
 from kproxy.linux import nfacct
 from kproxy.linux.binaries import Variant
 from kproxy.linux.dump import Dump
-from kproxy.linux.engine import Outcome, Progress, apply_rules, read_dump
+from kproxy.linux.engine import Outcome, Progress, read_dump
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.flows import table_full
 from kproxy.linux.libiptc import MOST_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.node import NodeRequest, PreparedFamily, prepare_node
+from kproxy.linux.program import program_rules
 from kproxy.linux.report import FamilyReport, StepTime, Stopwatch
 from kproxy.linux.stale import StaleFlow, clean_flows, programmed_addresses, wanted_addresses
 
@@ -99,8 +100,8 @@ def _apply_family(
     try:
         if family.features.nfacct and not dry_run:
             nfacct.ensure_counters(namespace)
-        return apply_rules(
-            family.executor, family.wanted, dry_run=dry_run, name=str(family.iptables), progress=progress
+        return program_rules(
+            family.executor, family.wanted, namespace, dry_run=dry_run, name=str(family.iptables), progress=progress
         )
     except LinuxError as error:
         raise _with_families(error, family, done) from error

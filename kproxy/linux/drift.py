@@ -6,8 +6,9 @@ Reading only. `repair` writes exactly what was found, nothing else, through the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from typing import Final
 
 import msgspec
 
@@ -18,20 +19,27 @@ from kproxy.linux.canonical import Place, same_rule
 from kproxy.linux.cleanup import cleanup_tables
 from kproxy.linux.difference import Difference, find_difference
 from kproxy.linux.dump import Dump
-from kproxy.linux.engine import apply_rules, read_dump
+from kproxy.linux.engine import read_dump
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.judge import judge_packets
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.node import NodeRequest, PreparedFamily, PreparedNode, prepare_node
 from kproxy.linux.owned import TABLES
+from kproxy.linux.program import program_rules
 from kproxy.linux.report import service_of_rule, services_of_chains
+from kproxy.linux.stale import clean_flows, programmed_addresses, wanted_addresses
 from kproxy.linux.wanted import Wanted
 from kproxy.render.chains import CANARY, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 
-Judge = Callable[[PreparedFamily, Dump], Sequence[str]]
-"""Says, by example packets, what a family's rules as found do differently; the data-plane model will be one."""
+Judge = Callable[[PreparedFamily, Namespace, Dump, Difference, Iterable[str]], Sequence[str]]
+"""Says, by sample packets, what a family's rules as found do differently; see `judge_packets`."""
+
+
+NO_MATTER: Final = frozenset({"canary-missing", "chain-extra"})
+"""Kinds of findings that no packet meets."""
 
 
 class CannotTellError(KproxyError):
@@ -83,12 +91,13 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def find_drift(
-    request: NodeRequest, namespace: Namespace, *, repair: bool = False, judge: Judge | None = None
+    request: NodeRequest, namespace: Namespace, *, repair: bool = False, judge: Judge | None = judge_packets
 ) -> DriftReport:
     """Compares a namespace with a node's rules.
 
     Args:
         repair: mend what is found.
+        judge: who says what it means for packets.
 
     Raises:
         CannotTellError: it cannot be read.
@@ -98,20 +107,17 @@ def find_drift(
         prepared = prepare_node(request, namespace)
         dumps = {family.family: read_dump(family.executor, counters=False) for family in prepared.families}
         differences = {f.family: find_difference(f.wanted, dumps[f.family]) for f in prepared.families}
-        findings = [
-            finding
-            for family in prepared.families
-            for finding in family_findings(
-                family.wanted, dumps[family.family], differences[family.family], prepared.choice.variant
-            )
-        ]
+        findings: list[Finding] = []
+        packets: list[str] = []
+        for family in prepared.families:
+            dump, difference = dumps[family.family], differences[family.family]
+            own = family_findings(family.wanted, dump, difference, prepared.choice.variant)
+            findings += own
+            services = {each.service for each in own if each.kind not in NO_MATTER}
+            if judge is not None and services:
+                told = judge(family, namespace, dump, difference, services)
+                packets += [f"{family.family.value}: {text}" for text in told]
         findings += _other_variant(prepared)
-        packets = [
-            text
-            for family in prepared.families
-            if judge is not None and differences[family.family]
-            for text in judge(family, dumps[family.family])
-        ]
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
     if repair and findings:
@@ -133,7 +139,10 @@ def _repair(
 ) -> None:
     for family in prepared.families:
         if differences[family.family]:
-            apply_rules(family.executor, family.wanted)
+            outcome = program_rules(family.executor, family.wanted, namespace)
+            # Flows that wrong rules led astray would stay so.
+            before = programmed_addresses(outcome.before)
+            clean_flows(namespace, family.family, wanted_addresses(family.rendered.state), before)
     for family_with_others in prepared.choice.others:
         tools = find_iptables(family_with_others, prepared.choice.variant.other)
         cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))

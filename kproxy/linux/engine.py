@@ -7,7 +7,7 @@ unchanged, restored and partly applied it came to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -20,8 +20,9 @@ from kproxy.linux.executor import Executor
 from kproxy.linux.jumps import return_jumps
 from kproxy.linux.owned import owned_chains
 from kproxy.linux.report import FamilyReport, Stopwatch, kept_chains, service_changes
-from kproxy.linux.steps import Change, Step, plan_runs, run_text
+from kproxy.linux.steps import Batch, Change, plan_runs, run_text
 from kproxy.linux.wanted import Wanted
+from kproxy.render.chains import FILTER
 
 Progress = Callable[[str, int, int], None]
 """Called with what is going on, and how many steps of how many are done."""
@@ -49,6 +50,11 @@ def read_dump(executor: Executor, *, counters: bool) -> Dump:
     return parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
 
 
+def read_back(executor: Executor, wanted: Wanted) -> Dump:
+    """What the kernel holds, of which much is expected to be as wanted. Raises LinuxError."""
+    return parse_dump(executor.save(counters=False), f"iptables-{executor.variant.value}-save", wanted.expected)
+
+
 def apply_rules(
     executor: Executor, wanted: Wanted, *, dry_run: bool = False, name: str = "", progress: Progress | None = None
 ) -> Outcome:
@@ -67,9 +73,9 @@ def apply_rules(
         before = read_dump(executor, counters=True)
     with watch.step("compare"):
         difference = find_difference(wanted, before)
-    runs: list[list[Step]] = []
+    runs: list[list[Batch]] = []
     if difference:
-        runs = plan_runs(change_of(difference, wanted), executor.variant)
+        runs = plan_runs(change_of(difference, wanted, before), executor.variant)
         if not dry_run:
             write_verified(executor, wanted, before, runs, watch, progress)
     with watch.step("report"):
@@ -93,16 +99,27 @@ def apply_rules(
     return Outcome(report, before, difference)
 
 
-def change_of(difference: Difference, wanted: Wanted) -> Change:
+def change_of(difference: Difference, wanted: Wanted, before: Dump) -> Change:
     """A difference as something to write."""
-    return Change(difference.writes, difference.deletions, difference.edits, wanted.owners)
+    previous = {
+        place: _spelled(place[1], chain.rules, zip(wanted.rules(place), text.splitlines(keepends=True), strict=True))
+        for place, text in difference.writes.items()
+        if place[0] == FILTER and (chain := before.chain(*place)) is not None
+    }
+    return Change(difference.writes, difference.deletions, difference.edits, wanted.owners, previous)
+
+
+def _spelled(name: str, rules: list[str], known: Iterable[tuple[str, str]]) -> str:
+    """The rules of a chain as restore lines, those that will be written again exactly as they will be."""
+    lines = dict(known)
+    return "".join(lines.get(rule) or f"-A {name} {rule}\n" for rule in rules)
 
 
 def write_verified(
     executor: Executor,
     wanted: Wanted,
     before: Dump,
-    runs: list[list[Step]],
+    runs: list[list[Batch]],
     watch: Stopwatch,
     progress: Progress | None,
 ) -> None:
@@ -123,7 +140,7 @@ def write_verified(
         if progress is not None:
             progress("verifying", done, total)
         with watch.step("verify"):
-            left = find_difference(wanted, read_dump(executor, counters=False))
+            left = find_difference(wanted, read_back(executor, wanted))
     except (LinuxError, KeyboardInterrupt) as error:
         if isinstance(error, RestoreFailedError):
             done += error.committed
@@ -139,7 +156,7 @@ def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
     try:
         now = read_dump(executor, counters=False)
         change = reverse_change(before, now)
-        if not _changes(change):
+        if not change:
             return ApplyFailedError(what, KernelState.UNCHANGED)
         for run in plan_runs(change, executor.variant):
             executor.restore(run_text(run))
@@ -147,7 +164,7 @@ def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
     except (LinuxError, KeyboardInterrupt) as error:
         detail = f"bringing back what was there before failed too: {error or 'interrupted'}"
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail + _which(executor, before))
-    if _changes(left):
+    if left:
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _places(list(left.writes) + list(left.deletions)))
     return ApplyFailedError(what, KernelState.RESTORED)
 
@@ -160,27 +177,27 @@ def _which(executor: Executor, before: Dump) -> str:
     return f"; not as before: {_places([*left.writes, *left.deletions])}"
 
 
-def _changes(change: Change) -> bool:
-    return bool(change.writes or change.deletions or change.edits)
-
-
 def reverse_change(before: Dump, now: Dump) -> Change:
     """What brings owned chains and jump rules back to what they were, their counters included."""
-    writes = {}
+    writes: dict[Place, str] = {}
+    previous: dict[Place, str] = {}
     for place in owned_chains(before):
         old, new = before.chain(*place), now.chain(*place)
         assert old is not None
         if new is None or new.rules != old.rules:
-            writes[place] = _with_counters(place[1], old)
+            lines = _with_counters(place[1], old)
+            writes[place] = "".join(lines)
+            if new is not None and place[0] == FILTER:
+                previous[place] = _spelled(place[1], new.rules, zip(old.rules, lines, strict=True))
     deletions = [place for place in owned_chains(now) if before.chain(*place) is None]
-    return Change(writes, deletions, return_jumps(before, now))
+    return Change(writes, deletions, return_jumps(before, now), {}, previous)
 
 
-def _with_counters(name: str, chain: ChainDump) -> str:
-    return "".join(
+def _with_counters(name: str, chain: ChainDump) -> list[str]:
+    return [
         f"{f'{counters} ' if counters else ''}-A {name}{f' {rule}' if rule else ''}\n"
         for rule, counters in zip(chain.rules, chain.counters, strict=True)
-    )
+    ]
 
 
 def describe(difference: Difference) -> str:

@@ -43,6 +43,11 @@ class JumpEdit(msgspec.Struct, frozen=True):
     insertions: tuple[tuple[int, str, str], ...] = ()
 
     @property
+    def only_removes(self) -> bool:
+        """Whether it adds nothing."""
+        return not self.insertions
+
+    @property
     def text(self) -> str:
         """The edits as lines of restore input."""
         lines = [f"-D {self.chain} {rule}\n" for rule in self.deletions]

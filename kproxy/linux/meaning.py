@@ -74,7 +74,8 @@ def missing_rule(origin: Origin | None) -> str:
     if "masquerade" in reason:
         return f"traffic to {name} is not masqueraded where it should be, so answers may not come back"
     if reason.startswith(("source range", "the node itself")):
-        return f"traffic to {name} from {reason.removeprefix('source range ')} is not let in"
+        source = reason.removeprefix("source range ").removesuffix(" is allowed")
+        return f"traffic to {name} from {source} is not let in"
     if "source" in reason:
         return f"sources that {name} does not allow are not dropped"
     if reason.startswith("health-check"):

@@ -108,7 +108,7 @@ def prepare_family(request: NodeRequest, namespace: Namespace, family: IPFamily,
         nfacct=request.features.nfacct and "nfacct" not in missing,
         random_fully=request.features.random_fully and "random-fully" not in missing,
     )
-    options = _options(request, namespace, family, features, "addrtype" in missing)
+    options = node_options(request.config, request.target, namespace, family, features, "addrtype" in missing)
     state = ServiceState.of(family, request.target.node_name, request.services, request.endpoint_slices)
     renderer = Renderer(options)
     rendered = RenderedTarget(state, renderer, renderer.plan_full(state))
@@ -125,10 +125,23 @@ def prepare_family(request: NodeRequest, namespace: Namespace, family: IPFamily,
     )
 
 
-def _options(
-    request: NodeRequest, namespace: Namespace, family: IPFamily, features: Features, no_addrtype: bool
+def node_options(
+    config: KubeProxyConfiguration,
+    target: Target,
+    namespace: Namespace,
+    family: IPFamily,
+    features: Features,
+    no_addrtype: bool = False,
 ) -> RenderOptions:
-    options = render_options(request.config, family, request.target.node_name, request.target.node, features)
+    """The render options of one family, with the namespace's interface addresses where they matter and are the node's.
+
+    Args:
+        no_addrtype: the host cannot match local addresses, so every address a packet has is taken for a node port's.
+
+    Raises:
+        LinuxError: the addresses cannot be read.
+    """
+    options = render_options(config, family, target.node_name, target.node, features)
     if no_addrtype and options.node_port_addresses.match_all:
         everything = NodePortAddresses(False, ("::/0" if family.is_ipv6 else "0.0.0.0/0",))
         options = msgspec.structs.replace(options, node_port_addresses=everything)

@@ -55,8 +55,6 @@ KUBELET_HINT: Final = "KUBE-IPTABLES-HINT"
 
 _TARGET: Final = re.compile(r"(?:^| )-[jg] (\S+)")
 
-_HEIGHT: Final = {"KUBE-SEP-": 0, "KUBE-SVC-": 1, "KUBE-SVL-": 1, "KUBE-EXT-": 2, "KUBE-XLB-": 2, "KUBE-FW-": 3}
-
 
 def is_owned(table: str, chain: str) -> bool:
     """Whether a chain is kube-proxy's."""
@@ -74,13 +72,6 @@ def target_of(rule: str) -> str:
     # A comment may hold " -j ", and the target stands after every match: the last one outside of quotes counts.
     found = _TARGET.findall(re.sub(r'"(?:[^"\\]|\\.)*"', '""', rule) if '"' in rule else rule)
     return found[-1] if found else ""
-
-
-def height(chain: str) -> int:
-    """How far a chain is from the leaves of the jump graph: chains jump only to lower ones."""
-    if chain.startswith(("KUBE-MARK-", "KUBE-POSTROUTING")):
-        return -1
-    return _HEIGHT.get(chain[: chain.find("-", 5) + 1], 4)
 
 
 def kubelet_present(dump: Dump) -> bool:

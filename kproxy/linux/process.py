@@ -1,16 +1,23 @@
-"""Child processes, started inside a namespace and never waited for without end."""
+"""Child processes, started inside a namespace and never waited for without end.
+
+They read and write files in memory (memfd_create(2)) rather than pipes: megabytes of rules would go through a pipe in
+pieces of 64 KiB, with the child waiting for this process, and its other threads, at each.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import IO, Final
 
 import msgspec
 
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
+
+_ERRORS: Final = "surrogateescape"
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -46,15 +53,36 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
         ToolFailedError: it took longer than `timeout`.
     """
     environment = {**os.environ, "LC_ALL": "C"}
+    with open(os.memfd_create("stdin"), "w+b") as given, open(os.memfd_create("stdout"), "w+b") as output:
+        given.write(text.encode())
+        given.seek(0)
+        done = _run_to_its_end(namespace, command, given, output, environment, timeout)
+        output.seek(0)
+        printed = output.read()
+    return Finished(done.returncode, printed.decode(errors=_ERRORS), done.stderr.decode(errors=_ERRORS))
 
+
+def _run_to_its_end(
+    namespace: Namespace,
+    command: Sequence[str],
+    given: IO[bytes],
+    output: IO[bytes],
+    environment: Mapping[str, str],
+    timeout: float,
+) -> subprocess.CompletedProcess[bytes]:
     def start() -> subprocess.CompletedProcess[bytes]:
-        # bufsize and text mode would copy megabytes of rules once more.
         return subprocess.run(
-            command, input=text.encode(), capture_output=True, env=environment, timeout=timeout, check=False
+            command,
+            stdin=given,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=timeout,
+            check=False,
         )
 
     try:
-        done = namespace.call(start)
+        return namespace.call(start)
     except FileNotFoundError as error:
         raise ToolMissingError(not_found(command[0])) from error
     except PermissionError as error:
@@ -63,6 +91,3 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
         raise ToolFailedError(f"{command[0]} had not ended after {timeout:.0f} s and was stopped") from error
     except OSError as error:
         raise ToolMissingError(f"{command[0]} cannot be started: {error.strerror}") from error
-    return Finished(
-        done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="surrogateescape")
-    )

@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 
 from kproxy.linux.addresses import interface_addresses
-from kproxy.linux.dump import Dump
+from kproxy.linux.barrier import wait_for_packets
+from kproxy.linux.dump import ChainDump, Dump
 from kproxy.linux.flows import PROTOCOLS, Flow, address_text, delete_flows, read_flows
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.owned import is_service_chain, target_of
@@ -28,7 +29,8 @@ from kproxy.services import Changes, Endpoint, ServicePort, ServicePortName, Ser
 from kproxy.services.names import IPFamily
 
 PASSES: Final = 3
-"""A packet on its way while the rules changed enters the table after it was read: so it is read again if need be."""
+"""Reading the table gives no snapshot, and where entries come and go one can be missed: so it is read again after
+entries were deleted."""
 
 Address = tuple[str, str, int]
 """Protocol, IP ("" for a node port, which is any local address), port."""
@@ -93,10 +95,20 @@ def _addresses(
     return Addresses(services, endpoints, frozenset().union(*endpoints.values()))
 
 
+def merge_addresses(one: Addresses, other: Addresses) -> Addresses:
+    """The addresses of both; where both have one, it may lead to the endpoints of either."""
+    endpoints = dict(one.endpoints)
+    for address, found in other.endpoints.items():
+        endpoints[address] = endpoints.get(address, frozenset()) | found
+    return Addresses({**other.services, **one.services}, endpoints, one.all_endpoints | other.all_endpoints)
+
+
 def programmed_addresses(dump: Dump) -> Addresses:
     """The addresses and endpoints that rules in the kernel stand for, by the rules alone."""
     services: dict[Address, str] = {}
+    leads_to: dict[Address, frozenset[str]] = {}
     nat = dump.tables.get(NAT, {})
+    reach = _Reach(nat)
     for chain in (SERVICES, NODEPORTS):
         for rule in nat[chain].rules if chain in nat else ():
             protocol, port = _PROTOCOL.search(rule), _PORT.search(rule)
@@ -104,7 +116,9 @@ def programmed_addresses(dump: Dump) -> Addresses:
             if protocol is None or port is None or not is_service_chain(target_of(rule)):
                 continue
             ip = destination[1] if destination is not None and chain == SERVICES else ""
-            services.setdefault((protocol[1].upper(), ip, int(port[1])), service_of_rule(rule))
+            address = (protocol[1].upper(), ip, int(port[1]))
+            services.setdefault(address, service_of_rule(rule))
+            leads_to[address] = leads_to.get(address, frozenset()) | reach.endpoints(target_of(rule))
     endpoints = frozenset(
         found[1]
         for name, held in nat.items()
@@ -112,21 +126,57 @@ def programmed_addresses(dump: Dump) -> Addresses:
         for rule in held.rules
         if (found := _DNAT.search(rule)) is not None and _PROTOCOL.search(rule) is not None
     )
-    return Addresses(services, {}, endpoints)
+    return Addresses(services, leads_to, endpoints)
+
+
+class _Reach:
+    """Which endpoints a chain leads to, at once or through others."""
+
+    def __init__(self, nat: Mapping[str, ChainDump]) -> None:
+        self._nat = nat
+        self._known: dict[str, frozenset[str]] = {}
+
+    def endpoints(self, chain: str) -> frozenset[str]:
+        if chain not in self._known:
+            self._known[chain] = frozenset()  # the kernel has no loops, but text may
+            held = self._nat.get(chain)
+            found: set[str] = set()
+            for rule in held.rules if held is not None else ():
+                dnat = _DNAT.search(rule)
+                target = target_of(rule)
+                if dnat is not None:
+                    found.add(dnat[1])
+                elif is_service_chain(target):
+                    found |= self.endpoints(target)
+            self._known[chain] = frozenset(found)
+        return self._known[chain]
 
 
 def clean_flows(
-    namespace: Namespace, family: IPFamily, wanted: Addresses, before: Addresses, *, dry_run: bool = False
+    namespace: Namespace,
+    family: IPFamily,
+    wanted: Addresses,
+    before: Addresses,
+    *,
+    dry_run: bool = False,
+    endpoints: frozenset[str] | None = None,
 ) -> list[StaleFlow]:
     """Deletes the stale entries of a namespace, and returns them.
+
+    Args:
+        endpoints: only entries that lead to one of these.
 
     Raises:
         LinuxError: entries cannot be read or deleted.
     """
     protocols = sorted(wanted.protocols | before.protocols)
     found: list[StaleFlow] = []
+    if protocols and not dry_run:
+        wait_for_packets()
     for _ in range(1 if dry_run else PASSES):
         flows = read_flows(namespace, family, protocols) if protocols else []
+        if endpoints is not None:
+            flows = [flow for flow in flows if flow.endpoint in endpoints]
         stale = stale_flows(flows, wanted, before, interface_addresses(namespace, family)) if flows else []
         if not stale:
             break

@@ -24,6 +24,8 @@ class Wanted(msgspec.Struct, frozen=True):
         owners: the ServicePort of each nat chain that belongs to one.
         jumps: the jump rules of each built-in chain as iptables-save prints them, the first one first.
         origins: gives the origin of every rule by chain, jump rules included. Asked only when somebody wants to know.
+
+    The canonical rules of a chain are found once, when they are first asked for.
     """
 
     family: IPFamily
@@ -31,10 +33,23 @@ class Wanted(msgspec.Struct, frozen=True):
     owners: Mapping[str, ServicePortName]
     jumps: Mapping[Place, tuple[str, ...]]
     origins: Callable[[], Mapping[Place, list[Origin]]]
+    _canonical: dict[Place, tuple[list[str], str]] = msgspec.field(default_factory=dict)
 
     def rules(self, place: Place) -> list[str]:
         """The rules of a chain as iptables-save prints them."""
-        return canonicalizer(self.family).rules(place[1], self.chains[place])
+        return self._expect(place)[0]
+
+    def expected(self, table: str, chain: str) -> tuple[list[str], str] | None:
+        """The rules of a chain, and the same as lines of iptables-save; None if the chain is not wanted."""
+        return self._expect((table, chain)) if (table, chain) in self.chains else None
+
+    def _expect(self, place: Place) -> tuple[list[str], str]:
+        known = self._canonical.get(place)
+        if known is None:
+            name = place[1]
+            rules = canonicalizer(self.family).rules(name, self.chains[place])
+            known = self._canonical[place] = rules, "".join([f"-A {name} {rule}\n" for rule in rules])
+        return known
 
 
 def wanted_rules(
@@ -65,11 +80,12 @@ def wanted_rules(
 
     if rewrite is None:
         return Wanted(family, chains, owners, _jumps(family), origins)
-    texts = {place: _rewritten(text, rewrite) for place, text in chains.items()}
+    texts = {place: rewrite_text(text, rewrite) for place, text in chains.items()}
     return Wanted(family, texts, owners, _jump_rules(family, rewrite), origins)
 
 
-def _rewritten(text: str, rewrite: LineRewriter) -> str:
+def rewrite_text(text: str, rewrite: LineRewriter) -> str:
+    """The restore lines of a chain as this kernel can load them."""
     lines = map(rewrite, text.splitlines())
     return "".join(f"{line}\n" for line in lines if line is not None)
 

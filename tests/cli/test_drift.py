@@ -52,8 +52,15 @@ def test_each_difference_has_its_service_and_its_meaning(kproxy: Run, namespace:
     assert (extra["chain"], extra["rule"], extra["found"]) == ("KUBE-SERVICES", 1, "-p udp -j RETURN")
     assert (jump["chain"], jump["wanted"]) == ("INPUT", "-j KUBE-FIREWALL")
     assert all(finding["meaning"] for finding in findings)
+    packets = json.loads(done.stdout)["packets"]
+    assert (
+        "IPv4: Service default/crd-array-watchers (TCP): new connections from outside to 10.103.198.138:8080/tcp, "
+        "from this node to 10.103.198.138:8080/tcp: should go 1/2 to 10.244.0.36:8080, masqueraded, "
+        "1/2 to 10.244.0.37:8080, masqueraded; they go 1/2 to 10.244.0.36:8080, 1/2 to 10.244.0.37:8080"
+    ) in packets
     text = kproxy("drift", *MINI, "--netns", namespace).stdout
     assert "[Service default/crd-array-watchers]" in text
+    assert f"packets: {packets[0]}" in text
     assert "3 differences" in text
 
 
@@ -63,7 +70,8 @@ def test_repair_mends_exactly_that(kproxy: Run, namespace: str) -> None:
     run("iptables-nft", "-t", "mangle", "-X", "KUBE-PROXY-CANARY", namespace=namespace)
     done = kproxy("drift", *MINI, "--netns", namespace, "--repair")
     assert done.returncode == 0, done.stderr
-    assert "all mended" in done.stdout
+    assert "differences, all mended" in done.stdout
+    assert "should go to 10.244.0.2:53; they go to no endpoint" in done.stdout
     assert save("iptables-nft", namespace) == before
     assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
 

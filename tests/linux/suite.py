@@ -288,8 +288,9 @@ def _transactions(rules: Wanted, saved: str, variant: Variant) -> int:
     from kproxy.linux.engine import change_of
     from kproxy.linux.steps import plan_runs
 
-    difference = find_difference(rules, parse_dump(saved))
-    return sum(len(run) for run in plan_runs(change_of(difference, rules), variant))
+    dump = parse_dump(saved)
+    change = change_of(find_difference(rules, dump), rules, dump)
+    return sum(len(run) for run in plan_runs(change, variant))
 
 
 def _undated(text: str) -> str:

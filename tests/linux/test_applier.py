@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.api.core import ServicePort
 from kproxy.linux.applier import Applier
-from kproxy.linux.errors import RestoreFailedError
+from kproxy.linux.errors import RestoreFailedError, ToolFailedError
+from kproxy.linux.features import line_rewriter
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.stale import Addresses, StaleFlow
 from kproxy.linux.wanted import wanted_rules
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
@@ -65,3 +69,106 @@ def test_after_a_failure_everything_is_compared_again() -> None:
     applier.sync()
     assert not applier.needs_resync
     assert rules_of(executor) == fresh(state)
+
+
+def test_a_sync_says_what_it_did() -> None:
+    executor, state, renderer = setting()
+    applier = Applier(executor, state, renderer)
+    first = applier.sync()
+    assert first.full
+    assert first.wrote
+    assert first.difference
+    totals = applier.rule_totals()
+    assert totals == {
+        table: sum(len(rules) for name, rules in chains.items() if name.startswith("KUBE-"))
+        for table, chains in rules_of(executor).items()
+    }
+    assert not applier.sync().wrote
+    state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
+    second = applier.sync()
+    assert not second.full
+    assert {str(name) for name in second.touched} == {"shop/web"}
+    assert (second.chains_written, second.chains_deleted) == (2, 1)
+    assert second.rules_written == {"nat": 3}
+    assert {"state", "render", "write"} <= {step.step for step in second.steps}
+    assert applier.rule_totals() == totals
+    assert not applier.resync().wrote
+
+
+def test_new_options_are_written_partially_and_by_a_resync_alike() -> None:
+    options = RenderOptions(node_name="node-0", masquerade_mark=1 << 9)
+    for needs_resync in (False, True):
+        executor, state, renderer = setting()
+        applier = Applier(executor, state, renderer)
+        applier.sync()
+        applier.set_options(options)
+        applier.needs_resync = needs_resync
+        report = applier.sync()
+        assert report.full == needs_resync
+        assert report.chains_written == 3, "mark, postrouting, forward"
+        assert "0x200" in str(rules_of(executor)["nat"]["KUBE-MARK-MASQ"])
+        assert applier.options == options
+        assert not applier.resync().wrote
+
+
+def test_lines_that_this_kernel_cannot_load_are_rewritten_in_partial_syncs_too() -> None:
+    executor, state, renderer = setting()
+    rewrite = line_rewriter({"comment"})
+    applier = Applier(executor, state, renderer, rewrite=rewrite, canary_tables=("nat",))
+    applier.sync()
+    state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
+    assert not applier.sync().full
+    text = str(rules_of(executor))
+    assert "10.244.0.6" in text
+    assert "comment" not in text
+    assert "KUBE-PROXY-CANARY" not in str(rules_of(executor).get("mangle", {}))
+    assert not applier.resync().wrote
+
+
+def test_a_bug_in_between_leads_to_a_resync(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, state, renderer = setting()
+    applier = Applier(executor, state, renderer)
+    applier.sync()
+    state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
+    with monkeypatch.context() as patched:
+        patched.setattr(renderer, "plan_partial", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            applier.sync()
+    assert applier.sync().full
+    assert rules_of(executor) == fresh(state)
+
+
+def test_flows_that_could_not_be_cleaned_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    udp = ServicePort(port=53, protocol="UDP")
+    dns = make_service("dns", ports=(udp,))
+    state = ServiceState.of(IPFamily.IPV4, "node-0", [dns, make_service("web", cluster_ips=("10.96.0.2",))], [])
+    asked: list[Addresses] = []
+    broken = [False]
+
+    def clean(_namespace: object, _family: object, _wanted: object, before: Addresses) -> list[StaleFlow]:
+        asked.append(before)
+        if broken[0]:
+            raise ToolFailedError("conntrack is broken")
+        return []
+
+    monkeypatch.setattr("kproxy.linux.applier.clean_flows", clean)
+    executor = MemoryExecutor(IPFamily.IPV4)
+    applier = Applier(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
+    applier.sync()
+    assert len(asked) == 1
+    state.update_service(make_service("web", cluster_ips=("10.96.0.3",)))
+    applier.sync()
+    assert len(asked) == 1, "TCP needs no cleaning"
+    broken[0] = True
+    state.delete_service("shop/dns")
+    assert "conntrack is broken" in applier.sync().notes[0]
+    assert rules_of(executor) == fresh(state), "the rules are right all the same"
+    broken[0] = False
+    state.update_service(make_service("web", cluster_ips=("10.96.0.4",)))
+    assert applier.sync().notes == ()
+    assert ("UDP", "10.96.0.1", 53) in asked[-1].services
+    applier.sync()
+    assert len(asked) == 3
+    state.update_service(dns)
+    applier.sync()
+    assert len(asked) == 4, "packets may have come before there was a rule"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.owned import height, is_owned, target_of
+from kproxy.linux.owned import is_owned, target_of
+from kproxy.render.plan import height
 
 
 @pytest.mark.parametrize(

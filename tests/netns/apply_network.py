@@ -11,6 +11,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -21,7 +22,14 @@ from tests.netns.namespaces import fresh_namespace, run
 ENDPOINTS = tuple(f"10.244.0.{number}" for number in range(11, 15))
 CLUSTER_IP, LOAD_BALANCER_IP, NODE_IP = "10.96.0.7", "203.0.113.7", "192.0.2.1"
 PORT, NODE_PORT, TARGET_PORT = 80, 30080, 8080
-TIMEOUT = 3.0
+TIMEOUT = 10.0
+"""Seconds that a TCP connection may take on a busy machine; the kernel repeats a lost SYN after one."""
+SOCKETS, ASKS_PER_PORT = 16, 8
+PAUSE = 0.004
+"""Seconds between attempts of one client."""
+ASK_AGAIN, MOST_ASKS = 1.0, 10
+"""A UDP client asks again after so many seconds, and so often, as resolvers do: when its flow's entry is deleted while
+an answer is on its way, that answer is lost."""
 
 
 @dataclass
@@ -59,7 +67,8 @@ def network() -> Iterator[Network]:
 
 
 class Servers:
-    """TCP and UDP servers on every endpoint IP; they answer with the IP, then TCP echoes what it gets."""
+    """TCP and UDP servers on every endpoint IP; they answer with the IP, UDP with what was asked behind it, then TCP
+    echoes what it gets."""
 
     def __init__(self, space: Namespace) -> None:
         self._selector = selectors.DefaultSelector()
@@ -84,8 +93,8 @@ class Servers:
                 assert isinstance(held, socket.socket)
                 with contextlib.suppress(OSError):
                     if kind == socket.SOCK_DGRAM:
-                        _, sender = held.recvfrom(100)
-                        held.sendto(ip, sender)
+                        data, sender = held.recvfrom(100)
+                        held.sendto(ip + b" " + data, sender)
                     elif kind == socket.SOCK_STREAM:
                         connection, _ = held.accept()
                         connection.sendall(ip)
@@ -109,13 +118,17 @@ class Servers:
 
 @dataclass
 class Attempt:
-    """One connection or query: when it began and ended, and which endpoint answered; "" if none did."""
+    """One connection or query: when it began and ended, and which endpoint answered; "" if none did.
+
+    A query that had to be asked again began when it was asked for the last time; `asked` counts.
+    """
 
     path: str
     began: float
     ended: float
     endpoint: str
     error: str = ""
+    asked: int = 1
 
 
 @dataclass
@@ -136,9 +149,10 @@ class Traffic:
             ("outside", NODE_IP, NODE_PORT, "node port"),
             ("outside", LOAD_BALANCER_IP, PORT, "load-balancer IP"),
         ):
-            for ask in (self._tcp, self._udp):
-                self._spawn(self._repeat, ask, net.spaces[role], (ip, port), f"{name} {ask.__name__.strip('_')}")
-            self._spawn(self._hold, net.spaces[role], (ip, port), name)
+            for work, kind in (
+                (self._tcp, "tcp"), (self._udp, "udp"), (self._udp_same_port, "udp from one port"), (self._hold, "held")
+            ):  # fmt: skip
+                self._spawn(work, net.spaces[role], (ip, port), f"{name} {kind}")
 
     def _spawn(self, *work: object) -> None:
         target, *arguments = work
@@ -153,29 +167,46 @@ class Traffic:
         for thread in self._threads:
             thread.join()
 
-    def _repeat(self, ask: object, space: Namespace, address: tuple[str, int], path: str) -> None:
-        assert callable(ask)
+    def _tcp(self, space: Namespace, address: tuple[str, int], path: str) -> None:
+        """A connection after the other."""
         while not self._stop.is_set():
-            began = time.monotonic()
+            began, endpoint, error = time.monotonic(), "", ""
             try:
-                endpoint, error = ask(space, address), ""
+                with space.call(socket.socket, socket.AF_INET, socket.SOCK_STREAM) as client:
+                    client.settimeout(TIMEOUT)
+                    client.connect(address)
+                    endpoint = client.recv(100).decode()
             except OSError as failure:
-                endpoint, error = "", str(failure)
+                error = str(failure)
             self.attempts.append(Attempt(path, began, time.monotonic(), endpoint, error))
-            self._stop.wait(0.004)
+            self._stop.wait(PAUSE)
 
-    def _tcp(self, space: Namespace, address: tuple[str, int]) -> str:
-        with space.call(socket.socket, socket.AF_INET, socket.SOCK_STREAM) as client:
-            client.settimeout(TIMEOUT)
-            client.connect(address)
-            return client.recv(100).decode()
+    def _udp(self, space: Namespace, address: tuple[str, int], path: str) -> None:
+        """Queries, each from a port of its own."""
+        while not self._stop.is_set():
+            with space.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.connect(address)
+                self.attempts.append(udp_query(client, path, 0))
+            self._stop.wait(PAUSE)
 
-    def _udp(self, space: Namespace, address: tuple[str, int]) -> str:
-        with space.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as client:
-            client.settimeout(TIMEOUT)
-            client.connect(address)
-            client.send(b"?")
-            return client.recv(100).decode()
+    def _udp_same_port(self, space: Namespace, address: tuple[str, int], path: str) -> None:
+        """Queries from ports that are kept for a while, as many resolvers ask: each follows the entry that the first
+        one from its port made. Some ports are new at every moment, so that entries are made at every moment."""
+        with contextlib.ExitStack() as stack:
+            clients: deque[tuple[socket.socket, int]] = deque()
+            while not self._stop.is_set():
+                if len(clients) < SOCKETS:
+                    client = stack.enter_context(space.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM))
+                    client.connect(address)
+                    clients.append((client, 0))
+                client, number = clients.popleft()
+                attempt = udp_query(client, path, number)
+                self.attempts.append(attempt)
+                if number + attempt.asked < ASKS_PER_PORT:
+                    clients.append((client, number + attempt.asked))
+                else:
+                    client.close()
+                self._stop.wait(PAUSE)
 
     def _hold(self, space: Namespace, address: tuple[str, int], path: str) -> None:
         """One connection that lives through everything."""
@@ -192,3 +223,22 @@ class Traffic:
                     self._stop.wait(0.05)
         except OSError as failure:
             self.broken.append(f"{path}: {failure}")
+
+
+def udp_query(client: socket.socket, path: str, number: int) -> Attempt:
+    """One query; `number` tells its answer from late ones to earlier queries."""
+    began, error = time.monotonic(), ""
+    for asked in range(1, MOST_ASKS + 1):
+        began = time.monotonic()
+        try:
+            client.send(str(number + asked).encode())
+            while True:
+                client.settimeout(max(began + ASK_AGAIN - time.monotonic(), 0.001))
+                endpoint, _, answered = client.recv(100).decode().partition(" ")
+                if answered == str(number + asked):
+                    return Attempt(path, began, time.monotonic(), endpoint, "", asked)
+        except TimeoutError as failure:
+            error = str(failure)
+        except OSError as failure:
+            return Attempt(path, began, time.monotonic(), "", str(failure), asked)
+    return Attempt(path, began, time.monotonic(), "", error, MOST_ASKS)

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from kproxy.api import KubeProxyConfiguration
 from kproxy.api.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.discovery import EndpointPort, EndpointSlice
-from kproxy.linux import steps
+from kproxy.linux import engine
 from kproxy.linux.applier import Applier
 from kproxy.linux.binaries import Variant, find_iptables
-from kproxy.linux.engine import Outcome, apply_rules
-from kproxy.linux.errors import ApplyFailedError
+from kproxy.linux.engine import Outcome
+from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
 from kproxy.linux.executor import Executor, IptablesExecutor
+from kproxy.linux.program import program_rules
 from kproxy.linux.stale import clean_flows, programmed_addresses, wanted_addresses
+from kproxy.linux.steps import plan_runs
 from kproxy.linux.wanted import wanted_rules
 from kproxy.render import Renderer, Target, render_options, render_target
 from kproxy.services import IPFamily, ServiceState
@@ -39,10 +43,11 @@ from tests.netns.apply_network import (
     Servers,
     Traffic,
     network,
+    udp_query,
 )
 from tests.services.builders import make_endpoint, make_service, make_slice
 
-pytestmark = [pytest.mark.root, pytest.mark.soak]
+pytestmark = pytest.mark.root
 
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
 PORTS = tuple(
@@ -77,7 +82,7 @@ def bring_to(executor: Executor, net: Network, chosen: frozenset[str], round_: i
     """Rules first, then connection tracking, as `kproxy apply` does."""
     target = Target("node-0", None)
     rendered = render_target(target, IPFamily.IPV4, services(), slices(chosen, round_), CONFIG)
-    outcome = apply_rules(executor, wanted_rules(rendered))
+    outcome = program_rules(executor, wanted_rules(rendered), net.spaces["node"])
     # A client's port that is used again would follow its old entry to an endpoint that has gone.
     before, now = programmed_addresses(outcome.before), wanted_addresses(rendered.state)
     clean_flows(net.spaces["node"], IPFamily.IPV4, now, before)
@@ -136,7 +141,9 @@ def check(traffic: Traffic, history: History) -> None:
     strayed = [a for a in traffic.attempts if a.endpoint not in history.allowed(a.began, a.ended)]
     assert strayed == []
     assert {attempt.path for attempt in traffic.attempts} == {
-        f"{place} {kind}" for place in ("cluster IP", "node port", "load-balancer IP") for kind in ("tcp", "udp")
+        f"{place} {kind}"
+        for place in ("cluster IP", "node port", "load-balancer IP")
+        for kind in ("tcp", "udp", "udp from one port")
     }
     assert {attempt.endpoint for attempt in traffic.attempts} == set(ENDPOINTS[:-1])
 
@@ -183,13 +190,46 @@ def killed_apply(executor: Executor, net: Network, history: History, chance: ran
     full_apply(executor, net, history, chance, number + 1)
 
 
+def test_entries_of_an_apply_that_was_taken_back_go(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query between the batches of an apply that then fails: its port must not go on to that apply's endpoint."""
+    monkeypatch.setattr(engine, "plan_runs", SMALL_BATCHES)
+    executor = IptablesExecutor(net.spaces["node"], find_iptables(IPFamily.IPV4, Variant.NFT))
+    first, second = frozenset(ENDPOINTS[:1]), frozenset(ENDPOINTS[1:2])
+    bring_to(executor, net, first, 0)
+    for role, address in (("client", (CLUSTER_IP, PORT)), ("outside", (LOAD_BALANCER_IP, PORT))):
+        answers: list[set[str]] = []
+        for fail_at in range(8):
+            with contextlib.closing(net.spaces[role].call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)) as asker:
+                asker.connect(address)
+
+                def ask(to: socket.socket = asker) -> str:
+                    return udp_query(to, "", 0).endpoint
+
+                meanwhile: list[str] = []
+
+                def fault(heard: list[str] = meanwhile, ask: Callable[[], str] = ask) -> RestoreFailedError:
+                    heard.append(ask())
+                    return refused()
+
+                with contextlib.suppress(ApplyFailedError):  # raised unless the apply has fewer transactions
+                    bring_to(Faulty(executor, fail_at=fail_at, error=fault), net, second, 1)
+                if not meanwhile:
+                    bring_to(executor, net, first, 0)
+                    break
+                answers.append(set(meanwhile))
+                assert ask() in first
+        assert answers[0] == first
+        assert second in answers, "some query met the apply that was taken back"
+
+
 ACTS = (full_apply, failing_apply, killed_apply)
-SMALL_STEPS = 7
+LENGTHS = [7, pytest.param(24, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.soak)]
+SMALL_BATCHES = partial(plan_runs, chains_per_batch=7, batches_per_run=2)
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: str(act.__name__))
-@pytest.mark.parametrize("rounds", [24, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", LENGTHS)
 def test_applies(
     net: Network,
     variant: Variant,
@@ -198,13 +238,14 @@ def test_applies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whole applies, in small batches for nft, so that many transactions make one apply."""
-    monkeypatch.setattr(steps, "CHAINS_PER_STEP", SMALL_STEPS)
-    monkeypatch.setattr(steps, "STEPS_PER_RUN", 2)
+    monkeypatch.setattr(engine, "plan_runs", SMALL_BATCHES)
     churn(net, variant, act, rounds)
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
-@pytest.mark.parametrize("rounds", [80, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "rounds", [20, pytest.param(80, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.soak)]
+)
 def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
     """The applier, as an agent uses it: one changed slice at a time."""
     state = ServiceState.of(IPFamily.IPV4, "node-0", services(), slices(frozenset(ENDPOINTS[:3]), 0))

@@ -178,6 +178,10 @@ def test_losing_the_last_endpoint_turns_dispatch_into_refusal_before_chains_go()
     plan = renderer.plan_partial(state, state.apply().touched)
     assert [(batch.table, sorted(batch.chains), len(batch.deletions)) for batch in plan.batches()] == [
         ("filter", ["KUBE-SERVICES"], 0),
+        ("nat", ["KUBE-SERVICES"], 2),
+    ]
+    assert [(batch.table, sorted(batch.chains), len(batch.deletions)) for batch in plan.batches(2)] == [
+        ("filter", ["KUBE-SERVICES"], 0),
         ("nat", ["KUBE-SERVICES"], 0),
         ("nat", [], 2),
     ]

@@ -1,0 +1,157 @@
+"""Where a node keeps its attachments and leases: one JSON file, replaced whole, and locks that die with their holder.
+
+`state.json` is written to a file beside it and renamed, so whoever is killed leaves the old state or the new one.
+Nothing is synced to the disk: the namespaces that the state speaks of do not outlive the machine's kernel either.
+
+The locks are open file description locks (fcntl(2), F_OFD_SETLK) on bytes of one file: byte 0 for the state, 1 for
+iptables, and one of the others for each attachment. They hold between threads as well as between processes, leave
+nothing behind, and need no files of their own. Two attachments whose bytes are the same only wait for one another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kproxy.overlay.errors import CniError, Code
+from kproxy.overlay.ipam import DONE, PENDING, Leases, Record
+
+WAIT: Final = 30.0
+"""Seconds to wait for a lock before "try again later"."""
+_FORMAT: Final = 1
+_STATE: Final = 0
+_IPTABLES: Final = 1
+
+
+class Store:
+    """The state of one network on one node, in `directory`."""
+
+    def __init__(self, directory: str, wait: float = WAIT) -> None:
+        self.directory = directory
+        self._path = os.path.join(directory, "state.json")
+        self._wait = wait
+
+    def prepare(self) -> None:
+        """Makes the directory. Raises CniError."""
+        try:
+            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _failure(f"cannot make {self.directory}", error) from error
+
+    @contextlib.contextmanager
+    def attachment(self, key: str) -> Iterator[None]:
+        """Holds the lock of an attachment. Raises CniError."""
+        with self._locked(2 + zlib.crc32(key.encode()), f"attachment {key}"):
+            yield
+
+    @contextlib.contextmanager
+    def state(self) -> Iterator[None]:
+        """Holds the lock of the state, for as long as it takes to read and write it. Raises CniError."""
+        with self._locked(_STATE, "state"):
+            yield
+
+    @contextlib.contextmanager
+    def iptables(self) -> Iterator[None]:
+        """Holds the lock under which port mappings are read and written. Raises CniError."""
+        with self._locked(_IPTABLES, "port mappings"):
+            yield
+
+    def load(self) -> Leases:
+        """The state; empty if there is none yet. Raises CniError, STATE_CORRUPT if it cannot be understood."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return Leases()
+        except OSError as error:
+            raise _failure(f"cannot read {self._path}", error) from error
+        try:
+            return _decode(json.loads(data))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CniError(
+                Code.STATE_CORRUPT,
+                "the state file cannot be understood",
+                f"{self._path}: {error!r}; with no pod on this node, remove {self.directory}",
+            ) from error
+
+    def save(self, leases: Leases) -> None:
+        """Replaces the state; call it with the lock held. Raises CniError."""
+        temporary = f"{self._path}.new"
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(json.dumps(_encode(leases)))
+            os.replace(temporary, self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise _failure(f"cannot write {self._path}", error) from error
+
+    @contextlib.contextmanager
+    def _locked(self, byte: int, what: str) -> Iterator[None]:
+        path = os.path.join(self.directory, "lock")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _failure(f"cannot open {path}", error) from error
+        try:
+            self._acquire(descriptor, byte, f"{path} ({what})")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _acquire(self, descriptor: int, byte: int, what: str) -> None:
+        request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        until = time.monotonic() + self._wait
+        pause = 0.001
+        while True:
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise _failure(f"cannot lock {what}", error) from error
+            if time.monotonic() > until:
+                raise CniError(Code.TRY_AGAIN_LATER, "a lock was not free", f"{what} for {self._wait:g} s")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.02)
+
+
+def _failure(what: str, error: OSError) -> CniError:
+    return CniError(Code.IO_FAILURE, "input or output failed", f"{what}: {error.strerror or error}")
+
+
+def _encode(leases: Leases) -> dict[str, object]:
+    records = {
+        key: {
+            "state": record.state,
+            "ips": record.ips,
+            "link": record.link,
+            "netns": record.netns,
+            "ports": record.ports,
+        }
+        for key, record in leases.records.items()
+    }
+    return {"version": _FORMAT, "attachments": records, "last": dict(leases.last)}
+
+
+def _decode(document: dict[str, object]) -> Leases:
+    if document["version"] != _FORMAT:
+        raise ValueError(f"version {document['version']} of the file is not known")
+    records, last = document["attachments"], document["last"]
+    if not isinstance(records, dict) or not isinstance(last, dict):
+        raise TypeError("attachments and last must be objects")
+    read = {}
+    for key, item in records.items():
+        if item["state"] not in (PENDING, DONE):
+            raise ValueError(f"{key}: state {item['state']!r}")
+        ports = tuple((str(ip), int(port), str(protocol)) for ip, port, protocol in item["ports"])
+        read[key] = Record(item["state"], tuple(map(str, item["ips"])), str(item["link"]), str(item["netns"]), ports)
+    return Leases(read, {str(key): str(value) for key, value in last.items()})

@@ -1,0 +1,97 @@
+"""Carries out port mappings with iptables-save and iptables-restore in the namespace of the calling thread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+from kproxy.overlay.errors import CniError, Code
+from kproxy.overlay.ipam import Lease
+from kproxy.overlay.netconf import PortMapping
+from kproxy.overlay.portmap import missing_mappings, plan_mapping, plan_unmapping
+
+_FAMILIES: Final = {4: "iptables", 6: "ip6tables"}
+_TIMEOUT: Final = 30.0
+_LOCK_WAIT: Final = "10"
+
+
+def program(version: int, variant: str, action: str) -> str:
+    """The path of iptables-save or -restore of a family and variant (`auto`, `nft`, `legacy`). Raises CniError."""
+    name = f"{_FAMILIES[version]}-{action}" if variant == "auto" else f"{_FAMILIES[version]}-{variant}-{action}"
+    # A container runtime may start plugins with a PATH without the sbin directories.
+    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    found = shutil.which(name, path=search)
+    if found is None:
+        raise CniError(Code.PORT_MAPPING_FAILED, "port mappings need iptables", f"{name} is not installed")
+    return found
+
+
+def map_ports(
+    network: str, container: str, leases: Sequence[Lease], ports: Sequence[PortMapping], variant: str
+) -> None:
+    """Adds a container's port mappings; what is there of them already is put right. Raises CniError."""
+    for version in _FAMILIES:
+        if any(port.host_ip is None or port.host_ip.version == version for port in ports) and any(
+            lease.range.version == version for lease in leases
+        ):
+            text = plan_mapping(_save(version, variant), network, container, leases, ports, version)
+            _restore(version, variant, text)
+            _forget_udp(version, ports)
+
+
+def unmap_ports(chains: Sequence[str], variant: str) -> None:
+    """Removes the mappings of containers, by their chains; nothing if there are none. Raises CniError."""
+    for version in _FAMILIES:
+        text = plan_unmapping(_save(version, variant), chains)
+        if text:
+            _restore(version, variant, text)
+
+
+def check_ports(
+    network: str, container: str, leases: Sequence[Lease], ports: Sequence[PortMapping], variant: str
+) -> list[str]:
+    """What CHECK finds of port mappings, in words. Raises CniError."""
+    found = []
+    for version in sorted({lease.range.version for lease in leases}):
+        found += missing_mappings(_save(version, variant), network, container, leases, ports, version)
+    return found
+
+
+def _run(command: list[str], text: str, what: str) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=_TIMEOUT, check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CniError(Code.PORT_MAPPING_FAILED, f"{what} failed", str(error)) from error
+    if done.returncode:
+        raise CniError(Code.PORT_MAPPING_FAILED, f"{what} failed", done.stderr.strip() or f"exit {done.returncode}")
+    return done.stdout
+
+
+def _save(version: int, variant: str) -> str:
+    path = program(version, variant, "save")
+    return "\n" + _run([path, "-t", "nat"], "", os.path.basename(path))
+
+
+def _restore(version: int, variant: str, text: str) -> None:
+    path = program(version, variant, "restore")
+    _run([path, "--noflush", "-w", _LOCK_WAIT], text, os.path.basename(path))
+
+
+def _forget_udp(version: int, ports: Sequence[PortMapping]) -> None:
+    """Removes flows to UDP host ports from before the mapping: they would go on past the new rule."""
+    path = shutil.which("conntrack", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    for port in dict.fromkeys(port.host_port for port in ports if port.protocol == "udp") if path else ():
+        import subprocess
+
+        family = "ipv4" if version == 4 else "ipv6"
+        subprocess.run(
+            [str(path), "-D", "-f", family, "-p", "udp", "--orig-port-dst", str(port)],
+            capture_output=True, timeout=_TIMEOUT, check=False,
+        )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Child processes: much text in and out, and every way in which one fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kproxy.linux.errors import ToolFailedError, ToolMissingError
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.process import not_found, run
+
+HERE = Namespace.current()
+
+
+def test_megabytes_go_in_and_come_out() -> None:
+    text = "".join(f"-A KUBE-SERVICES -d 10.{n >> 8 & 255}.{n & 255}.1/32 -j ACCEPT\n" for n in range(60_000))
+    done = run(HERE, ["cat"], text=text, timeout=60)
+    assert (done.code, done.output == text, done.complaint) == (0, True, "")
+
+
+def test_both_outputs_and_the_code() -> None:
+    done = run(HERE, ["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=60)
+    assert (done.code, done.output, done.complaint) == (3, "out\n", "err\n")
+
+
+def test_bytes_that_are_no_utf8_survive() -> None:
+    done = run(HERE, ["printf", r"\377"], timeout=60)
+    assert done.output.encode(errors="surrogateescape") == b"\xff"
+
+
+def test_messages_are_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert run(HERE, ["sh", "-c", "echo $LC_ALL"], timeout=60).output == "C\n"
+
+
+def test_what_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ToolMissingError, match="kp-no-such-tool is not in PATH"):
+        run(HERE, ["kp-no-such-tool"], timeout=1)
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    with pytest.raises(ToolMissingError, match="cannot be executed"):
+        run(HERE, [str(plain)], timeout=1)
+    assert not_found("iptables-save").startswith("iptables-save is ")
+
+
+def test_one_that_does_not_end() -> None:
+    with pytest.raises(ToolFailedError, match="sleep had not ended after 0 s and was stopped"):
+        run(HERE, ["sleep", "60"], timeout=0.1)
