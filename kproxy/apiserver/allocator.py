@@ -25,11 +25,11 @@ class Addresses:
     def __init__(self, cidr: str, chance: random.Random) -> None:
         self.network = ipaddress.ip_network(cidr)
         self._first = int(self.network.network_address)
-        self._used: set[int] = set()
-        self._chance = chance
         # The network address is never used; neither is the broadcast address of an IPv4 range.
+        self._reserved = {0, self.network.num_addresses - 1} if self.network.version == 4 else {0}
+        self._used: set[int] = set(self._reserved)
+        self._chance = chance
         self._size = min(self.network.num_addresses, 1 << 20)
-        self._reserved = {0, self._size - 1} if self.network.version == 4 else {0}
         self._lower = min(max(16, self._size // 16), 256)
 
     @property
@@ -59,7 +59,7 @@ class Addresses:
                 f"failed to allocate IP {text}: the provided network does not match the current range"
             )
         offset = int(address) - self._first
-        if offset in self._used or offset in self._reserved:
+        if offset in self._used:
             raise AllocationError(f"failed to allocate IP {text}: provided IP is already allocated")
         if not dry_run:
             self._used.add(offset)
@@ -70,9 +70,8 @@ class Addresses:
         Raises:
             AllocationError: the range is full.
         """
-        offset = _any(range(self._lower, self._size), range(1, self._lower), self._used | self._reserved
-                      if self._size < 4096 else self._used, self._chance)  # fmt: skip
-        if offset is None or offset in self._reserved:
+        offset = _any(range(self._lower, self._size), range(1, self._lower), self._used, self._chance)
+        if offset is None:
             raise AllocationError("failed to allocate a serviceIP: range is full")
         self._used.add(offset)
         return str(self.network.network_address + offset)
@@ -80,9 +79,11 @@ class Addresses:
     def give_back(self, text: str) -> None:
         """Frees an address; one that is not of this range is ignored."""
         try:
-            self._used.discard(int(ipaddress.ip_address(text)) - self._first)
+            offset = int(ipaddress.ip_address(text)) - self._first
         except ValueError:
             return
+        if offset not in self._reserved:
+            self._used.discard(offset)
 
 
 class Ports:

@@ -6,9 +6,18 @@ clients of a network dataplane need.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ipaddress
+import socket
 from typing import Any, Final
 
-from kproxy.apiserver.status import Json
+from kproxy.apiserver.catalog import Catalog
+from kproxy.apiserver.registry import Registry
+from kproxy.apiserver.status import ApiError, Json
+from kproxy.apiserver.writing import DeleteOptions, Options
+
+_MANAGER: Final = Options(field_manager="kube-apiserver")
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _READ: Final = ["get", "list", "watch"]
@@ -150,3 +159,80 @@ def kubernetes_endpoints(address: str, port: int) -> Json:
         "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
     }
+
+
+async def write_defaults(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
+    """Creates what is not there yet; `cidrs` are the ranges of cluster IPs, `port` the server's own."""
+    futures: list[asyncio.Future[None]] = []
+
+    def ensure(group: str, plural: str, namespace: str, body: Json) -> None:
+        resource = catalog.find(group, "v1", plural)
+        assert resource is not None
+        try:
+            written = registry.create(resource, namespace, body, _MANAGER)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return
+        if written.done is not None:
+            futures.append(written.done)
+
+    rbac = "rbac.authorization.k8s.io"
+    for name in NAMESPACES:
+        ensure("", "namespaces", "", {"metadata": {"name": name}})
+    for role in cluster_roles():
+        ensure(rbac, "clusterroles", "", role)
+    for binding in cluster_role_bindings():
+        ensure(rbac, "clusterrolebindings", "", binding)
+    service_cidr = {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": list(cidrs)}}
+    ensure("networking.k8s.io", "servicecidrs", "", service_cidr)
+    first = next(iter(registry.allocators.addresses.values())).first
+    ensure("", "services", "default", kubernetes_service(first, port))
+    for future in futures:
+        await future
+
+
+async def publish_address(registry: Registry, catalog: Catalog, address: str, port: int) -> None:
+    """Writes the endpoints of the `kubernetes` Service: where this server is reached."""
+    for group, plural, body in (
+        ("discovery.k8s.io", "endpointslices", kubernetes_slice(address, port)),
+        ("", "endpoints", kubernetes_endpoints(address, port)),
+    ):
+        resource = catalog.find(group, "v1", plural)
+        assert resource is not None
+        entry = registry.table(resource).head("default/kubernetes")
+        if entry is not None and entry.value.get("addressType", body.get("addressType")) != body.get("addressType"):
+            written = registry.delete(resource, "default", "kubernetes", DeleteOptions())
+            entry = None
+        if entry is None:
+            written = registry.create(resource, "default", body, _MANAGER)
+        else:
+            written = registry.update(resource, "default", "kubernetes", body, _MANAGER)
+        if written.done is not None:
+            await written.done
+
+
+def advertised_address(host: str) -> str | None:
+    """The address that others reach this server by: `host`, or for a loopback or wildcard one the address of the
+    default route's interface, as kube-apiserver's --advertise-address; None if there is none."""
+    address = ipaddress.ip_address(host) if _is_address(host) else None
+    if address is not None and not address.is_loopback and not address.is_unspecified:
+        return str(address)
+    six = address is not None and address.version == 6
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as probe,
+    ):
+        probe.connect(("2001:db8::1" if six else "192.0.2.1", 9))  # sends nothing: only looks up the route
+        found = ipaddress.ip_address(probe.getsockname()[0])
+        if not found.is_loopback and not found.is_unspecified and not found.is_link_local:
+            return str(found)
+    return None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

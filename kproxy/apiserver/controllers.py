@@ -8,6 +8,7 @@ has a ServiceAccount `default`; Events live for an hour; history is compacted. A
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
@@ -16,10 +17,11 @@ from typing import Any, Final
 
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.rbac import Authorizer
-from kproxy.apiserver.registry import DeleteOptions, Options, Registry, timestamp
+from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json
 from kproxy.apiserver.store import Entry, Event, Table
+from kproxy.apiserver.writing import DeleteOptions, Options, shown, timestamp
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +223,7 @@ class Controllers:
     async def _edit(self, resource: Resource, entry: Entry, change: Callable[[Json], None]) -> None:
         value = entry.value
         change(value["metadata"])
-        body = {"kind": resource.kind, "apiVersion": resource.api_version, **Registry.shown(resource, value)}
+        body = {"kind": resource.kind, "apiVersion": resource.api_version, **shown(resource, value)}
         written = self._registry.update(
             resource, entry.namespace, entry.name, body, Options(field_manager="kproxy-apiserver")
         )
@@ -238,7 +240,8 @@ class Controllers:
         resource = self._resource("", "serviceaccounts")
         if self._registry.table(resource).head(f"{namespace}/default") is None:
             body = {"metadata": {"name": "default", "namespace": namespace}}
-            self._registry.create(resource, namespace, body, Options(field_manager="kproxy-apiserver"))
+            with contextlib.suppress(ApiError):  # the namespace may be on its way out already
+                self._registry.create(resource, namespace, body, Options(field_manager="kproxy-apiserver"))
 
     async def _empty_namespace(self, name: str) -> None:
         """Deletes what is in a namespace; once nothing is left, the namespace."""

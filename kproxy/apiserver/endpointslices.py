@@ -21,10 +21,11 @@ import msgspec
 
 from kproxy.api.meta import ObjectMeta
 from kproxy.apiserver.catalog import Catalog
-from kproxy.apiserver.registry import DeleteOptions, Options, Registry
+from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json
 from kproxy.apiserver.store import Entry, Event
+from kproxy.apiserver.writing import DeleteOptions, Options
 from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -120,9 +121,14 @@ def desired_endpoints(
             address = next((ip for ip in addresses if ip and (":" in ip) == (family == "IPv6")), None)
             if address is not None:
                 zone = zone_of(pod["spec"].get("nodeName", ""))
-                key = (family, msgspec.json.encode(ports))
+                key = (family, _ports_key(ports))
                 found.setdefault(key, []).append(_endpoint(service, pod, address, zone))
     return found
+
+
+def _ports_key(ports: list[Json]) -> bytes:
+    """Ports as text that is the same for the same ports, whatever the order of their fields or their own."""
+    return b"[" + b",".join(sorted(msgspec.json.encode(port, order="sorted") for port in ports)) + b"]"
 
 
 def slice_labels(service: Json) -> dict[str, str]:
@@ -156,7 +162,7 @@ def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], exi
     labels = slice_labels(service)
     groups: dict[tuple[str, bytes], list[Json]] = {}
     for each in existing:
-        key = (each.get("addressType", ""), msgspec.json.encode(each.get("ports") or []))
+        key = (each.get("addressType", ""), _ports_key(each.get("ports") or []))
         groups.setdefault(key, []).append(each)
     kept = 0
     for key in sorted(groups.keys() | wanted.keys()):

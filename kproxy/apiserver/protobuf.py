@@ -1,7 +1,7 @@
 """Kubernetes' protobuf bodies to JSON values.
 
-Clients written in Go send built-in kinds as `application/vnd.kubernetes.protobuf` and accept JSON for answer, so
-reading suffices. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
+Clients written in Go send built-in kinds as `application/vnd.kubernetes.protobuf`; answers in protobuf are made by
+protobuf_encode.py. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
 v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto); numbers never change between releases.
 An envelope is `k8s\\0` and a runtime.Unknown message. Fields without an entry are skipped, as protobuf demands.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -21,11 +21,11 @@ import msgspec
 from kproxy.apiserver.status import Json
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
-_MAGIC: Final = b"k8s\x00"
-_META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
-_INLINED: Final = frozenset({"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon"})
+MAGIC: Final = b"k8s\x00"
+META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
+INLINED: Final = frozenset({"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon"})
 """Go structs embedded without a JSON name: messages in protobuf, nothing in JSON."""
-_RENAMED: Final = {"uID": "uid"}
+RENAMED: Final = {"uID": "uid"}
 _GROUPS: Final = {
     "": "core", "apps": "apps", "discovery.k8s.io": "discovery", "coordination.k8s.io": "coordination",
     "networking.k8s.io": "networking", "events.k8s.io": "events", "rbac.authorization.k8s.io": "rbac",
@@ -33,6 +33,8 @@ _GROUPS: Final = {
     "policy": "policy",
 }  # fmt: skip
 _DEEPEST: Final = 60
+_ZERO_TIME: Final = -62135596800
+"""Go's zero time, the first second of year 1."""
 
 Fields = dict[str, tuple[str, str, str]]
 
@@ -50,7 +52,7 @@ def decode_envelope(body: bytes) -> Json:
     Raises:
         ValueError: it is no such envelope, its bytes are broken, or its kind is not known here.
     """
-    if not body.startswith(_MAGIC):
+    if not body.startswith(MAGIC):
         raise ValueError("expected prefix k8s of a protobuf body")
     api_version = kind = ""
     raw = b""
@@ -70,8 +72,8 @@ def decode_envelope(body: bytes) -> Json:
 def message_name(api_version: str, kind: str) -> str:
     """The message of a kind: `k8s.io.api.core.v1.Service`."""
     group, _, version = api_version.rpartition("/")
-    if kind in ("DeleteOptions", "Status"):
-        return _META + kind
+    if kind in ("DeleteOptions", "Status") or api_version == "meta.k8s.io/v1":
+        return META + kind
     return f"k8s.io.api.{_GROUPS.get(group, group)}.{version}.{kind}"
 
 
@@ -94,10 +96,10 @@ def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
             result.setdefault(field, {}).update(_map_entry(value, kind, depth))
             continue
         decoded = _value(value, kind, depth)
-        if field in _INLINED and isinstance(decoded, dict):
+        if field in INLINED and isinstance(decoded, dict):
             result.update(decoded)
             continue
-        field = _RENAMED.get(field, field)
+        field = RENAMED.get(field, field)
         if shape == "list":
             result.setdefault(field, []).append(decoded)
         elif decoded is not None:
@@ -136,10 +138,10 @@ def _value(value: int | bytes, kind: str, depth: int) -> Any:
 def _message(data: bytes, kind: str, depth: int) -> Any:
     """A message, or the JSON scalar that stands for it."""
     short = kind.rpartition(".")[2]
-    if kind.startswith(_META) and short in ("Time", "MicroTime"):
+    if kind.startswith(META) and short in ("Time", "MicroTime"):
         parts = {number: _int(value) for number, value in _fields(data)}
         return _timestamp(parts.get(1, 0), parts.get(2, 0), short == "MicroTime") if parts else None
-    if kind == _META + "FieldsV1":
+    if kind == META + "FieldsV1":
         raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
         return msgspec.json.decode(raw) if raw else {}
     if kind.endswith("runtime.RawExtension"):
@@ -158,14 +160,14 @@ def _message(data: bytes, kind: str, depth: int) -> Any:
 
 
 def _timestamp(seconds: int, nanos: int, micro: bool) -> str | None:
-    if seconds >= 1 << 63:
-        return None  # Go's zero time
+    seconds -= (seconds >> 63) << 64
+    if seconds == _ZERO_TIME:
+        return None
     try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+        moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     except OverflowError as error:
         raise ValueError("protobuf: a time out of range") from error
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{nanos // 1000:06}Z" if micro else f"{text}Z"
+    return f"{moment.isoformat()}.{nanos // 1000:06}Z" if micro else f"{moment.isoformat()}Z"
 
 
 def _text(data: bytes) -> str:

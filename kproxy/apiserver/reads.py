@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from kproxy.apiserver.selectors import (
 )
 from kproxy.apiserver.status import ApiError, Json, bad_request, compacted, invalid
 from kproxy.apiserver.store import Entry, Store
+from kproxy.apiserver.writing import shown
 
 _EXPIRED: Final = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -141,7 +141,7 @@ def check_list_options(request: Request, *, watching: bool) -> None:
         raise invalid("meta.k8s.io", "ListOptions", "", errors)
 
 
-async def wait_for(store: Store, revision: int, wake: Callable[[], asyncio.Future[None]]) -> None:
+async def wait_for(store: Store, revision: int) -> None:
     """Waits a moment for a version of the future.
 
     Raises:
@@ -157,7 +157,7 @@ async def wait_for(store: Store, revision: int, wake: Callable[[], asyncio.Futur
                 504, "Timeout", f"Timeout: Too large resource version: {revision}, current: {store.revision}",
                 {"causes": causes, "retryAfterSeconds": 1},
             )  # fmt: skip
-        await asyncio.wait([wake()], timeout=min(left, 0.1))
+        await asyncio.sleep(min(left, 0.02))
 
 
 def _encode_token(revision: int, start: str) -> str:
@@ -249,7 +249,7 @@ class Lists:
                 raise ApiError(410, "Expired", _EXPIRED, metadata=fresh)
             return store.entries_at(table, revision), revision, start, True
         if version and version > store.revision:
-            await wait_for(store, version, self._tick)
+            await wait_for(store, version)
         if (version and request.query.get("resourceVersionMatch", "") == "Exact") or (
             version and request.number("limit") and not request.query.get("resourceVersionMatch")
         ):
@@ -259,12 +259,7 @@ class Lists:
                 return store.entries_at(table, version), version, "", True
         return table.in_namespace(namespace), store.revision, "", False
 
-    @staticmethod
-    def _tick() -> asyncio.Future[None]:
-        return asyncio.ensure_future(asyncio.sleep(0.02))
-
     def _render(self, request: Request, resource: Resource, form: Form, entries: list[Entry], metadata: Json) -> bytes:
-        shown = Registry.shown
         if form.shape == "Table":
             values = (shown(resource, entry.value) for entry in entries)
             include = request.query.get("includeObject", "")

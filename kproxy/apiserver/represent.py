@@ -1,9 +1,13 @@
-"""Answers in the form that a client accepts: JSON, YAML, tables, metadata only."""
+"""Answers in the form that a client accepts: JSON, YAML, protobuf, tables, metadata only.
+
+JSON is what the store holds, so a client that takes it among others gets it. Only who takes nothing but protobuf gets
+that (protobuf_encode.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -11,54 +15,109 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from kproxy.apiserver.registry import Registry
+from kproxy.apiserver import protobuf_encode
+from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.request import Request
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json, bad_request, not_acceptable
 from kproxy.apiserver.store import Entry
+from kproxy.apiserver.writing import shown
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
+STREAM: Final = ";stream=watch"
 OFFERED: Final = (
     "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, "
     "application/vnd.kubernetes.protobuf;stream=watch"
 )
+_OFFERED_WATCHES: Final = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+_SHAPES: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_PRETTY: Final = ("curl", "Wget", "Mozilla/5.0")
+"""User agents that get indented JSON (k8s.io/apiserver pkg/endpoints/handlers/negotiation)."""
 encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a client accepts: a media type, and `Table`, `PartialObjectMetadata(List)` or "" for the object itself."""
+    """What a client accepts: a media type, and `Table`, `PartialObjectMetadata(List)` or "" for the object itself.
+    `pretty`: indented JSON."""
 
     media: str = JSON
     shape: str = ""
     version: str = "v1"
+    pretty: bool = False
 
 
 @lru_cache(512)
-def negotiate(accept: str) -> Form:
-    """The first form of an Accept header that can be served.
+def negotiate(accept: str, *, protobuf: bool = True, watching: bool = False) -> Form:
+    """The form of an Accept header that suits best: by quality, then order. `protobuf`: whether the kind has a message.
 
     Raises:
         ApiError: 406.
     """
     if not accept.strip():
         return Form()
-    for clause in accept.split(","):
-        media, *parameters = (part.strip() for part in clause.split(";"))
-        given = {key.strip(): value.strip() for key, _, value in (p.partition("=") for p in parameters)}
+    only_protobuf: Form | None = None
+    for media, given in _clauses(accept):
         shape = given.get("as", "")
         if media in ("*/*", "application/*"):
             media = JSON
-        if media not in (JSON, YAML, "text/yaml"):
-            continue
         if shape and (
-            shape not in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-            or given.get("g") != "meta.k8s.io"
-            or given.get("v") not in ("v1", "v1beta1")
+            shape not in _SHAPES or given.get("g") != "meta.k8s.io" or given.get("v") not in ("v1", "v1beta1")
         ):
             continue
-        return Form(JSON if media == JSON else YAML, shape, given.get("v", "v1"))
-    raise not_acceptable(OFFERED)
+        if media == JSON or (media in (YAML, "text/yaml") and not watching):
+            return Form(JSON if media == JSON else YAML, shape, given.get("v", "v1"))
+        if media == PROTOBUF and shape != "Table" and (protobuf or shape):
+            only_protobuf = only_protobuf or Form(PROTOBUF, shape, given.get("v", "v1"))
+    if only_protobuf is None:
+        raise not_acceptable(_OFFERED_WATCHES if watching else OFFERED)
+    return only_protobuf
+
+
+def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
+    """Media types with their parameters, best first; those of quality 0 are left out."""
+    found = []
+    for clause in accept.split(","):
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        given = {key.strip(): value.strip() for key, _, value in (p.partition("=") for p in parameters)}
+        try:
+            quality = float(given.get("q", "1"))
+        except ValueError:
+            quality = 1.0
+        if quality > 0:
+            found.append((-quality, media.lower(), given))
+    found.sort(key=lambda each: each[0])
+    return [(media, given) for _, media, given in found]
+
+
+def form_of(request: Request, resource: Resource) -> Form:
+    """The form of the answer to a request about a resource.
+
+    Raises:
+        ApiError: 406.
+    """
+    accept = request.header("accept")
+    protobuf = PROTOBUF in accept and protobuf_encode.has_message(resource.api_version, resource.kind)
+    form = negotiate(accept, protobuf=protobuf, watching=request.verb == "watch")
+    return replace(form, pretty=True) if form.media == JSON and wants_pretty(request) else form
+
+
+def form_of_status(request: Request) -> Form:
+    """The form of a refusal: what shape was asked for does not matter, and there is always one."""
+    medias = [media for media, _ in _clauses(request.header("accept"))]
+    for media in (JSON, "*/*", "application/*", PROTOBUF, YAML):
+        if media in medias:
+            return Form(media) if media in (PROTOBUF, YAML) else Form(pretty=wants_pretty(request))
+    return Form(pretty=wants_pretty(request))
+
+
+def wants_pretty(request: Request) -> bool:
+    """Whether JSON is to be indented: `pretty` says so, or the user agent is a browser or curl."""
+    asked = request.query.get("pretty")
+    if asked:
+        return asked in ("1", "t", "T", "TRUE", "true", "True")
+    return request.header("user-agent").startswith(_PRETTY)
 
 
 def prefix(resource: Resource) -> bytes:
@@ -69,7 +128,7 @@ def prefix(resource: Resource) -> bytes:
 def full(resource: Resource, entry: Entry) -> bytes:
     """An object's JSON with kind and apiVersion."""
     if resource.storage == "events" and resource.group:
-        return full_value(resource, Registry.shown(resource, entry.value))
+        return full_value(resource, shown(resource, entry.value))
     return prefix(resource) + entry.body[1:]
 
 
@@ -118,8 +177,11 @@ def table(
 def to_media(data: bytes, form: Form) -> tuple[bytes, str]:
     """JSON bytes in the media type of a form, and that type."""
     if form.media == JSON:
-        return data + b"\n", JSON
-    return yaml.safe_dump(msgspec.json.decode(data), sort_keys=False, allow_unicode=True).encode(), YAML
+        return (msgspec.json.format(data, indent=2) if form.pretty else data) + b"\n", JSON
+    value = msgspec.json.decode(data)
+    if form.media == PROTOBUF:
+        return protobuf_encode.encode_envelope(value), PROTOBUF
+    return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode(), YAML
 
 
 def one(resource: Resource, value: Json, form: Form, now: Callable[[], datetime], include: str) -> bytes:

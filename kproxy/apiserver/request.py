@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 from kproxy.api.problems import FieldError, not_supported
 from kproxy.apiserver.rbac import Ask
-from kproxy.apiserver.registry import DeleteOptions, Options
 from kproxy.apiserver.status import bad_request, invalid
+from kproxy.apiserver.writing import DeleteOptions, Options
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})

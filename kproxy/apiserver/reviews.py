@@ -10,10 +10,12 @@ from kproxy.apiserver import managed
 from kproxy.apiserver.auth import ISSUER, Authenticator, ServiceAccountTokens, User
 from kproxy.apiserver.managed import Manager
 from kproxy.apiserver.rbac import Ask, Authorizer, rules_review
-from kproxy.apiserver.registry import Options, Registry, timestamp
+from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.schema import named
 from kproxy.apiserver.status import Json, bad_request, invalid
+from kproxy.apiserver.typed import decode, empty
+from kproxy.apiserver.writing import Options, timestamp
 
 _SHORTEST: Final = 600
 _LONGEST: Final = 1 << 32
@@ -38,7 +40,7 @@ class Reviews:
         Raises:
             ApiError: 400 or 422.
         """
-        value, warnings = self._registry.decode(resource, body, text, options)
+        value, warnings = decode(resource, body, text, options)
         value["metadata"].pop("managedFields", None)
         self._own(resource, value, options)
         spec = value.get("spec") or {}
@@ -76,7 +78,7 @@ class Reviews:
         moment = timestamp(self._registry.now())
         manager = Manager(options.field_manager, "Update", resource.api_version, "", moment, set())
         resets = (("f:status",),)
-        managed.update_managers(self._registry.empty(resource), value, resource.node, manager, resets, [])
+        managed.update_managers(empty(resource), value, resource.node, manager, resets, [])
 
     def _access(self, resource: Resource, spec: Json, user: User) -> Json:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
@@ -112,7 +114,7 @@ class Reviews:
             "authentication.k8s.io", "v1", "TokenRequest", "tokenrequests",
             named("io.k8s.api.authentication.v1.TokenRequest"), storage="tokenrequests",
         )  # fmt: skip
-        value, warnings = self._registry.decode(request, body, text, options)
+        value, warnings = decode(request, body, text, options)
         spec = value["spec"]
         seconds = spec.setdefault("expirationSeconds", 3600)
         if not _SHORTEST <= seconds <= _LONGEST:

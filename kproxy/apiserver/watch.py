@@ -12,13 +12,16 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 from kproxy.apiserver import represent
-from kproxy.apiserver.reads import Selection, check_list_options, selection_of, version_of
+from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.protobuf_encode import encode_watch_line
+from kproxy.apiserver.reads import Selection, check_list_options, selection_of, version_of, wait_for
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.represent import Form
 from kproxy.apiserver.request import Request
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json, expired, too_many_requests
 from kproxy.apiserver.store import Entry, Event, Table
+from kproxy.apiserver.writing import shown
 
 BOOKMARK_EVERY: Final = 60.0
 _LONGEST: Final = 3600.0
@@ -68,7 +71,16 @@ class Watcher:
         self._wake = asyncio.Event()
         self._gone = False
         self._first_row = True
-        self._encoded_as = (resource.api_version, form.shape, form.version)
+        self._encoded_as = (resource.api_version, form.media, form.shape, form.version)
+
+    async def ready(self) -> None:
+        """Waits until the state is as new as an opening state must be.
+
+        Raises:
+            ApiError: 504 when it does not become so.
+        """
+        if self._initial and self._version is not None:
+            await wait_for(self._store, self._version)
 
     def stop(self) -> None:
         """Ends the watch: the client has gone."""
@@ -200,26 +212,28 @@ class Watcher:
 
     def _line(self, kind: str, entry: Entry) -> bytes:
         if not self._form.shape:
-            return b"".join(
-                (b'{"type":"', kind.encode(), b'","object":', represent.full(self._resource, entry), b"}\n")
+            return self._framed(
+                b"".join((b'{"type":"', kind.encode(), b'","object":', represent.full(self._resource, entry), b"}\n"))
             )
         return self._line_of_value(kind, entry.value)
 
     def _line_of_value(self, kind: str, value: Json) -> bytes:
-        value = Registry.shown(self._resource, value)
+        value = shown(self._resource, value)
         if self._form.shape == "Table":
             version = {"resourceVersion": value["metadata"]["resourceVersion"]}
             now = self._registry.now()
-            shown: Json = represent.table(self._resource, [value], version, now, self._include, header=self._first_row)
+            row: Json = represent.table(self._resource, [value], version, now, self._include, header=self._first_row)
             self._first_row = False
-            return self._line_of(kind, shown)
+            return self._line_of(kind, row)
         if self._form.shape:
             return self._line_of(kind, represent.partial(value))
         return self._line_of(kind, {"kind": self._resource.kind, "apiVersion": self._resource.api_version, **value})
 
-    @staticmethod
-    def _line_of(kind: str, shown: Any) -> bytes:
-        return represent.encode({"type": kind, "object": shown}) + b"\n"
+    def _line_of(self, kind: str, shown: Any) -> bytes:
+        return self._framed(represent.encode({"type": kind, "object": shown}) + b"\n")
+
+    def _framed(self, line: bytes) -> bytes:
+        return encode_watch_line(line) if self._form.media == PROTOBUF else line
 
     def _bookmark(self, annotations: Json | None = None) -> bytes:
         metadata: Json = {"resourceVersion": str(self._store.revision)}

@@ -169,7 +169,7 @@ def _fixed(spec: Json) -> Json:
         kept.pop(name, None)
     for kind in ("containers", "initContainers"):
         if kind in kept:
-            kept[kind] = [{key: item for key, item in each.items() if key != "image"} for each in kept[kind]]
+            kept[kind] = [{key: item for key, item in each.items() if key != "image"} for each in kept[kind] or ()]
     return kept
 
 

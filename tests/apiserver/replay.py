@@ -129,6 +129,16 @@ class Player:
         finally:
             connection.close()
 
+    def wait_until_gone(self, exchange: Exchange) -> None:
+        """Waits until a deleted namespace is not there any more, so that what comes next always sees that."""
+        path = exchange.path.partition("?")[0]
+        probe = Exchange("", "GET", path, {}, b"", 404, "", "")
+        for _ in range(200):
+            if self.send(probe)[0] == 404:
+                return
+            threading.Event().wait(0.05)
+        raise AssertionError(f"{path} stays")
+
     def differences(self, exchange: Exchange, status: int, media: str, text: str) -> list[str]:
         """What is different in our answer."""
         found = []
@@ -291,6 +301,8 @@ def play(player: Player, exchanges: list[Exchange]) -> dict[int, list[str]]:
             if "without credentials" in exchange.label:
                 credentials = ""
             status, media, text = player.send(exchange, credentials=credentials)
+        if exchange.method == "DELETE" and re.fullmatch(r"/api/v1/namespaces/[a-z]+", exchange.path.partition("?")[0]):
+            player.wait_until_gone(exchange)
         differences = player.differences(exchange, status, media, text)
         if differences:
             found[index] = differences

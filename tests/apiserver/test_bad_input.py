@@ -151,8 +151,11 @@ def test_oversized_requests(shared: Api) -> None:
     )
     data = json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * 1_100_000}}).encode()
     assert shared("POST", MAPS, data)[0] == 422
-    assert _exchange(shared, b"GET / HTTP/1.1\r\nx: " + b"y" * 300_000)[:12] == b"HTTP/1.1 431"
-    assert _exchange(shared, b"nonsense\r\n\r\n")[:12] == b"HTTP/1.1 400"
+    for request, code in ((b"GET / HTTP/1.1\r\nx: " + b"y" * 300_000, 431), (b"nonsense\r\n\r\n", 400)):
+        head, _, body = _exchange(shared, request).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d" % code)
+        answer = json.loads(body)
+        assert (answer["kind"], answer["code"]) == ("Status", code)
 
 
 def _auth() -> bytes:
@@ -292,3 +295,19 @@ def test_fuzz(shared: Api, collection: str, method: str, name: str, media: str, 
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_fuzz_long(shared: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
     _fuzz(shared, collection, method, name, media, body, spec)
+
+
+@pytest.mark.parametrize("metadata", [[], [None], 5, "x", {"name": 5}, {"labels": []}])
+def test_server_side_apply_of_odd_metadata(shared: Api, metadata: Any) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    status, answer = shared("PATCH", f"{MAPS}/odd?fieldManager=x", body, APPLY)
+    assert (status, answer["kind"]) == (400, "Status"), answer
+
+
+def test_a_pod_update_without_containers(shared: Api) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    shared.ok("POST", path, {"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    specs: list[Any] = [{}, {"containers": []}, {"containers": None}, {"containers": [None]}]
+    for spec in specs:
+        status, answer = shared("PUT", f"{path}/bare", {"metadata": {"name": "bare"}, "spec": spec})
+        assert (status, answer["kind"]) == (422, "Status"), answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from kproxy.apiserver.endpointslices import MOST_ENDPOINTS, Changes, desired_endpoints, reconcile
 from tests.apiserver.conftest import Api
 
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+NUMBERS = itertools.count()
+MERGE = "application/merge-patch+json"
 SERVICE: Any = {
     "metadata": {"name": "web", "namespace": "default", "uid": "u1", "labels": {"team": "a"}},
     "spec": {
@@ -140,3 +144,45 @@ def test_running_controller(shared: Api) -> None:
     shared.eventually(path, lambda found: sum(len(s["endpoints"] or ()) for s in found["items"]) == 2)
     shared.ok("DELETE", "/api/v1/namespaces/default/services/web")
     shared.eventually(path, lambda found: not found["items"])
+
+
+def test_fields_in_another_order_are_the_same_ports() -> None:
+    """A port without a name is stored with its default last; that must not make a slice look like another's."""
+    service = {**SERVICE, "spec": {**SERVICE["spec"], "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}}
+    wanted = desired_endpoints(service, [pod(1)], lambda _node: None)
+    slices = apply([], reconcile(service, wanted, []), itertools.count())
+    slices[0]["ports"] = [{"port": 8080, "protocol": "TCP", "name": ""}]
+    changes = reconcile(service, wanted, slices)
+    assert not (changes.create)
+    assert not (changes.update)
+    assert not (changes.delete)
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        [{"port": 80}],
+        [{"port": 80, "targetPort": "http"}],
+        [{"name": "b", "port": 81, "appProtocol": "x/y"}, {"name": "a", "port": 80, "protocol": "UDP"}],
+        [{"name": "a", "port": 80, "targetPort": 1}, {"name": "b", "port": 81, "targetPort": "http"}],
+    ],
+)
+@pytest.mark.parametrize("extra", [{}, {"clusterIP": "None"}, {"ipFamilyPolicy": "PreferDualStack"}])
+def test_the_controller_comes_to_rest(shared: Api, ports: Any, extra: Any) -> None:
+    """Once the slices are right, nothing is written any more: what is stored compares equal to what is wanted."""
+    name = f"rest-{next(NUMBERS)}"
+    item = pod(1, port=8080)
+    item["metadata"] = {"name": name, "labels": {"app": name}}
+    status = item.pop("status")
+    shared.ok("POST", "/api/v1/namespaces/default/pods", item)
+    shared.ok("PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"status": status}, MERGE)
+    body = {"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": ports, **extra}}
+    made = shared.ok("POST", "/api/v1/namespaces/default/services", body)
+    path = f"{SLICES}?labelSelector=kubernetes.io/service-name={name}"
+    families = len(made["spec"]["ipFamilies"])
+    shared.eventually(path, lambda found: sum(len(each["endpoints"]) for each in found["items"]) == families)
+    before = shared.ok("GET", path)
+    # One more event for the controller, which it must answer with nothing.
+    shared.ok("PATCH", f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"annotations": {"a": "b"}}}, MERGE)
+    time.sleep(0.1)
+    assert shared.ok("GET", path)["items"] == before["items"]

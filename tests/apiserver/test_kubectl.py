@@ -157,3 +157,33 @@ def test_a_namespace_goes_with_what_is_in_it(kubectl: Kubectl) -> None:
     kubectl("delete", "namespace", "gone", "--timeout=20s")
     assert "gone" not in kubectl("get", "ns")
     assert kubectl("get", "svc", "-n", "gone", "-o", "name") == ""
+
+
+@pytest.mark.slow
+def test_the_rest_of_the_commands(kubectl: Kubectl) -> None:
+    """Commands that go through typed clients, describers and evictions."""
+    kubectl("apply", "-n", "shop", "-f", "-", stdin=WEB)
+    assert kubectl("diff", "-n", "shop", "-f", "-", stdin=WEB) == ""
+    kubectl("run", "p", "-n", "shop", "--image=x", "--port=80", "--labels=app=p")
+    kubectl("expose", "pod", "p", "-n", "shop", "--port=80")
+    for kind, name in (("svc", "web"), ("deploy", "web"), ("pod", "p"), ("ns", "shop"), ("sa", "default")):
+        assert f"Name:  {' ' * 4}" in kubectl("describe", kind, name, "-n", "shop"), kind
+    kubectl("set", "image", "pod/p", "p=y", "-n", "shop")
+    kubectl("rollout", "restart", "deploy/web", "-n", "shop")
+    assert "shop" in kubectl("get", "svc", "-A", "--sort-by=.metadata.name", "--chunk-size=1")
+    kubectl("create", "-f", "-", stdin='{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}')
+    kubectl("cordon", "n1")
+    kubectl("taint", "node", "n1", "a=b:NoSchedule")
+    assert "drained" in kubectl("drain", "n1", "--ignore-daemonsets", "--force")
+    assert "Name:" in kubectl("describe", "node", "n1")
+    assert "*.*" in kubectl("auth", "can-i", "--list")
+    text = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","labels":{"set":"x"}},"data":{"a":"%s"}}'
+    kubectl("apply", "-n", "shop", "-f", "-", stdin=text % "1")
+    kubectl("replace", "--force", "-n", "shop", "-f", "-", stdin=text % "2")
+    assert kubectl("get", "cm", "m", "-n", "shop", "-o", "jsonpath={.data.a}") == "2"
+    for kind in ("svc", "pods", "nodes", "cm", "events", "crd", "clusterroles"):
+        assert "rror" not in kubectl("get", kind, "-A", "-o", "wide"), kind
+    kubectl("delete", "pod", "p", "-n", "shop", "--grace-period=0", "--force")
+    kubectl("delete", "all", "--all", "-n", "shop")
+    kubectl("delete", "cm", "--all", "-n", "shop")
+    kubectl("delete", "node", "n1")

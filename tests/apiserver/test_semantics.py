@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from typing import Any
+
+import pytest
 
 from tests.apiserver.conftest import Api
 
@@ -153,3 +157,27 @@ def test_state_survives_a_restart(tmp_path: Any) -> None:
         assert again("POST", SERVICES, clash)[0] == 422
         fresh = again.ok("POST", SERVICES, service("fresh"))["metadata"]["resourceVersion"]
         assert int(fresh) > int(made["metadata"]["resourceVersion"])
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_system_namespaces_stay(shared: Api, name: str) -> None:
+    status, answer = shared("DELETE", f"/api/v1/namespaces/{name}")
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert answer["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+
+
+def test_streaming_lists_are_as_new_as_asked(shared: Api) -> None:
+    """The opening state waits for the version that the client has seen elsewhere; one far off is refused."""
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+    version = int(shared.ok("GET", MAPS)["metadata"]["resourceVersion"])
+    later = threading.Timer(0.3, shared.ok, ("POST", MAPS, {"metadata": {"name": "just-in-time"}}))
+    later.start()
+    text = shared.raw("GET", f"{MAPS}?{query}&resourceVersion={version + 1}").read()
+    later.join()
+    events = [json.loads(line) for line in text.splitlines()]
+    names = [each["object"]["metadata"]["name"] for each in events if each["type"] == "ADDED"]
+    assert "just-in-time" in names
+    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) > version
+    status, answer = shared("GET", f"{MAPS}?{query}&resourceVersion={10**12}")
+    assert (status, answer["reason"]) == (504, "Timeout")
+    assert answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"

@@ -1,0 +1,97 @@
+"""Request bodies as typed values of a resource: the kind checked, fields typed and pruned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.apiserver.decode import Decoder, TypeMismatchError, decode_error, duplicate_fields
+from kproxy.apiserver.events import from_new_event
+from kproxy.apiserver.resources import Resource
+from kproxy.apiserver.status import Json, bad_request
+from kproxy.apiserver.structural import prune
+from kproxy.apiserver.writing import Options
+
+
+def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tuple[Json, list[str]]:
+    """A body as a typed value without kind and apiVersion, and what to warn of.
+
+    Raises:
+        ApiError: 400: another kind, a wrong type, or an unknown field when validation is strict.
+    """
+    check_kind(resource, body)
+    value, unknown = typed(resource, body)
+    found = [f'unknown field "{path}"' for path in unknown]
+    if options.field_validation == "Ignore":
+        return value, []
+    if text:
+        found = [f'duplicate field "{path}"' for path in duplicate_fields(text, body)] + found
+    if found and options.field_validation == "Strict":
+        raise decode_error(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
+    return value, found
+
+
+def check_kind(resource: Resource, body: Any) -> None:
+    """Refuses an object of another kind or version; one without either is taken for the right one."""
+    if not isinstance(body, dict):
+        text = f"couldn't get version/kind; json parse error: json: cannot unmarshal into Go value ({resource.kind})"
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): {text}")
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if version not in (None, "", resource.api_version):
+        if kind in (None, "", resource.kind):
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version "
+                f"({resource.api_version})"
+            )
+        raise bad_request(f'no kind "{kind}" is registered for version "{version}" in scheme')
+    if kind not in (None, "", resource.kind):
+        group = resource.group.partition(".")[0] or "core"
+        raise bad_request(
+            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: converting '
+            f"({resource.version}.{kind}) to ({group}.{resource.kind}): unknown conversion"
+        )
+
+
+def typed(resource: Resource, body: Json) -> tuple[Json, list[str]]:
+    """An object as its kind's Go struct would print it, metadata first, and the paths of unknown fields.
+
+    Raises:
+        ApiError: 400 for a wrong type.
+    """
+    decoder = Decoder()
+    try:
+        if resource.custom:
+            value = custom_object(resource, body, decoder)
+        else:
+            value = decoder.object(
+                {key: item for key, item in body.items() if key not in ("kind", "apiVersion")}, resource.node
+            )
+    except TypeMismatchError as error:
+        raise decode_error(resource.kind, resource.version, str(error)) from error
+    if resource.storage == "events" and resource.group:
+        value = from_new_event(value)
+    ordered: Json = {"metadata": value.pop("metadata", None) or {}}
+    ordered |= value
+    return ordered, decoder.unknown
+
+
+def custom_object(resource: Resource, body: Json, decoder: Decoder) -> Json:
+    """A custom resource without kind and apiVersion, pruned; `decoder` collects what it does not know."""
+    value: Json = {key: item for key, item in body.items() if key not in ("kind", "apiVersion")}
+    metadata = value.pop("metadata", None) or {}
+    pruned: Json = prune(value, resource.node, "", decoder.unknown)
+    typed = decoder.object(metadata, resource.node.props["metadata"].node, "metadata")
+    return {"metadata": typed, **pruned}
+
+
+_empty: dict[tuple[str, str], Json] = {}
+
+
+def empty(resource: Resource) -> Json:
+    """The object of a kind with nothing set, not to be changed: what a new object is compared with to see what it
+    sets."""
+    if resource.custom:
+        return {}
+    key = (resource.storage, resource.version + resource.group)
+    if key not in _empty:
+        _empty[key] = typed(resource, {})[0]
+    return _empty[key]

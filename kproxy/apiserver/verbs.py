@@ -1,0 +1,220 @@
+"""The verbs over HTTP, for any resource: from a request to the registry or a list, and back to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from kproxy.api.problems import FieldError, required
+from kproxy.apiserver import represent
+from kproxy.apiserver.answer import Answer, in_form
+from kproxy.apiserver.decode import media_type, parse_body, parse_json, parse_yaml
+from kproxy.apiserver.reads import Lists, selection_of
+from kproxy.apiserver.registry import Registry
+from kproxy.apiserver.represent import Form, form_of
+from kproxy.apiserver.request import Request
+from kproxy.apiserver.resources import Resource
+from kproxy.apiserver.reviews import Reviews
+from kproxy.apiserver.scale import PATCHES, answer_scale
+from kproxy.apiserver.status import (
+    bad_request,
+    invalid,
+    method_not_allowed,
+    no_resource,
+    not_found,
+    unsupported_media_type,
+)
+from kproxy.apiserver.writing import APPLY_PATCH, Written, shown
+
+_LARGE: Final = 256 * 1024
+"""Bytes of a list whose conversion to another media type happens beside the event loop."""
+
+
+class Verbs:
+    """Answers requests about resources."""
+
+    def __init__(self, registry: Registry, reviews: Reviews) -> None:
+        self._registry = registry
+        self._reviews = reviews
+        self._lists = Lists(registry)
+
+    async def answer(self, request: Request, resource: Resource) -> Answer:
+        """Does what a request asks for, and says how it went.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        target = request.target
+        if target.rest or (target.namespace and not resource.namespaced and resource.storage != "namespaces"):
+            raise no_resource()
+        if resource.storage == "namespaces" and target.namespace and target.name != target.namespace:
+            raise no_resource()
+        if target.subresource:
+            return await self._subresource(request, resource)
+        if not target.name:
+            return await self._collection(request, resource)
+        if not resource.stored or (resource.namespaced and not target.namespace):
+            raise no_resource()
+        return await self._object(request, resource)
+
+    async def _collection(self, request: Request, resource: Resource) -> Answer:
+        verb = request.verb
+        if verb not in resource.verbs:
+            raise method_not_allowed()
+        if verb == "list":
+            form = form_of(request, resource)
+            body = await self._lists.answer(request, resource, form)
+            if form.media != represent.JSON and len(body) > _LARGE:
+                return await asyncio.to_thread(in_form, body, form)
+            return in_form(body, form)
+        if resource.namespaced and not request.target.namespace:
+            raise method_not_allowed()
+        if verb == "deletecollection":
+            return await self._delete_collection(request, resource)
+        if resource.stored:
+            return await self._create(request, resource)
+        form = form_of(request, resource)
+        body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+        value, request.warnings = self._reviews.review(
+            resource, request.target.namespace, body, text, request.options(), request.user
+        )
+        return in_form(represent.full_value(resource, value), form, 201)
+
+    async def _create(self, request: Request, resource: Resource) -> Answer:
+        form = form_of(request, resource)
+        body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+        written = self._registry.create(
+            resource, request.target.namespace, body, request.options(), text=text, user=request.user
+        )
+        return await self._written(request, resource, written, form)
+
+    async def _written(self, request: Request, resource: Resource, written: Written, form: Form) -> Answer:
+        if written.done is not None:
+            await asyncio.shield(written.done)
+        request.warnings = written.warnings
+        if written.status is not None:
+            return in_form(represent.encode(written.status), form, written.code)
+        if written.entry is not None and not form.shape:
+            return in_form(represent.full(resource, written.entry), form, written.code)
+        value = shown(resource, written.value)
+        body = represent.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
+        return in_form(body, form, written.code)
+
+    async def _object(self, request: Request, resource: Resource) -> Answer:
+        target, method = request.target, request.method
+        form = form_of(request, resource)
+        if method in ("GET", "HEAD"):
+            return await self._get(request, resource, form)
+        if method == "PUT" and "update" in resource.verbs:
+            body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+            written = self._registry.update(
+                resource, target.namespace, target.name, body, request.options(), text=text, user=request.user
+            )
+        elif method == "PATCH" and "patch" in resource.verbs:
+            written = self._patch(request, resource)
+        elif method == "DELETE" and "delete" in resource.verbs:
+            options = request.delete_options(optional_body(request))
+            written = self._registry.delete(resource, target.namespace, target.name, options)
+        else:
+            raise method_not_allowed()
+        return await self._written(request, resource, written, form)
+
+    async def _get(self, request: Request, resource: Resource, form: Form) -> Answer:
+        target = request.target
+        table = self._registry.table(resource)
+        key = self._registry.key(resource, target.namespace, target.name)
+        entry = table.entries.get(key)
+        if entry is None:
+            raise not_found(resource.group, resource.plural, target.name)
+        if not form.shape:
+            return in_form(represent.full(resource, entry), form)
+        value = shown(resource, entry.value)
+        body = represent.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
+        return in_form(body, form)
+
+    def _patch(self, request: Request, resource: Resource, subresource: str = "") -> Written:
+        media = media_type(request.header("content-type"))
+        options = request.options()
+        if media == APPLY_PATCH:
+            if not request.query.get("fieldManager"):
+                errors = [required("fieldManager", "is required for apply patch")]
+                raise invalid("meta.k8s.io", "PatchOptions", "", errors)
+        elif request.flag("force"):
+            errors = [FieldError("force", "Forbidden: may not be specified for non-apply patch")]
+            raise invalid("meta.k8s.io", "PatchOptions", "", errors)
+        if not media.startswith("application/") or "patch" not in media:
+            raise unsupported_media_type(
+                PATCHES
+                if resource.custom
+                else PATCHES.replace(
+                    ", application/apply", ", application/strategic-merge-patch+json, application/apply"
+                )
+            )
+        try:
+            patch = parse_yaml(request.body) if media == APPLY_PATCH else parse_json(request.body)
+        except ValueError as error:
+            raise bad_request(f"error decoding patch: {error}") from error
+        target = request.target
+        return self._registry.patch(
+            resource, target.namespace, target.name, patch, media, options, subresource=subresource, user=request.user
+        )
+
+    async def _delete_collection(self, request: Request, resource: Resource) -> Answer:
+        form = form_of(request, resource)
+        options = request.delete_options(optional_body(request))
+        selection = selection_of(request, resource)
+        table = self._registry.table(resource)
+        revision = self._registry.store.revision
+        selected = [entry for entry in table.in_namespace(selection.namespace) if selection.matches(entry)]
+        futures = []
+        for entry in selected:
+            if table.head(entry.key) is None:
+                continue
+            written = self._registry.delete(resource, entry.namespace, entry.name, options)
+            if written.done is not None:
+                futures.append(written.done)
+        if futures:
+            await asyncio.gather(*futures)
+        head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode()
+        items = b",".join(represent.item(resource, entry) for entry in selected)
+        metadata = represent.encode({"resourceVersion": str(revision)})
+        return in_form(b"".join((head, metadata, b',"items":[', items, b"]}")), form)
+
+    async def _subresource(self, request: Request, resource: Resource) -> Answer:
+        target, method = request.target, request.method
+        found = resource.subresource(target.subresource)
+        if found is None or (resource.namespaced and not target.namespace):
+            raise no_resource()
+        verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}.get(method, "")
+        if verb not in found.verbs:
+            raise method_not_allowed()
+        form = form_of(request, resource)
+        if target.subresource == "scale":
+            return await answer_scale(self._registry, request, resource, form)
+        if target.subresource == "token":
+            body, text = parse_body(request.body, request.header("content-type"), found.kind)
+            value, request.warnings = self._reviews.token_request(
+                resource, target.namespace, target.name, body, text, request.options()
+            )
+            made = {"kind": found.kind, "apiVersion": f"{found.group}/{found.version}", **value}
+            return in_form(represent.encode(made), form, 201)
+        if verb == "get":
+            return await self._get(request, resource, form)
+        if verb == "patch":
+            written = self._patch(request, resource, target.subresource)
+        else:
+            body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+            written = self._registry.update(
+                resource, target.namespace, target.name, body, request.options(), text=text,
+                subresource=target.subresource, user=request.user,
+            )  # fmt: skip
+        return await self._written(request, resource, written, form)
+
+
+def optional_body(request: Request) -> Any:
+    if not request.body:
+        return None
+    value, _ = parse_body(request.body, request.header("content-type"), "DeleteOptions")
+    if not isinstance(value, dict):
+        raise bad_request("json: cannot unmarshal into Go value of type v1.DeleteOptions")
+    return value
