@@ -276,4 +276,5 @@ def convert_node(spelled: wire.WireNode) -> Node:
             for item in status.addresses or ()
         ),
         bool(spec.unschedulable),
+        tuple(taint.key or "" for taint in spec.taints or ()),
     )

@@ -109,9 +109,10 @@ class NodeAddress(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """core/v1 Node; `pod_cidrs` always holds spec.podCIDR first when that is set."""
+    """core/v1 Node; `pod_cidrs` always holds spec.podCIDR first when that is set, `taints` the keys of its taints."""
 
     metadata: ObjectMeta
     pod_cidrs: tuple[str, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     unschedulable: bool = False
+    taints: tuple[str, ...] = ()

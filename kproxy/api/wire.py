@@ -170,10 +170,15 @@ class WireEndpoints(Wire, tag_field="kind", tag="Endpoints"):
     subsets: list[WireSubset] | None = None
 
 
+class WireTaint(Wire):
+    key: str | None = None
+
+
 class WireNodeSpec(Wire):
     pod_cidr: str | None = None
     pod_cidrs: list[str | None] | None = None
     unschedulable: bool | None = None
+    taints: list[WireTaint] | None = None
 
 
 class WireNodeAddress(Wire):

@@ -55,6 +55,7 @@ class Call:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
+        self._connection: Any = None
         self._cancelled = False
 
     @property
@@ -76,6 +77,14 @@ class Call:
                 raise CancelledError("the call was ended")
             self._release()
             self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+            self._connection = connection
+
+    def set_timeout(self, seconds: float) -> None:
+        """From now on an answer under way may be silent for so long; only for the thread that reads it."""
+        with self._lock:
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.settimeout(seconds)
 
     def finish(self) -> None:
         """The call uses its socket no longer."""
@@ -86,6 +95,7 @@ class Call:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._connection = None
 
 
 _running = threading.local()

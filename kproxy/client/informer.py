@@ -267,6 +267,9 @@ class Informer(Generic[T]):
             for batch in stream.batches():
                 if not self._take(batch):
                     return
+                if any(event.initial_events_end for event in batch):
+                    # Only the initial list comes in one go; what follows are changes, and a bookmark now and then.
+                    stream.set_idle_timeout(reflector.options.idle_timeout)
         with self._changed:
             reflector.stream_closed(self._clock())
 

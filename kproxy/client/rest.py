@@ -71,6 +71,10 @@ class WatchStream(Generic[T]):
         for batch in self.batches():
             yield from batch
 
+    def set_idle_timeout(self, seconds: float) -> None:
+        """From now on it may be silent for so long; only for the thread that reads it."""
+        self._call.set_timeout(seconds)
+
     def cancel(self) -> None:
         """Ends it from another thread."""
         self._call.cancel()

@@ -63,6 +63,18 @@ def test_follows_the_server(client: RestClient, api: FakeApiServer, watch_list: 
     assert informer.stop()
 
 
+def test_a_streaming_list_may_be_silent_for_long_once_it_is_complete(client: RestClient, api: FakeApiServer) -> None:
+    put(api, "a")
+    informer = Informer(client, SERVICES, options=ReflectorOptions(initial_events_timeout=0.3))
+    informer.start()
+    assert informer.wait_for_sync(5)
+    time.sleep(0.8)
+    put(api, "b")
+    eventually(lambda: versions(informer) == api.storage.keys(SERVICE))
+    assert informer.last_failure is None, "it is still the same stream"
+    assert informer.stop()
+
+
 def test_a_handler_that_blocks_or_raises_holds_back_nobody(client: RestClient, api: FakeApiServer) -> None:
     informer = Informer(client, SERVICES)
     release, seen = threading.Event(), []

@@ -202,7 +202,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Selectors:
-    """`a=b,c` label selectors and `metadata.name=x` field selectors; no more than tests need."""
+    """`a=b,c,!d` label selectors and `metadata.name=x` field selectors; no more than tests need."""
 
     labels: str = ""
     fields: str = ""
@@ -213,6 +213,10 @@ class Selectors:
             return False
         labels = meta.get("labels") or {}
         for part in filter(None, self.labels.split(",")):
+            if part.startswith("!"):
+                if part[1:] in labels:
+                    return False
+                continue
             name, equals, text = part.partition("=")
             if name not in labels or (equals and labels[name] != text.lstrip("=")):
                 return False

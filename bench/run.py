@@ -1,0 +1,314 @@
+"""`kproxy run` from an API server, iptables-nft: start to rules, one change to a rule, a rolling update, idle cost.
+
+Server, agent and this process share the machine's cores, as the reference's did. The start is from the process's first
+instruction until iptables-restore has ended, and until the agent has read the rules back and found them right. A change
+is timed from the server's answer to the kernel's commit, which netfilter itself announces (NFT_MSG_NEWGEN); afterwards
+the kernel's rules are compared with a fresh rendering of the server's objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import ssl
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.apiserver import Client
+from bench.apply import fresh_namespace
+from bench.generate import cluster_lines, endpoint_ip, endpoint_slice, service
+
+SIZE = (2000, 5)
+STARTS = 3
+CHANGES = 60
+QUIET = 0.2
+"""Seconds without a commit after which a change has come to its end: iptables-nft commits more than once."""
+ROLLING = 200
+ROLLING_SERVICE = 9000
+IDLE_SECONDS = 40
+SETTLE_SECONDS = 33
+"""After a change, the check of the next sync period still has to read everything once."""
+REFERENCE = {"start": 7.0, "change": 0.227, "resident": 119}
+"""kube-proxy v1.36.2 on such a machine: seconds, seconds (minSyncPeriod 1ms, median), megabytes."""
+
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/bench/endpointslices"
+
+
+class Commits:
+    """The nf_tables commits of a namespace as the kernel announces them."""
+
+    def __init__(self, namespace: str) -> None:
+        from kproxy.linux.namespace import Namespace
+
+        with Namespace.named(namespace) as entered:
+            self._socket = entered.call(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 12)
+        self._socket.bind((0, 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+        self._socket.setsockopt(270, 1, 7)  # SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES
+
+    def wait(self, timeout: float) -> float | None:
+        """When the next commit ended (perf_counter); None if there is none in time."""
+        until = time.perf_counter() + timeout
+        while (left := until - time.perf_counter()) > 0:
+            if not select.select([self._socket], [], [], left)[0]:
+                return None
+            data = self._socket.recv(1 << 20)
+            now = time.perf_counter()
+            at = 0
+            while at + 16 <= len(data):
+                length, kind = struct.unpack_from("=IH", data, at)
+                if kind == (10 << 8 | 15):  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
+                    return now
+                at += (length + 3) & ~3
+        return None
+
+    def last(self, timeout: float, quiet: float) -> float | None:
+        """When the last of the next commits ended, once there has been none for `quiet` seconds."""
+        found = None
+        while (when := self.wait(timeout if found is None else quiet)) is not None:
+            found = when
+        return found
+
+    def drain(self) -> int:
+        """Forgets what has come; how many commits that were."""
+        count = 0
+        while self.wait(0.0001) is not None:
+            count += 1
+        return count
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Agent:
+    """A running `kproxy run`, and what its log says."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, directory: Path) -> None:
+        self.log = directory / f"{namespace}.log"
+        command = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "run"]
+        command += ["--kubeconfig", str(kubeconfig), "--node", "node-0", "--netns", namespace, "--variant", "nft"]
+        command += ["--cluster-cidr", "10.0.0.0/8", "--iptables-min-sync-period", "1ms"]
+        command += ["--healthz-bind-address", "127.0.0.1:20256", "--metrics-bind-address", "127.0.0.1:20249"]
+        self.started = time.perf_counter()
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL)
+
+    def wait_synced(self) -> tuple[float, float]:
+        """Seconds from the start until IPv4's rules are in the kernel, and until both families' are read back."""
+        while True:
+            text = self.log.read_text()
+            if len(set(re.findall(r'synced family="(IPv[46])"', text))) == 2:
+                done = time.perf_counter() - self.started
+                steps = json.loads(re.findall(r'synced family="IPv4".*steps=({.*})', text)[0])
+                return done - steps["verify"] - steps["report"] - steps["conntrack"], done
+            if self.process.poll() is not None or time.perf_counter() - self.started > 120:
+                raise RuntimeError(f"kproxy run did not sync:\n{text[-2000:]}")
+            time.sleep(0.005)
+
+    @property
+    def syncs(self) -> int:
+        return self.log.read_text().count('synced family="IPv4"')
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far, child processes included."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+    def resident(self) -> float:
+        """Resident memory in megabytes."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+@contextlib.contextmanager
+def api_server(directory: Path) -> Iterator[Path]:
+    """A running `kproxy apiserver`; gives its kubeconfig."""
+    kubeconfig = directory / "kubeconfig"
+    (directory / "tokens").write_text('bench,bench,1,"system:masters"\n')
+    command = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "apiserver"]
+    command += ["--data", str(directory / "data"), "--listen", "127.0.0.1:0", "--write-kubeconfig", str(kubeconfig)]
+    command += ["--service-cluster-ip-range", "172.16.0.0/12", "--token-file", str(directory / "tokens")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if "ready" not in line:
+            raise RuntimeError(f"no API server: {line}")
+        (directory / "port").write_text(line.strip().rsplit(":", 1)[1])
+        yield kubeconfig
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+async def connect(directory: Path) -> Client:
+    """A connection to the server as administrator."""
+    context = ssl.create_default_context(cafile=directory / "data" / "ca.pem")
+    context.check_hostname = False
+    return await Client.connect(int((directory / "port").read_text()), context, "bench")
+
+
+async def load(directory: Path) -> None:
+    """Creates the cluster."""
+    client = await connect(directory)
+    await client.request("POST", "/api/v1/namespaces", json.dumps({"metadata": {"name": "bench"}}).encode())
+    paths = {"Node": "/api/v1/nodes", "Service": "/api/v1/namespaces/bench/services", "EndpointSlice": SLICES}
+    lines = iter([*cluster_lines(*SIZE), json.dumps(service(ROLLING_SERVICE)), *map(json.dumps, rolling_slices())])
+
+    async def work() -> None:
+        connection = await connect(directory)
+        for line in lines:
+            body = json.loads(line)
+            if body["kind"] == "Service":  # the server chooses cluster IPs
+                del body["spec"]["clusterIP"], body["spec"]["clusterIPs"]
+            await connection.request("POST", paths[body["kind"]], json.dumps(body).encode())
+        connection.close()
+
+    await asyncio.gather(*(work() for _ in range(8)))
+    client.close()
+
+
+def rolling_slices(replaced: int = 0) -> list[dict[str, object]]:
+    """The two slices of a Service with 200 endpoints, the first `replaced` of which are new."""
+    ips = [f"10.200.{int(index < replaced)}.{index + 1}" for index in range(ROLLING)]
+    found = []
+    for number in range(2):
+        each = endpoint_slice(ROLLING_SERVICE, ips[number * 100 : number * 100 + 100])
+        each["metadata"]["name"] = f"svc-{ROLLING_SERVICE}-{number}"  # type: ignore[index]
+        found.append(each)
+    return found
+
+
+async def one_change(client: Client, commits: Commits, number: int) -> float:
+    """Seconds from the server's answer to the kernel's commit, for one slice that gets another endpoint."""
+    ips = [endpoint_ip(number, index) for index in range(SIZE[1] - 1)]
+    body = endpoint_slice(number, [*ips, f"10.99.{number >> 8}.{number & 255}"])
+    commits.drain()
+    # The kernel may be quicker than the answer's way here.
+    await client.request("PUT", f"{SLICES}/svc-{number}-x", json.dumps(body).encode())
+    accepted = time.perf_counter()
+    committed = await asyncio.to_thread(commits.last, 10.0, QUIET)
+    if committed is None:
+        raise RuntimeError("a change did not come to the kernel within 10 s")
+    return max(0.0, committed - accepted)
+
+
+async def rolling_update(client: Client, commits: Commits) -> tuple[float, float, int]:
+    """Replaces 200 endpoints one by one: seconds for the server, seconds until the kernel has the last, commits."""
+    commits.drain()
+    start = time.perf_counter()
+    for replaced in range(1, ROLLING + 1):
+        number = (replaced - 1) // 100
+        body = rolling_slices(replaced)[number]
+        await client.request("PUT", f"{SLICES}/svc-{ROLLING_SERVICE}-{number}", json.dumps(body).encode())
+    accepted = time.perf_counter()
+    count, last = 0, accepted
+    while (when := await asyncio.to_thread(commits.wait, 1.0)) is not None:
+        count, last = count + 1, when
+    return accepted - start, max(0.0, last - accepted), count
+
+
+def check_kernel(kubeconfig: Path, namespace: str) -> None:
+    """The kernel holds what a fresh rendering of the server's objects gives. Raises RuntimeError."""
+    get = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "get", "--kubeconfig", str(kubeconfig)]
+    manifests = b"".join(
+        subprocess.run([*get, kind, "-A", "-o", "yaml"], check=True, stdout=subprocess.PIPE).stdout + b"\n---\n"
+        for kind in ("services", "endpointslices", "nodes")
+    )
+    drift = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "drift", "-f", "-", "--node", "node-0"]
+    config = b"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.0.0.0/8\n"
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(config)
+        file.flush()
+        drift += ["--config", file.name, "--netns", namespace, "--variant", "nft", "--feature", "nfacct=on"]
+        done = subprocess.run(drift, input=manifests, check=False, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"the kernel's rules are not the server's state:\n{done.stdout.decode()[-3000:]}")
+
+
+async def measure(directory: Path, kubeconfig: Path) -> list[tuple[str, str, str, str]]:
+    """Rows: what, kproxy, target, kube-proxy."""
+    rows = []
+    await load(directory)
+    starts, resident = [], 0.0
+    with fresh_namespace() as name:
+        for _ in range(STARTS - 1):
+            with fresh_namespace() as other:
+                agent = Agent(kubeconfig, other, directory)
+                starts.append(agent.wait_synced())
+                agent.stop()
+        agent = Agent(kubeconfig, name, directory)
+        commits = Commits(name)
+        try:
+            starts.append(agent.wait_synced())
+            written, read_back = (statistics.median(each) for each in zip(*starts, strict=True))
+            rows.append(("start to all rules in the kernel", _s(written), "< 3 s", f"{REFERENCE['start']} s"))
+            rows.append(("start to all rules read back too", _s(read_back), "", ""))
+            await asyncio.sleep(3)
+            client = await connect(directory)
+            times = [await one_change(client, commits, 7 * number) for number in range(CHANGES)]
+            median = statistics.median(times)
+            rows.append(("one change, median", _s(median), "< 60 ms", f"{REFERENCE['change'] * 1000:.0f} ms"))
+            rows.append(("one change, worst", _s(max(times)), "< 250 ms", ""))
+            before = agent.syncs
+            server, after, count = await rolling_update(client, commits)
+            what = f"rolling update of {ROLLING} endpoints ({_s(server)} for the server), last one"
+            rows.append((what, f"{_s(after)}, {agent.syncs - before} syncs, {count} commits", "", ""))
+            check_kernel(kubeconfig, name)
+            resident = agent.resident()
+            await asyncio.sleep(SETTLE_SECONDS)
+            begin, cpu = time.perf_counter(), agent.cpu()
+            await asyncio.sleep(IDLE_SECONDS)
+            share = (agent.cpu() - cpu) / (time.perf_counter() - begin)
+            rows.append((f"CPU when idle, over {IDLE_SECONDS} s", f"{share * 100:.2f} %", "< 1 %", ""))
+            rows.append(("resident", f"{resident:.0f} MB", "", f"{REFERENCE['resident']} MB"))
+            client.close()
+        finally:
+            commits.close()
+            agent.stop()
+    return rows
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def main() -> None:
+    """Prints the table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if os.geteuid() != 0:
+        console.print("run: needs root, for network namespaces")
+        return
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        with api_server(directory) as kubeconfig:
+            rows = asyncio.run(measure(directory, kubeconfig))
+    table = Table(title=f"run: {SIZE[0]} Services of {SIZE[1]} endpoints, iptables-nft, from an API server")
+    for heading in ("", "kproxy", "target", "kube-proxy v1.36.2"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""The host that is programmed: which iptables, what its kernel can do, and what kube-proxy sets up once at start.
+
+The set-up (kube-proxy's server_linux.go and conntrack settings): route_localnet for node ports on localhost, the size
+and the time-outs of connection tracking, the process's OOM score. Each is told when it is done, and when it cannot be.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kproxy.agent.canary import Fingerprint, KernelWatch, text_fingerprint
+from kproxy.agent.log import event
+from kproxy.api.config import Conntrack, KubeProxyConfiguration
+from kproxy.linux import nfacct
+from kproxy.linux.applier import Applier
+from kproxy.linux.binaries import Iptables, Variant
+from kproxy.linux.errors import FeatureMissingError, LinuxError
+from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.features import LineRewriter, line_rewriter
+from kproxy.linux.generation import nft_generation
+from kproxy.linux.lock import DEFAULT_WAIT
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.node import node_options
+from kproxy.linux.preflight import run_preflight
+from kproxy.linux.sysctl import read_sysctl, write_sysctl
+from kproxy.linux.variant import choose_variant
+from kproxy.render import Features, Renderer, RenderOptions, Target
+from kproxy.render.base import CANARY_TABLES
+from kproxy.services import IPFamily, ServiceState
+from kproxy.services.node import node_port_addresses
+
+
+class HostFamily(msgspec.Struct, frozen=True):
+    """One family that can be programmed.
+
+    Attributes:
+        namespace: its own, so that the families do not wait for one another.
+        no_addrtype: the kernel cannot match local addresses.
+    """
+
+    family: IPFamily
+    namespace: Namespace
+    iptables: Iptables
+    features: Features
+    rewrite: LineRewriter | None
+    canary_tables: tuple[str, ...]
+    no_addrtype: bool
+    lock_wait: float
+
+    def options(self, config: KubeProxyConfiguration, target: Target) -> RenderOptions:
+        """What to render with. Raises LinuxError."""
+        return node_options(config, target, self.namespace, self.family, self.features, self.no_addrtype)
+
+    def executor(self) -> IptablesExecutor:
+        """What reads and writes the rules."""
+        return IptablesExecutor(self.namespace, self.iptables, lock_wait=self.lock_wait)
+
+    def applier(self, executor: IptablesExecutor, options: RenderOptions) -> Applier:
+        """What keeps the rules up, with nothing in it yet."""
+        state = ServiceState(self.family, options.node_name)
+        return Applier(
+            executor,
+            state,
+            Renderer(options),
+            self.namespace,
+            rewrite=self.rewrite,
+            canary_tables=self.canary_tables,
+        )
+
+    def watch(self, executor: IptablesExecutor) -> KernelWatch:
+        """What notices that somebody else wrote."""
+        fingerprint: Fingerprint
+        if self.iptables.variant is Variant.NFT:
+
+            def fingerprint() -> object | None:
+                return nft_generation(self.namespace)
+
+        else:
+            fingerprint = text_fingerprint(lambda: executor.save(counters=False))
+        return KernelWatch(fingerprint)
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What can be programmed, and why it is that."""
+
+    variant: Variant
+    reason: str
+    families: tuple[HostFamily, ...]
+    notes: tuple[str, ...]
+
+    def close(self) -> None:
+        """Ends the namespaces' threads."""
+        for family in self.families:
+            family.namespace.close()
+
+
+def open_namespace(netns: str | None) -> Namespace:
+    """The namespace of that name, or the one the process is in. Raises LinuxError."""
+    return Namespace.current() if netns is None else Namespace.named(netns)
+
+
+def prepare_host(
+    netns: str | None,
+    families: tuple[IPFamily, ...] = (),
+    variant: Variant | None = None,
+    features: Features | None = None,
+    lock_wait: float = DEFAULT_WAIT,
+) -> Host:
+    """Finds out what the host can do.
+
+    Args:
+        families: those that must work; both if empty, as far as the host has them.
+        variant: None for auto.
+        features: which optional features to use if the host has them.
+
+    Raises:
+        LinuxError: it cannot be programmed.
+    """
+    asked = features or Features(nfacct=True)
+    with open_namespace(netns) as namespace:
+        choice = choose_variant(namespace, families or tuple(IPFamily), variant, demand_all=bool(families))
+    notes = list(choice.notes)
+    found: list[HostFamily] = []
+    refused: list[FeatureMissingError] = []
+    for family, iptables in choice.tools.items():
+        try:
+            found.append(_prepare_family(netns, family, iptables, asked, lock_wait, notes))
+        except FeatureMissingError as error:
+            if families:
+                raise
+            refused.append(error)
+            notes.append(f"{family.value} is left alone: {error}")
+    if refused and not found:
+        raise refused[0]
+    return Host(choice.variant, choice.reason, tuple(found), tuple(notes))
+
+
+def _prepare_family(
+    netns: str | None, family: IPFamily, iptables: Iptables, asked: Features, lock_wait: float, notes: list[str]
+) -> HostFamily:
+    preflight = run_preflight(iptables, with_nfacct=asked.nfacct, lock_wait=lock_wait)
+    preflight.check()
+    missing = preflight.missing
+    notes += [f"{iptables}: {loss}" for loss in preflight.losses]
+    features = Features(
+        nfacct=asked.nfacct and "nfacct" not in missing,
+        random_fully=asked.random_fully and "random-fully" not in missing,
+    )
+    namespace = open_namespace(netns)
+    if features.nfacct:
+        nfacct.ensure_counters(namespace)
+    return HostFamily(
+        family,
+        namespace,
+        iptables,
+        features,
+        line_rewriter(missing),
+        tuple(table for table in CANARY_TABLES if f"table {table}" not in missing),
+        "addrtype" in missing,
+        lock_wait,
+    )
+
+
+_TIMEOUTS: Final = {
+    "tcp_established_timeout": "nf_conntrack_tcp_timeout_established",
+    "tcp_close_wait_timeout": "nf_conntrack_tcp_timeout_close_wait",
+    "udp_timeout": "nf_conntrack_udp_timeout",
+    "udp_stream_timeout": "nf_conntrack_udp_timeout_stream",
+}
+
+
+def set_up_host(config: KubeProxyConfiguration, netns: str | None) -> None:
+    """Does what kube-proxy does once at start. What cannot be done is logged, and nothing else depends on it."""
+    if netns is None:
+        try:
+            Path("/proc/self/oom_score_adj").write_text(f"{config.oom_score_adj}\n")
+        except OSError as error:
+            event("cannot set the OOM score", level=30, value=config.oom_score_adj, error=str(error))
+    with open_namespace(netns) as namespace:
+        for name, value, minimum in sysctls(config, netns):
+            _ensure(namespace, name, value, minimum)
+
+
+def sysctls(config: KubeProxyConfiguration, netns: str | None) -> Iterator[tuple[str, int, bool]]:
+    """What kube-proxy sets: name, value, and whether a larger value is left alone."""
+    addresses = node_port_addresses(
+        () if config.node_ports_on_primary_only else config.node_port_addresses, IPFamily.IPV4, "127.0.0.1"
+    )
+    primary = config.node_ports_on_primary_only
+    if config.iptables.localhost_node_ports and not primary and addresses.contains_loopback:
+        yield "net.ipv4.conf.all.route_localnet", 1, False
+    conntrack = config.conntrack
+    limit = conntrack_limit(conntrack, os.cpu_count() or 1)
+    if limit and netns is None:  # one limit for the whole machine, which only the machine's own namespace may set
+        yield "net.netfilter.nf_conntrack_max", limit, True
+    for field, name in _TIMEOUTS.items():
+        seconds = int(getattr(conntrack, field).seconds)
+        if seconds > 0:
+            yield f"net.netfilter.{name}", seconds, False
+    if conntrack.tcp_be_liberal:
+        yield "net.netfilter.nf_conntrack_tcp_be_liberal", 1, False
+
+
+def conntrack_limit(conntrack: Conntrack, cpus: int) -> int:
+    """How many connections to track: maxPerCore for each CPU, at least min; 0 leaves the kernel's limit alone."""
+    if conntrack.max_per_core <= 0:
+        return 0
+    return max(conntrack.max_per_core * cpus, conntrack.min)
+
+
+def _ensure(namespace: Namespace, name: str, value: int, minimum: bool) -> None:
+    try:
+        before = int(read_sysctl(namespace, name))
+        if before == value or (minimum and before >= value):
+            return
+        write_sysctl(namespace, name, value)
+    except (LinuxError, ValueError) as error:
+        event("cannot set a sysctl", level=30, name=name, value=value, error=str(error))
+    else:
+        event("set a sysctl", name=name, value=value, before=before)

@@ -1,0 +1,292 @@
+"""A small HTTP server for answers that are short: health, metrics, debug pages.
+
+One thread with one event loop serves every port, however many health-check node ports there are, and sleeps in the
+kernel while nobody asks. A slow client costs a socket and a timer (`httpwire`), and a port that has `MOST_CONNECTIONS`
+drops the oldest that is not being answered for a new one. Handlers that only look at memory run in the loop, `slow`
+ones in two threads.
+
+Listening sockets are made inside a network namespace, and stay in it whichever thread uses them (socket(7)).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from kproxy.agent.httpwire import Answer, Connection, Handler, Request, Router, run_handler
+from kproxy.agent.log import event
+from kproxy.errors import KproxyError
+from kproxy.linux.namespace import Namespace
+
+MOST_CONNECTIONS: Final = 64
+ACCEPT_PAUSE: Final = 1.0
+MOST_SLOW: Final = 8
+"""Requests for slow handlers that wait or run; more get 503."""
+
+Result = TypeVar("Result")
+
+
+class ListenError(KproxyError):
+    """A port cannot be listened on."""
+
+
+class Listener:
+    """An address and port that are served. `close` from any thread but the loop's own."""
+
+    def __init__(self, servers: HttpServers, address: str, port: int, router: Router) -> None:
+        self.address = address
+        self.port = port
+        self.router = router
+        self._servers = servers
+        self._listening: socket.socket | None = None
+        self._connections: dict[Connection, None] = {}
+        self._accepted: set[asyncio.Task[object]] = set()
+
+    def close(self) -> None:
+        """Stops listening and ends every connection. After `HttpServers.close` there is nothing left to do."""
+        with contextlib.suppress(ListenError):
+            self._servers.in_loop(self.shut)
+
+    async def open(self, listening: socket.socket) -> None:
+        """In the loop: starts to serve."""
+        self._listening = listening
+        asyncio.get_running_loop().add_reader(listening, self._accept)
+
+    def _accept(self) -> None:
+        # Not asyncio.Server: one that is closed forgets clients that it has just accepted (until garbage collection).
+        loop, listening = asyncio.get_running_loop(), self._listening
+        for _ in range(MOST_CONNECTIONS):
+            if listening is None:
+                return
+            try:
+                client, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No more descriptors, say: without a pause this would be tried again at once, for ever.
+                event("cannot accept a connection", level=logging.ERROR, port=self.port, error=str(error))
+                loop.remove_reader(listening)
+                loop.call_later(ACCEPT_PAUSE, self._resume)
+                return
+            client.setblocking(False)
+            task: asyncio.Task[object] = loop.create_task(
+                loop.connect_accepted_socket(lambda: Connection(self), client)
+            )
+            self._accepted.add(task)
+            task.add_done_callback(self._accepted.discard)
+
+    def _resume(self) -> None:
+        if self._listening is not None:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    async def shut(self) -> None:
+        """In the loop: see `close`."""
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+        if self._accepted:
+            await asyncio.wait(self._accepted)
+        for connection in list(self._connections):
+            connection.abort()
+        self._servers.closed(self)
+
+    def admit(self, connection: Connection) -> None:
+        """In the loop: a client is there."""
+        if self._listening is None:  # it had been accepted before `shut`, and comes after it
+            connection.abort()
+            return
+        if len(self._connections) >= MOST_CONNECTIONS:
+            oldest = next((each for each in self._connections if not each.busy), None)
+            if oldest is not None:
+                self.forget(oldest)
+                oldest.abort()
+        self._connections[connection] = None
+
+    def forget(self, connection: Connection) -> None:
+        """In the loop: a client has gone."""
+        self._connections.pop(connection, None)
+
+    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Answer] | None:
+        """In the loop: runs a slow handler; None if too many are waiting."""
+        return self._servers.run_slow(handler, request)
+
+
+class HttpServers:
+    """Every port that this process serves in one network namespace. Thread-safe; the thread starts when needed."""
+
+    def __init__(self, namespace: Namespace | None = None) -> None:
+        """Without a namespace, sockets are made where the process is. Whoever made the namespace closes it."""
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._slow = 0
+        self._closed = False
+        self._listeners: set[Listener] = set()
+
+    def listen(self, address: str, port: int, router: Router) -> Listener:
+        """Serves a port; 0 is any free one, which `Listener.port` then tells.
+
+        Args:
+            address: an IP address; an unspecified one, or "", is every address of both families, as in Go.
+
+        Raises:
+            ListenError: it cannot.
+        """
+        try:
+            listening = (self._namespace.call if self._namespace else _call)(open_socket, address, port)
+        except OSError as error:
+            shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            raise ListenError(f"cannot listen on {shown}: {error.strerror or error}") from error
+        listener = Listener(self, address, listening.getsockname()[1], router)
+        with self._lock:
+            self._listeners.add(listener)
+        try:
+            self.in_loop(lambda: listener.open(listening))
+        except ListenError:
+            listening.close()
+            raise
+        return listener
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        """Calls a function, which may block, in some seconds; returns what calls that off."""
+        try:
+            loop = self._running_loop()
+        except ListenError:
+            return lambda: None
+        handles: list[asyncio.TimerHandle] = []
+
+        def later() -> None:
+            if self._pool is not None:
+                self._pool.submit(_logged, function)
+
+        loop.call_soon_threadsafe(lambda: handles.append(loop.call_later(seconds, later)))
+
+        def call_off() -> None:
+            for handle in handles:
+                handle.cancel()
+
+        return lambda: _call_threadsafe(loop, call_off)
+
+    def close(self) -> None:
+        """Ends every port and the thread. Twice does no harm."""
+        with self._lock:
+            loop, thread, pool = self._loop, self._thread, self._pool
+            listeners = list(self._listeners)
+            self._closed = self._closed or loop is None
+        if loop is None or thread is None:
+            return
+        for listener in listeners:
+            listener.close()
+        with self._lock:
+            self._closed = True
+            self._loop = self._thread = self._pool = None
+        _call_threadsafe(loop, loop.stop)
+        thread.join()
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> HttpServers:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def closed(self, listener: Listener) -> None:
+        """A listener has ended."""
+        with self._lock:
+            self._listeners.discard(listener)
+
+    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Answer] | None:
+        """In the loop: see Listener."""
+        if self._slow >= MOST_SLOW or self._pool is None:
+            return None
+        self._slow += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, run_handler, handler, request)
+        future.add_done_callback(lambda _done: self._one_less())
+        return future
+
+    def _one_less(self) -> None:
+        self._slow -= 1
+
+    def in_loop(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Runs something in the loop and waits for it. Raises ListenError if all is closed."""
+        loop = self._running_loop()
+        return asyncio.run_coroutine_threadsafe(work(), loop).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise ListenError("the servers are closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._pool = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="http-slow")
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="http", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def open_socket(address: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError.
+
+    An unspecified address stands for all addresses of both families where the host has IPv6, as in Go's net.Listen.
+    """
+    if address in ("", "0.0.0.0", "::"):
+        try:
+            return _bound(socket.AF_INET6, "::", port)
+        except OSError as error:
+            if address == "::" or error.errno not in _NO_IPV6:
+                raise
+            address = "0.0.0.0"
+    return _bound(socket.AF_INET6 if ":" in address else socket.AF_INET, address, port)
+
+
+_NO_IPV6: Final = (97, 99)  # EAFNOSUPPORT, EADDRNOTAVAIL
+
+
+def _bound(family: int, address: str, port: int) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address != "::")
+        listening.bind((address, port))
+        listening.listen(128)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        loop.run_until_complete(asyncio.sleep(0))  # lets dropped connections go
+    finally:
+        loop.close()
+
+
+def _call(function: Callable[[str, int], socket.socket], address: str, port: int) -> socket.socket:
+    return function(address, port)
+
+
+def _call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function)
+
+
+def _logged(function: Callable[[], None]) -> None:
+    try:
+        function()
+    except Exception as error:
+        event("a timer's work failed", level=logging.ERROR, exception=error)

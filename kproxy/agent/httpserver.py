@@ -1,0 +1,182 @@
+"""The two ports of kube-proxy: health (10256) and, for this host alone, metrics, configuration and debug pages (10249).
+
+Paths, bodies and headers are those that kube-proxy v1.36.2 was recorded with
+(tests/reference/kube-proxy-http/responses.txt); like Go's handlers, they answer every method alike. /debug/rules and
+/debug/trace are kproxy's own: they answer GET and HEAD, and only clients on this host, since the metrics port may have
+been opened to others.
+
+A port that cannot be bound is tried again every five seconds, or with bindAddressHardFail ends the start, as in
+kube-proxy. Whatever is given here is a value or a function; nothing here knows how a proxy works.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from kproxy.agent.exposition import CONTENT_TYPE
+from kproxy.agent.httpd import HttpServers, Listener, ListenError
+from kproxy.agent.httpwire import JSON, Answer, Handler, Request, Route, Router, by_path, text_answer
+from kproxy.agent.log import event
+from kproxy.agent.metrics import Metrics
+from kproxy.agent.proxyhealth import ProxyHealth
+from kproxy.errors import InputError
+
+RETRY_SECONDS: Final = 5.0
+
+
+class Pages(msgspec.Struct, frozen=True):
+    """What the ports answer.
+
+    Attributes:
+        proxy_mode: for GET /proxyMode.
+        configz: the body of GET /configz.
+        debug: handlers that may block, by path.
+    """
+
+    health: ProxyHealth
+    metrics: Metrics
+    proxy_mode: str
+    configz: Callable[[], str]
+    debug: Mapping[str, Handler] = {}
+
+
+class Served:
+    """A port that is served, or tried again until it is. `close` ends it."""
+
+    def __init__(self, servers: HttpServers, name: str, place: tuple[str, int], router: Router, retry: float) -> None:
+        self._servers = servers
+        self._name = name
+        self._place = place
+        self._router = router
+        self._retry = retry
+        self._lock = threading.Lock()
+        self._listener: Listener | None = None
+        self._closed = False
+        self._told = ""
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; 0 if none is yet."""
+        listener = self._listener
+        return listener.port if listener is not None else 0
+
+    def open(self, hard_fail: bool) -> None:
+        """Listens now, or later. Raises ListenError if it must be now."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._listener = self._servers.listen(*self._place, self._router)
+            except ListenError as error:
+                if hard_fail:
+                    raise ListenError(f"{self._name}: {error}") from error
+                if str(error) != self._told:
+                    self._told = str(error)
+                    event("port failed, will be tried again", level=logging.ERROR, port=self._name, error=str(error))
+                self._servers.call_later(self._retry, lambda: self.open(False))
+                return
+        event("listening", port=self._name, address=self._place[0], number=self.port)
+
+    def close(self) -> None:
+        """Ends it."""
+        with self._lock:
+            self._closed = True
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+
+def serve(
+    servers: HttpServers,
+    pages: Pages,
+    healthz_address: str,
+    metrics_address: str,
+    *,
+    hard_fail: bool = False,
+    retry: float = RETRY_SECONDS,
+) -> tuple[Served | None, Served | None]:
+    """Serves both ports; of an address that is "", none.
+
+    Args:
+        healthz_address, metrics_address: `IP:port` as in the configuration.
+        hard_fail: bindAddressHardFail.
+
+    Raises:
+        ListenError: with `hard_fail`, a port cannot be bound.
+        InputError: an address is none.
+    """
+    served: list[Served | None] = []
+    try:
+        for name, address, router in (
+            ("healthz", healthz_address, health_router(pages)),
+            ("metrics", metrics_address, metrics_router(pages)),
+        ):
+            if not address:
+                served.append(None)
+                continue
+            port = Served(servers, name, parse_address(address), router, retry)
+            served.append(port)
+            port.open(hard_fail)
+    except BaseException:
+        for each in served:
+            if each is not None:
+                each.close()
+        raise
+    return served[0], served[1]
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`0.0.0.0:10256` or `[::]:10256` as address and port. Raises InputError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InputError(f"{address!r} is no IP:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def health_router(pages: Pages) -> Router:
+    """What port 10256 answers."""
+
+    def healthz(_request: Request) -> Answer:
+        status, body = pages.health.healthz()
+        pages.metrics.healthz.labels(str(status)).inc()
+        return Answer(body.encode(), status, JSON)
+
+    def livez(_request: Request) -> Answer:
+        status, body = pages.health.livez()
+        pages.metrics.livez.labels(str(status)).inc()
+        return Answer(body.encode(), status, JSON)
+
+    return by_path({"/healthz": Route(healthz), "/livez": Route(livez)})
+
+
+def metrics_router(pages: Pages) -> Router:
+    """What port 10249 answers."""
+
+    def metrics(_request: Request) -> Answer:
+        headers = {"Process-Start-Time-Unix": str(pages.metrics.started)}
+        return Answer(pages.metrics.text().encode(), 200, CONTENT_TYPE, headers)
+
+    routes = {
+        "/healthz": Route(lambda _request: text_answer("ok")),
+        "/proxyMode": Route(lambda _request: text_answer(pages.proxy_mode)),
+        "/configz": Route(lambda _request: Answer(pages.configz().encode(), 200, JSON)),
+        "/metrics": Route(metrics, slow=True),
+    }
+    routes |= {path: Route(_local_only(handler), slow=True) for path, handler in pages.debug.items()}
+    return by_path(routes)
+
+
+def _local_only(handler: Handler) -> Handler:
+    def answer(request: Request) -> Answer:
+        if not request.is_from_loopback:
+            return text_answer("only this host may see this\n", 403)
+        if request.method not in ("GET", "HEAD"):
+            return msgspec.structs.replace(text_answer("GET only\n", 405), headers={"Allow": "GET, HEAD"})
+        return handler(request)
+
+    return answer

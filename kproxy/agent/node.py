@@ -1,0 +1,154 @@
+"""This node: what is known of it decides how every rule is rendered, so changes of it are followed.
+
+kube-proxy follows its Node's topology labels, and ends (to be started again) when the Node's podCIDRs or addresses
+change. Here all of them are followed: the render options are computed anew, and the next sync writes what that alters.
+A Node that is deleted, or not there yet, changes nothing that is known: its rules serve what still runs on it.
+
+The hub also joins the two ends that start at the same time: a source that lists a cluster, and the host, whose
+iptables are being looked at meanwhile. What comes before the proxiers are there waits in an inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from kproxy.agent.host import HostFamily
+from kproxy.agent.inbox import Inbox
+from kproxy.agent.log import event
+from kproxy.agent.proxier import FamilyProxier
+from kproxy.api.config import LOCAL_NODE_CIDR, KubeProxyConfiguration
+from kproxy.api.core import Node, Service
+from kproxy.api.discovery import EndpointSlice
+from kproxy.errors import InputError
+from kproxy.linux.errors import LinuxError
+from kproxy.render import Target
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A family of this node, and its proxier."""
+
+    host: HostFamily
+    proxier: FamilyProxier
+
+
+class NodeHub:
+    """Takes what the sources put, and hands it to every family's proxier. Thread-safe.
+
+    Invariant: proxiers are enabled only when the source has synced, they are attached, and the Node says what the
+    configuration needs of it.
+    """
+
+    def __init__(self, config: KubeProxyConfiguration, node_name: str) -> None:
+        self._config = config
+        self._node_name = node_name
+        self._lock = threading.RLock()
+        self._early = Inbox()
+        self._members: tuple[Member, ...] = ()
+        self._node: Node | None = None
+        self._synced = False
+        self._enabled = False
+
+    @property
+    def node(self) -> Node | None:
+        """The Node as last seen."""
+        return self._node
+
+    @property
+    def target(self) -> Target:
+        """What to render for."""
+        return Target(self._node_name, self._node)
+
+    @property
+    def waits_for_node(self) -> bool:
+        """Whether the Node does not say yet what the configuration needs: its pod CIDR, in mode NodeCIDR."""
+        needed = self._config.detect_local_mode == LOCAL_NODE_CIDR
+        return needed and (self._node is None or not self._node.pod_cidrs)
+
+    def attach(self, members: Sequence[Member]) -> None:
+        """The proxiers are there; they get what came before."""
+        with self._lock:
+            self._members = tuple(members)
+            early = self._early.take()
+            for key, service in early.services.items():
+                self.put_service(key, service)
+            for key, piece in early.slices.items():
+                self.put_slice(key, piece)
+            self.refresh()
+            self._enable()
+
+    def source_synced(self) -> None:
+        """The source has put everything there was."""
+        with self._lock:
+            self._synced = True
+            self._enable()
+
+    def put_service(self, key: str, service: Service | None) -> None:
+        """See Sink."""
+        with self._lock:
+            if not self._members:
+                self._early.put_service(key, service)
+            for member in self._members:
+                member.proxier.inbox.put_service(key, service)
+
+    def put_slice(self, key: str, endpoint_slice: EndpointSlice | None) -> None:
+        """See Sink."""
+        with self._lock:
+            if not self._members:
+                self._early.put_slice(key, endpoint_slice)
+            for member in self._members:
+                member.proxier.inbox.put_slice(key, endpoint_slice)
+
+    def put_node(self, node: Node | None) -> None:
+        """See Sink."""
+        with self._lock:
+            if node is None:
+                if self._node is not None:
+                    event("the Node is gone, what it said stays", level=logging.WARNING, node=self._node_name)
+                return
+            changes = describe_changes(self._node, node)
+            self._node = node
+            if not changes:
+                return
+            event("node", node=self._node_name, says=changes)
+            self.refresh()
+            self._enable()
+
+    def refresh(self) -> None:
+        """Computes the render options anew, of the Node and of the addresses that interfaces have now."""
+        with self._lock:
+            for member in self._members:
+                try:
+                    member.proxier.set_options(member.host.options(self._config, self.target))
+                except (LinuxError, InputError) as error:
+                    event(
+                        "cannot take what the node says, what was known stays",
+                        level=logging.ERROR,
+                        family=member.host.family.value,
+                        error=str(error),
+                    )
+
+    def _enable(self) -> None:
+        if self._enabled or not (self._synced and self._members) or self.waits_for_node:
+            return
+        self._enabled = True
+        for member in self._members:
+            member.proxier.enable()
+
+
+def describe_changes(old: Node | None, new: Node) -> dict[str, str]:
+    """What of a Node that decides rules is different now, for a log line: empty if nothing is."""
+    parts = {
+        "labels": (old.metadata.labels if old else {}, new.metadata.labels),
+        "podCIDRs": (old.pod_cidrs if old else (), new.pod_cidrs),
+        "addresses": (old.addresses if old else (), new.addresses),
+    }
+    told = {
+        "podCIDRs": ",".join(new.pod_cidrs),
+        "addresses": ",".join(address.address for address in new.addresses),
+        "labels": ",".join(f"{name}={value}" for name, value in sorted(new.metadata.labels.items())),
+    }
+    return {name: told[name] or "(none)" for name, (before, after) in parts.items() if before != after or old is None}

@@ -1,0 +1,289 @@
+"""The proxier of one family: takes what changed, renders it, brings it to the kernel; again until it is there.
+
+Each `step` asks the runner what is due and does it: drain the inbox into the state, then write what that changed, or
+compare everything with the kernel when a check is due and the kernel watch is suspicious. Nothing is lost by a failure:
+what was drained stays in the state, the applier starts over from the full state, and the runner says when.
+
+Steps come from one thread; `inbox`, `set_options`, `enable` and `request_check` may be used from any.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Final
+
+from kproxy.agent.canary import KernelWatch
+from kproxy.agent.inbox import Inbox, Taken
+from kproxy.agent.log import event
+from kproxy.agent.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
+from kproxy.agent.runner import BoundedFrequencyRunner, Run, Wait
+from kproxy.errors import KproxyError
+from kproxy.linux.applier import Applier, SyncReport
+from kproxy.linux.engine import describe
+from kproxy.linux.errors import LinuxError
+from kproxy.render import RenderedTarget, Renderer, RenderOptions
+from kproxy.services import (
+    IPFamily,
+    ServicePortName,
+    ServiceState,
+    health_check_node_ports,
+    local_ready_endpoints,
+)
+
+TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
+
+FULL_SYNC_PERIOD: Final = 3600.0
+"""Seconds after which everything is compared even if nothing seems to have changed, as kube-proxy does."""
+
+MOST_TRIGGERS: Final = 10_000
+"""Trigger times kept while syncs fail."""
+
+
+class FamilyProxier:
+    """See the module.
+
+    Args:
+        applier: writes the rules; only this proxier may use it.
+        watch: knows whether the kernel must be read.
+        clock: seconds that should not go back.
+    """
+
+    def __init__(
+        self,
+        family: IPFamily,
+        applier: Applier,
+        watch: KernelWatch,
+        runner: BoundedFrequencyRunner,
+        clock: Callable[[], float],
+        observer: SyncObserver | None = None,
+    ) -> None:
+        self.family = family
+        self.inbox = Inbox(self._changed)
+        self._applier = applier
+        self._watch = watch
+        self._runner = runner
+        self._clock = clock
+        self._observer: SyncObserver = observer or NoObserver()
+        # Guards the runner and the fields below; told of every request.
+        self._wake = threading.Condition()
+        # Held during a sync, so that others see the state between syncs only.
+        self._busy = threading.Lock()
+        self._options: RenderOptions | None = None
+        self._stopped = False
+        self._synced_once = False
+        self._compared = clock()
+        self._triggers: list[str] = []
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the kernel has held the wanted rules at least once."""
+        return self._synced_once
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last sync failed."""
+        return self._runner.failing
+
+    def snapshot(self) -> tuple[ServiceState, RenderOptions]:
+        """A copy of the state as last synced, and the options it was rendered with.
+
+        Never waits, so that metrics answer while iptables hangs; during a sync it may hold a part of what is new.
+        """
+        return self._applier.snapshot()
+
+    def rendered(self) -> RenderedTarget:
+        """The rules as they were wanted at the last sync, rendered anew."""
+        state, options = self.snapshot()
+        renderer = Renderer(options)
+        return RenderedTarget(state, renderer, renderer.plan_full(state))
+
+    def enable(self) -> None:
+        """All that must be known before the first sync is known."""
+        with self._wake:
+            self._runner.enable()
+            self._wake.notify_all()
+
+    def request_check(self) -> None:
+        """Compares everything with the kernel soon."""
+        with self._wake:
+            self._runner.request_check()
+            self._wake.notify_all()
+
+    def set_options(self, options: RenderOptions) -> None:
+        """The node changed."""
+        with self._wake:
+            if options == (self._options or self._applier.options):
+                return
+            self._options = options
+        self._changed()
+
+    def run(self) -> None:
+        """Steps until `stop`: the body of the family's thread."""
+        while True:
+            self.step()
+            with self._wake:
+                if self._stopped:
+                    return
+                # Between the step and here a request may have come, so the runner is asked again.
+                seconds = self._runner.seconds_left(self._clock())
+                if seconds is None or seconds > 0:
+                    self._wake.wait(seconds)
+
+    def stop(self) -> None:
+        """Ends `run` after the sync under way."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify_all()
+
+    def step(self) -> float | None:
+        """Does what is due; seconds until something may be due again, None if only a request can change that."""
+        with self._wake:
+            action = Wait(None) if self._stopped else self._runner.next_action(self._clock())
+        if isinstance(action, Wait):
+            return action.seconds
+        start = self._clock()
+        try:
+            with self._busy:
+                self._sync(action, start)
+        except LinuxError as error:
+            self._failed(action, start, error)
+        except Exception as error:
+            # A bug must not stop the others' traffic from being kept right: log it, start over from the full state.
+            self._failed(action, start, error, bug=True)
+        else:
+            with self._wake:
+                self._runner.finished(action, True, self._clock())
+        return 0.0
+
+    def _changed(self) -> None:
+        self._observer.queued(self.family)
+        with self._wake:
+            self._runner.request()
+            self._wake.notify_all()
+
+    def _sync(self, run: Run, start: float) -> None:
+        taken = self.inbox.take()
+        self._take(taken)
+        with self._wake:
+            options, self._options = self._options, None
+        if options is not None:
+            self._applier.set_options(options)
+        report, drift = self._write(run, start)
+        self._synced_once = True
+        triggers, self._triggers = tuple(self._triggers), []
+        ports = health_check_node_ports(self._applier.state.service_ports)
+        local = local_ready_endpoints(self._applier.state.endpoints) if ports else {}
+        done = SyncDone(
+            family=self.family,
+            report=report,
+            seconds=self._clock() - start,
+            finished=self._clock(),
+            service_changes=len(taken.services),
+            slice_changes=len(taken.slices),
+            trigger_times=triggers,
+            rule_totals=self._applier.rule_totals(),
+            drift=drift,
+            health_check_ports=ports,
+            local_endpoints={service: local.get(service, 0) for service in ports},
+        )
+        self._tell(done)
+
+    def _take(self, taken: Taken) -> None:
+        state = self._applier.state
+        for key, service in taken.services.items():
+            try:
+                state.delete_service(key) if service is None else state.update_service(service)
+            except Exception as error:
+                event("object ignored", level=logging.ERROR, kind="Service", key=key, exception=error)
+        for key, piece in taken.slices.items():
+            try:
+                state.delete_endpoint_slice(key) if piece is None else state.update_endpoint_slice(piece)
+            except Exception as error:
+                event("object ignored", level=logging.ERROR, kind="EndpointSlice", key=key, exception=error)
+            else:
+                trigger = piece.metadata.annotations.get(TRIGGER_TIME) if piece is not None else None
+                if trigger and self._synced_once and len(self._triggers) < MOST_TRIGGERS:
+                    self._triggers.append(trigger)
+
+    def _write(self, run: Run, start: float) -> tuple[SyncReport, str]:
+        """Writes what has to be; says what somebody else had changed, if that was looked for."""
+        if self._applier.needs_resync:
+            return self._compare(start), ""
+        if not run.check:
+            return self._partial(), ""
+        late = not 0 <= start - self._compared < FULL_SYNC_PERIOD
+        if not (self._watch.suspicious() or late):
+            return self._partial(), ""
+        # First our own changes, so that what is left to mend is what others did.
+        self._partial()
+        report = self._compare(start)
+        drift = describe(report.difference) if report.difference else ""
+        return report, drift
+
+    def _partial(self) -> SyncReport:
+        report = self._applier.sync()
+        if report.wrote:
+            self._watch.written()
+        return report
+
+    def _compare(self, start: float) -> SyncReport:
+        self._watch.before_reading()
+        report = self._applier.resync()
+        self._compared = start
+        if report.difference:
+            self._watch.written()
+        else:
+            self._watch.was_right()
+        return report
+
+    def _tell(self, done: SyncDone) -> None:
+        report = done.report
+        if done.drift:
+            event("drift repaired", level=logging.WARNING, family=self.family.value, found=done.drift)
+        for note in report.notes:
+            event("note", level=logging.WARNING, family=self.family.value, note=note)
+        quiet = not (report.wrote or report.touched or report.flows)
+        event(
+            "synced",
+            level=logging.DEBUG if quiet else logging.INFO,
+            family=self.family.value,
+            sync="full" if report.full else "partial",
+            changed=_names(report.touched),
+            services=done.service_changes,
+            endpointSlices=done.slice_changes,
+            chainsWritten=report.chains_written,
+            chainsDeleted=report.chains_deleted,
+            rulesWritten=sum(report.rules_written.values()),
+            flowsDeleted=len(report.flows),
+            seconds=round(done.seconds, 4),
+            steps={step.step: round(step.seconds, 4) for step in report.steps},
+        )
+        self._observer.synced(done)
+
+    def _failed(self, run: Run, start: float, error: Exception, bug: bool = False) -> None:
+        self._applier.needs_resync = True
+        self._watch.written()
+        now = self._clock()
+        with self._wake:
+            self._runner.finished(run, False, now)
+            retry = self._runner.seconds_left(now)
+        event(
+            "sync failed",
+            level=logging.ERROR,
+            exception=error if bug or not isinstance(error, KproxyError) else None,
+            family=self.family.value,
+            error=str(error),
+            seconds=round(now - start, 4),
+            retryIn=round(retry or 0.0, 2),
+        )
+        self._observer.failed(SyncFailed(self.family, run.check, now - start, now, str(error)))
+
+
+def _names(touched: Collection[ServicePortName], most: int = 5) -> str:
+    """ServicePorts for a log line: the first few by name, and how many more."""
+    if not touched:
+        return ""
+    names = sorted(touched)
+    return ",".join(map(str, names[:most])) + (f",+{len(names) - most}" if len(names) > most else "")

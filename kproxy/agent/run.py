@@ -1,0 +1,273 @@
+"""The agent: threads, signals and the order in which things start and end.
+
+    main thread      starts everything, then waits for signals, a changed configuration file, or the end of --once
+    informers        three or four threads that list and watch, one each to hand on what they saw; or one for files
+    IPv4, IPv6       a thread each, which syncs
+
+Looking at the host takes as long as listing a cluster, so both happen at once. Garbage collection waits until the first
+sync is done, and then leaves alone what has come to stay: that keeps start-up short and single changes steady.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from kproxy.agent.files import FileSource, FileWatch
+from kproxy.agent.host import Host, HostFamily, prepare_host, set_up_host
+from kproxy.agent.log import event
+from kproxy.agent.node import Member, NodeHub
+from kproxy.agent.observer import SyncObserver
+from kproxy.agent.options import Settings
+from kproxy.agent.proxier import FamilyProxier
+from kproxy.agent.runner import BoundedFrequencyRunner
+from kproxy.agent.sources import Source
+from kproxy.api import Manifests
+
+if TYPE_CHECKING:
+    from kproxy.client.config import ClientConfig
+    from kproxy.client.http import HttpClient
+
+TICK: Final = 0.5
+"""Seconds between looks at the configuration file, and at whether --once is done."""
+
+WAITING: Final = 10.0
+"""Seconds between lines that say what is waited for."""
+
+ENDING: Final = 30.0
+"""Seconds that a sync under way at the end may take."""
+
+
+class Agent:
+    """`kproxy run`. `first` is what the files of `settings.filenames` hold; None watches an API server."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        first: Manifests | None = None,
+        surface: Callable[[Agent], contextlib.AbstractContextManager[SyncObserver]] | None = None,
+    ) -> None:
+        """Args: surface: makes the observer of syncs, and serves what it saw while its context is open."""
+        self.settings = settings
+        self.hub = NodeHub(settings.config, settings.node_name)
+        self.members: tuple[Member, ...] = ()
+        self.host: Host | None = None
+        # Makes the HTTP client, if whoever serves metrics wants its requests counted.
+        self.new_http: Callable[[ClientConfig], HttpClient] | None = None
+        self._first = first
+        self._surface = surface
+        self._stop = threading.Event()
+        self._reason = ""
+        self._exit_code = 0
+        self._source: Source | None = None
+
+    def run(self) -> int:
+        """Runs until a signal, or with --once until the rules are there. Returns the exit code.
+
+        Raises:
+            KproxyError: it cannot start: no way to the API server is configured, the host cannot be programmed.
+        """
+        with _signals(self._signalled), _tuned_process():
+            watch = FileWatch(self.settings.config_path) if self.settings.config_path else None
+            # First of all, so that the cluster is listed while everything else is imported and looked at.
+            source = self._start_source()
+            try:
+                with self._observing() as observer:
+                    self._sync_until_stopped(observer, watch)
+            finally:
+                source.stop()
+        return self._exit_code
+
+    def _sync_until_stopped(self, observer: SyncObserver | None, config: FileWatch | None) -> None:
+        threads: list[threading.Thread] = []
+        try:
+            threads = self._start_proxiers(observer)
+            self._wait(config)
+        finally:
+            event("ending", reason=self._reason)
+            self._end(threads)
+
+    def stop(self, reason: str, exit_code: int = 0) -> None:
+        """Ends `run`; the rules stay."""
+        self._reason, self._exit_code = reason, exit_code
+        self._stop.set()
+
+    @contextlib.contextmanager
+    def _observing(self) -> Iterator[SyncObserver | None]:
+        if self._surface is None:
+            yield None
+        else:
+            with self._surface(self) as observer:
+                yield observer
+
+    def _start_source(self) -> Source:
+        settings = self.settings
+        if self._first is not None:
+            self._source = FileSource(
+                settings.filenames, settings.node_name, self.hub, self.hub.source_synced, self._first
+            )
+        else:
+            self._source = _api_source(settings, self.hub, self.new_http)
+        self._source.start()
+        return self._source
+
+    def _start_proxiers(self, observer: SyncObserver | None) -> list[threading.Thread]:
+        settings = self.settings
+        set_up_host(settings.config, settings.netns)
+        self.host = prepare_host(
+            settings.netns, settings.families, settings.variant, settings.features, settings.lock_wait
+        )
+        event(
+            "host",
+            node=settings.node_name,
+            where=settings.netns or "this machine",
+            variant=self.host.variant.value,
+            because=self.host.reason,
+            iptables=", ".join(str(family.iptables) for family in self.host.families),
+        )
+        for note in self.host.notes:
+            event("note", level=logging.WARNING, note=note)
+        self.members = tuple(Member(family, self._proxier(family, observer)) for family in self.host.families)
+        self.hub.attach(self.members)
+        threads = [
+            threading.Thread(target=member.proxier.run, name=member.host.family.value, daemon=True)
+            for member in self.members
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _proxier(self, family: HostFamily, observer: SyncObserver | None) -> FamilyProxier:
+        settings = self.settings
+        executor = family.executor()
+        applier = family.applier(executor, family.options(settings.config, self.hub.target))
+        runner = BoundedFrequencyRunner(settings.min_sync_period, settings.sync_period, random.random)
+        return FamilyProxier(family.family, applier, family.watch(executor), runner, time.monotonic, observer)
+
+    def _wait(self, config: FileWatch | None) -> None:
+        said = refreshed = time.monotonic()
+        settled = False
+        while not self._stop.wait(TICK if settled else TICK / 10):
+            now = time.monotonic()
+            synced = all(member.proxier.has_synced for member in self.members)
+            if synced and not settled:
+                settled = True
+                _settle()
+            if self.settings.once and self._once_done():
+                return
+            if config is not None and config.changed():
+                # As kube-proxy: whatever started it starts it again, with the new configuration.
+                self.stop(f"the configuration file {self.settings.config_path} has changed", 1)
+                return
+            if not synced and now - said >= WAITING:
+                said = now
+                self._say_waiting()
+            if now - refreshed >= self.settings.sync_period:
+                refreshed = now
+                if self.settings.config.node_port_addresses:
+                    self.hub.refresh()
+
+    def _once_done(self) -> bool:
+        proxiers = [member.proxier for member in self.members]
+        if any(proxier.failing for proxier in proxiers):
+            self.stop("the rules could not be programmed", 1)
+        elif all(proxier.has_synced for proxier in proxiers):
+            self.stop("the rules are programmed")
+        return self._stop.is_set()
+
+    def _say_waiting(self) -> None:
+        waiting = self._source.describe_waiting() if self._source is not None else ""
+        if not waiting and self.hub.waits_for_node:
+            waiting = f"the pod CIDR of Node {self.settings.node_name}, for detect-local mode NodeCIDR"
+        if waiting:
+            event("nothing is programmed yet", level=logging.WARNING, waitingFor=waiting)
+
+    def _end(self, threads: list[threading.Thread]) -> None:
+        for member in self.members:
+            member.proxier.stop()
+        until = time.monotonic() + ENDING
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if self.host is not None and not any(thread.is_alive() for thread in threads):
+            self.host.close()
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        # kube-proxy has no handler for SIGHUP, so it ends it; whatever started it starts it again.
+        self.stop(name, 128 + number if number == signal.SIGHUP else 0)
+
+
+def _api_source(
+    settings: Settings, hub: NodeHub, new_http: Callable[[ClientConfig], HttpClient] | None = None
+) -> Source:
+    # Imported here: with files there is no need for it.
+    from kproxy.agent.sources import ApiSource
+    from kproxy.client import RestClient
+    from kproxy.client.config import ClientConfig, load_client_config
+
+    path = settings.config.client_connection.kubeconfig or None
+    if settings.master and path is None:
+        config = ClientConfig(settings.master.rstrip("/"))
+    else:
+        config = load_client_config(path, settings.context or None)
+        if settings.master:
+            import dataclasses
+
+            config = dataclasses.replace(config, server=settings.master.rstrip("/"))
+    event("source", server=config.server, endpoints="Endpoints" if settings.use_endpoints else "EndpointSlices")
+    client = RestClient(config)
+    if new_http is not None:
+        client.http = new_http(config)
+    return ApiSource(
+        client,
+        settings.node_name,
+        hub,
+        hub.source_synced,
+        use_endpoints=settings.use_endpoints,
+        resync_period=settings.config.config_sync_period.seconds,
+    )
+
+
+@contextlib.contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handles SIGTERM, SIGINT and SIGHUP meanwhile; in any thread but the main one there are no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextlib.contextmanager
+def _tuned_process() -> Iterator[None]:
+    """No garbage collection until the first sync is done, and short waits for the interpreter's lock."""
+    interval = sys.getswitchinterval()
+    gc.disable()
+    # By default a thread that has something to do may wait 5 ms for one that computes.
+    sys.setswitchinterval(0.001)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.enable()
+        gc.unfreeze()
+
+
+def _settle() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()

@@ -1,0 +1,190 @@
+"""Health-check node ports: for each Service with externalTrafficPolicy Local, load balancers ask here whether this node
+has endpoints of its own.
+
+The answer is kube-proxy's (pkg/proxy/healthcheck/service_health.go, v1.36): 200 if there is a ready local endpoint and
+the proxy is healthy, else 503; the body says which Service, how many local endpoints, and whether the proxy is healthy;
+a header tells their number as a weight. Whatever the path.
+
+Both families share one port. A dual-stack Service has one Pod behind two endpoints, so the larger number counts. A port
+that somebody else has is told once, and tried again until it works or is wanted no longer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from kproxy.agent.httpd import HttpServers, Listener, ListenError
+from kproxy.agent.httpwire import JSON, Answer, Request, Route
+from kproxy.agent.log import event
+from kproxy.services import IPFamily
+
+RETRY_SECONDS: Final = 5.0
+
+EVERYWHERE: Final = ("",)
+"""Every address of both families."""
+
+_Port = tuple[str, int]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What one family wants: the port of each Service (`namespace/name`), and how many local ready endpoints it has."""
+
+    ports: Mapping[str, int] = {}
+    local_endpoints: Mapping[str, int] = {}
+
+
+class ServiceHealthServer:
+    """Serves the ports that the families' syncs ask for. Thread-safe.
+
+    Invariant: `_open` holds what is served, by address and port of `_ports`, `_failed` what should be and cannot.
+
+    Args:
+        servers: where to listen; they have the network namespace.
+        healthy: whether the proxy is; the node does not count.
+        addresses: node-port addresses as kube-proxy chooses them; `EVERYWHERE` for all. Asked when ports change.
+    """
+
+    def __init__(
+        self,
+        servers: HttpServers,
+        healthy: Callable[[], bool],
+        addresses: Callable[[], Iterable[str]] = lambda: EVERYWHERE,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._servers = servers
+        self._healthy = healthy
+        self._addresses = addresses
+        self._retry_seconds = retry_seconds
+        self._lock = threading.Lock()
+        self._wanted: dict[IPFamily, Wanted] = {}
+        self._ports: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        self._open: dict[_Port, tuple[str, Listener]] = {}
+        self._failed: dict[_Port, str] = {}
+        self._call_off: Callable[[], None] | None = None
+        self._closed = False
+
+    @property
+    def open_ports(self) -> int:
+        """How many Services' ports are served, at least on one address."""
+        with self._lock:
+            return len({port for _, port in self._open})
+
+    @property
+    def failed_ports(self) -> int:
+        """How many ports should be served and are not, on at least one address."""
+        with self._lock:
+            return len({port for _, port in self._failed})
+
+    def sync(self, family: IPFamily, ports: Mapping[str, int], local_endpoints: Mapping[str, int]) -> None:
+        """What a sync of one family found; takes the place of what it said before."""
+        with self._lock:
+            self._wanted[family] = Wanted(ports, local_endpoints)
+            counts: dict[str, int] = {}
+            merged: dict[str, int] = {}
+            for each in self._wanted.values():
+                merged.update(each.ports)
+                for service in each.ports:
+                    counts[service] = max(counts.get(service, 0), each.local_endpoints.get(service, 0))
+            self._counts = counts
+            if merged != self._ports:
+                self._ports = merged
+                self._reconcile()
+
+    def retry(self) -> None:
+        """Tries again what failed, on the addresses that there are now."""
+        with self._lock:
+            self._call_off = None
+            if not self._closed:
+                self._reconcile()
+
+    def close(self) -> None:
+        """Closes every port."""
+        with self._lock:
+            self._closed = True
+            self._ports = {}
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        wanted = self._places() if self._ports else {}
+        for place, (service, listener) in list(self._open.items()):
+            if wanted.get(place) != service:
+                del self._open[place]
+                listener.close()
+                event("health-check node port closed", service=service, port=place[1], address=place[0])
+        self._failed = {place: service for place, service in self._failed.items() if wanted.get(place) == service}
+        for place, service in wanted.items():
+            if place not in self._open:
+                self._listen(place, service)
+        self._plan_retry()
+
+    def _places(self) -> dict[_Port, str]:
+        """Which Service each address and port belongs to; of two that want one port, the first by name."""
+        addresses = tuple(self._addresses())
+        places: dict[_Port, str] = {}
+        for service, port in sorted(self._ports.items()):
+            for address in addresses:
+                owner = places.setdefault((address, port), service)
+                if owner != service:
+                    event(
+                        "two Services want one health-check node port",
+                        level=logging.WARNING,
+                        service=service,
+                        port=port,
+                        servedFor=owner,
+                    )
+        return places
+
+    def _listen(self, place: _Port, service: str) -> None:
+        address, port = place
+        route = Route(lambda request: self._answer(service, request))
+        try:
+            listener = self._servers.listen(address, port, lambda _path: route)
+        except ListenError as error:
+            if self._failed.get(place) != service:
+                event(
+                    "health-check node port failed, will be tried again",
+                    level=logging.WARNING,
+                    service=service,
+                    error=str(error),
+                )
+            self._failed[place] = service
+            return
+        self._failed.pop(place, None)
+        self._open[place] = (service, listener)
+        event("health-check node port open", service=service, port=port, address=address)
+
+    def _plan_retry(self) -> None:
+        if self._failed and self._call_off is None and not self._closed:
+            self._call_off = self._servers.call_later(self._retry_seconds, self.retry)
+        elif not self._failed and self._call_off is not None:
+            self._call_off()
+            self._call_off = None
+
+    def _answer(self, service: str, _request: Request) -> Answer:
+        # Without the lock: whoever holds it may be waiting for the loop that this runs in.
+        count = self._counts.get(service, 0)
+        healthy = self._healthy()
+        return Answer(
+            health_body(service, count, healthy).encode(),
+            200 if count and healthy else 503,
+            JSON,
+            {"X-Load-Balancing-Endpoint-Weight": str(count)},
+        )
+
+
+def health_body(service: str, local_endpoints: int, healthy: bool) -> str:
+    """kube-proxy's body, byte for byte."""
+    namespace, _, name = service.partition("/")
+    body = {
+        "service": {"namespace": namespace, "name": name},
+        "localEndpoints": local_endpoints,
+        "serviceProxyHealthy": healthy,
+    }
+    return json.dumps(body, indent="\t")

@@ -1,0 +1,168 @@
+"""Where the cluster comes from: an API server's Services, EndpointSlices (or Endpoints) and this node's Node.
+
+A source puts objects into a `Sink` and says once, with `on_synced`, that everything there was at the start is in.
+As kube-proxy does, Services and slices that are labelled as another proxy's, or as headless, are not even listed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol
+
+from kproxy.api.core import Endpoints, Node, Service
+from kproxy.api.discovery import EndpointSlice
+from kproxy.api.mirror import mirror_endpoints
+from kproxy.client import ENDPOINT_SLICES, ENDPOINTS, NODES, SERVICES, Informer, Registration, RestClient
+from kproxy.informer.objects import DeletedFinalStateUnknown, T
+
+OURS: Final = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"
+
+
+class Sink(Protocol):
+    """Takes objects, from any thread; each object's changes come in order."""
+
+    def put_service(self, key: str, service: Service | None) -> None:
+        """Added or changed; None: deleted."""
+
+    def put_slice(self, key: str, endpoint_slice: EndpointSlice | None) -> None:
+        """Added or changed; None: deleted."""
+
+    def put_node(self, node: Node | None) -> None:
+        """This node's Node as it is now; None: there is none."""
+
+
+class Source(Protocol):
+    """Puts a cluster into a sink, and keeps it up."""
+
+    def start(self) -> None:
+        """Begins; returns at once."""
+
+    def stop(self) -> None:
+        """Ends all threads."""
+
+    def describe_waiting(self) -> str:
+        """What has not been seen yet and why, for people; "" when everything has."""
+
+
+class KeyedHandler(Generic[T]):
+    """An informer's handler that puts objects by key."""
+
+    def __init__(self, put: Callable[[str, T | None], None]) -> None:
+        self._put = put
+
+    def on_add(self, item: T, is_in_initial_list: bool) -> None:
+        self._put(item.metadata.key, item)
+
+    def on_update(self, old: T, new: T) -> None:
+        self._put(new.metadata.key, new)
+
+    def on_delete(self, item: T | DeletedFinalStateUnknown[T]) -> None:
+        self._put(item.key if isinstance(item, DeletedFinalStateUnknown) else item.metadata.key, None)
+
+
+class EndpointsMirror:
+    """Endpoints as the slices that mirror them, one Service at a time.
+
+    Thread-safe. Invariant: `_put` holds the keys of the slices that the sink was given for each Endpoints.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._services: dict[str, Service] = {}
+        self._endpoints: dict[str, Endpoints] = {}
+        self._put: dict[str, frozenset[str]] = {}
+
+    def put_service(self, key: str, service: Service | None) -> None:
+        """Whether there is a Service decides whether its Endpoints are mirrored."""
+        with self._lock:
+            if service is None:
+                self._services.pop(key, None)
+            else:
+                self._services[key] = service
+            self._mirror(key)
+        self._sink.put_service(key, service)
+
+    def put_endpoints(self, key: str, endpoints: Endpoints | None) -> None:
+        """Added or changed; None: deleted."""
+        with self._lock:
+            if endpoints is None:
+                self._endpoints.pop(key, None)
+            else:
+                self._endpoints[key] = endpoints
+            self._mirror(key)
+
+    def _mirror(self, key: str) -> None:
+        service, endpoints = self._services.get(key), self._endpoints.get(key)
+        slices = mirror_endpoints((service,), (), (endpoints,)) if service and endpoints else ()
+        keys = frozenset(each.metadata.key for each in slices)
+        for gone in self._put.pop(key, frozenset()) - keys:
+            self._sink.put_slice(gone, None)
+        for each in slices:
+            self._sink.put_slice(each.metadata.key, each)
+        if keys:
+            self._put[key] = keys
+
+
+class ApiSource:
+    """An API server, watched by one informer for each resource.
+
+    Args:
+        on_synced: called once, from a thread of the source, when everything there was has been put.
+        resync_period: seconds after which everything is put again, as configSyncPeriod; 0 is never.
+    """
+
+    def __init__(
+        self,
+        client: RestClient,
+        node_name: str,
+        sink: Sink,
+        on_synced: Callable[[], None],
+        *,
+        use_endpoints: bool = False,
+        resync_period: float = 0.0,
+    ) -> None:
+        self._on_synced = on_synced
+        self._watched: list[tuple[Informer[Any], Registration[Any]]] = []
+        self._thread: threading.Thread | None = None
+        period = resync_period
+        put_service = sink.put_service
+        if use_endpoints:
+            mirror = EndpointsMirror(sink)
+            put_service = mirror.put_service
+            endpoints = Informer(client, ENDPOINTS, label_selector=OURS, resync_period=period)
+            self._watch(endpoints, mirror.put_endpoints)
+        else:
+            slices = Informer(client, ENDPOINT_SLICES, label_selector=OURS, resync_period=period)
+            self._watch(slices, sink.put_slice)
+        self._watch(Informer(client, SERVICES, label_selector=OURS, resync_period=period), put_service)
+        node = Informer(client, NODES, field_selector=f"metadata.name={node_name}")
+        self._watch(node, lambda _key, found: sink.put_node(found))
+
+    def _watch(self, informer: Informer[T], put: Callable[[str, T | None], None]) -> None:
+        registration = informer.add_event_handler(KeyedHandler(put))
+        self._watched.append((informer, registration))
+
+    def start(self) -> None:
+        for informer, _ in self._watched:
+            informer.start()
+        self._thread = threading.Thread(target=self._wait, name="sources", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        for informer, _ in self._watched:
+            informer.stop(timeout=2.0)
+
+    def describe_waiting(self) -> str:
+        waiting = []
+        for informer, registration in self._watched:
+            if not registration.has_synced:
+                failure, name = informer.last_failure, informer.resource.qualified
+                waiting.append(f"{name} ({failure})" if failure else name)
+        return ", ".join(waiting)
+
+    def _wait(self) -> None:
+        # Without a time-out: each returns when it has synced, or is stopped.
+        if all(registration.wait_for_sync() for _, registration in self._watched):
+            self._on_synced()

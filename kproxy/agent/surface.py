@@ -1,0 +1,184 @@
+"""Everything that an agent shows of itself, put together: health, metrics, health-check node ports, debug pages.
+
+`surface` is what `Agent` takes to make its observer: the proxiers tell it what happened, and whoever asks on the ports
+is answered from what it was told and from the agent itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kproxy.agent.host import open_namespace
+from kproxy.agent.httpd import HttpServers
+from kproxy.agent.httpserver import Pages, serve
+from kproxy.agent.httpwire import Handler
+from kproxy.agent.metrics import Metrics
+from kproxy.agent.observer import SyncDone, SyncFailed, SyncObserver
+from kproxy.agent.proxyhealth import ProxyHealth, node_eligible
+from kproxy.agent.run import Agent
+from kproxy.agent.servicehealth import EVERYWHERE, ServiceHealthServer
+from kproxy.api.config_print import configz_json
+from kproxy.errors import InputError
+from kproxy.linux import nfacct
+from kproxy.linux.addresses import interface_addresses
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.node import node_options
+from kproxy.render import Features, RenderOptions
+from kproxy.services import IPFamily, ServiceState
+
+if TYPE_CHECKING:
+    from kproxy.agent.debug import TraceText
+    from kproxy.client.config import ClientConfig
+    from kproxy.client.http import HttpClient
+
+
+class Telemetry:
+    """Hands what the proxiers tell to everybody who wants to know. A SyncObserver."""
+
+    def __init__(self, metrics: Metrics, health: ProxyHealth, ports: ServiceHealthServer) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._ports = ports
+
+    def queued(self, family: IPFamily) -> None:
+        """See SyncObserver."""
+        self._health.queued(family)
+        self._metrics.queued(family)
+
+    def synced(self, done: SyncDone) -> None:
+        """See SyncObserver."""
+        self._health.updated(done.family)
+        self._metrics.synced(done)
+        self._ports.sync(done.family, done.health_check_ports, done.local_endpoints)
+
+    def failed(self, failure: SyncFailed) -> None:
+        """See SyncObserver."""
+        self._health.failed(failure.family, failure.error)
+        self._metrics.failed(failure)
+
+
+class AgentSources:
+    """What is looked up at a scrape. See `metrics.Sources`."""
+
+    def __init__(self, agent: Agent, namespace: Namespace, ports: ServiceHealthServer) -> None:
+        self._agent = agent
+        self._namespace = namespace
+        self._ports = ports
+
+    def pending(self) -> tuple[int, int]:
+        """See Sources."""
+        sizes = [member.proxier.inbox.sizes() for member in self._agent.members]
+        return sum(services for services, _ in sizes), sum(slices for _, slices in sizes)
+
+    def snapshots(self) -> Iterable[tuple[ServiceState, RenderOptions]]:
+        """See Sources."""
+        return [member.proxier.snapshot() for member in self._agent.members if member.proxier.has_synced]
+
+    def health_check_ports(self) -> tuple[int, int]:
+        """See Sources."""
+        return self._ports.open_ports, self._ports.failed_ports
+
+    def counted_packets(self) -> Mapping[str, int]:
+        """See Sources."""
+        if not any(member.host.features.nfacct for member in self._agent.members):
+            return {}
+        return nfacct.read_packets(self._namespace)
+
+
+@contextlib.contextmanager
+def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncObserver]:
+    """Serves an agent's ports while the context is open, in the namespace that it programs.
+
+    Raises:
+        KproxyError: with bindAddressHardFail, a port cannot be bound.
+    """
+    settings = agent.settings
+    with contextlib.ExitStack() as stack:
+        # Of their own: the proxiers' namespaces are busy during a sync.
+        namespace = stack.enter_context(open_namespace(settings.netns))
+        looking = stack.enter_context(open_namespace(settings.netns))
+        health = ProxyHealth(2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node))
+        servers = stack.enter_context(HttpServers(namespace))
+        ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
+        stack.callback(ports.close)
+        metrics = Metrics()
+        metrics.watch(AgentSources(agent, looking, ports))
+        agent.new_http = lambda config: _metered(config, metrics)
+        pages = Pages(
+            health,
+            metrics,
+            settings.config.mode,
+            lambda: configz_json(settings.config),
+            _debug_pages(agent, looking, trace_text),
+        )
+        for served in serve(
+            servers,
+            pages,
+            settings.config.healthz_bind_address,
+            settings.config.metrics_bind_address,
+            hard_fail=settings.config.bind_address_hard_fail,
+        ):
+            if served is not None:
+                stack.callback(served.close)
+        yield Telemetry(metrics, health, ports)
+
+
+def health_addresses(agent: Agent, namespace: Namespace) -> tuple[str, ...]:
+    """Where health-check node ports listen: on the node-port addresses of each family, as kube-proxy chooses them."""
+    if not agent.settings.config.node_port_addresses:
+        return EVERYWHERE
+    found: list[str] = []
+    everywhere = 0
+    for member in agent.members:
+        family = member.host.family
+        try:
+            options = node_options(agent.settings.config, agent.hub.target, namespace, family, Features())
+            own = interface_addresses(namespace, family)
+        except (LinuxError, InputError):
+            return EVERYWHERE  # as kube-proxy when it cannot tell
+        if options.node_port_addresses.match_all:
+            everywhere += 1
+            found += own
+        else:
+            found += options.node_port_addresses.matching(own)
+    return EVERYWHERE if everywhere == len(agent.members) else tuple(dict.fromkeys(found))
+
+
+def _debug_pages(agent: Agent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
+    """The debug pages; what they need of the model is imported when somebody first asks, not at start."""
+
+    @functools.cache
+    def pages() -> Mapping[str, Handler]:
+        from kproxy.agent.debug import debug_pages
+        from kproxy.linux.hostfacts import read_host
+
+        return debug_pages(
+            lambda: [member.proxier for member in agent.members],
+            lambda family: _saved(agent, namespace, family),
+            lambda: read_host(namespace),
+            agent.settings.netns or agent.settings.node_name,
+            trace_text,
+        )
+
+    return {path: _later(pages, path) for path in ("/debug/rules", "/debug/trace")}
+
+
+def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:
+    return lambda request: pages()[path](request)
+
+
+def _metered(config: ClientConfig, metrics: Metrics) -> HttpClient:
+    # Imported here: an agent that reads files has no need for it.
+    from kproxy.agent.restmetrics import MeteredHttpClient
+
+    return MeteredHttpClient(config, metrics)
+
+
+def _saved(agent: Agent, namespace: Namespace, family: IPFamily) -> str:
+    member = next(member for member in agent.members if member.host.family is family)
+    return IptablesExecutor(namespace, member.host.iptables).save(counters=False)

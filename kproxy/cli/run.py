@@ -1,0 +1,190 @@
+"""`kproxy run`: the running proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kproxy.agent.options import FLAGS, Settings, node_name, read_options
+from kproxy.api import Manifests
+from kproxy.api.config import KubeProxyConfiguration
+from kproxy.cli.inputs import parse_features, read_cluster
+from kproxy.cli.kernel import VARIANTS, chosen_families, confirm, netns_option, open_namespace, variant_options
+from kproxy.cli.output import report_note, write_output
+from kproxy.render import Features, select_target
+
+if TYPE_CHECKING:
+    from kproxy.agent.observer import SyncObserver
+    from kproxy.agent.run import Agent
+    from kproxy.dataplane.report import Report
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def kube_proxy_flags(function: Function) -> Function:
+    """Adds the flags that stand for fields of kube-proxy's configuration; a boolean may go without a value."""
+    for flag in reversed(FLAGS):
+        names = (f"-{flag.name}", f"--{flag.name}") if len(flag.name) == 1 else (f"--{flag.name}",)
+        bare: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "boolean" else {}
+        function = click.option(
+            *names, _parameter(flag.name), metavar=flag.kind.upper(), help=flag.help, expose_value=True, **bare
+        )(function)
+    return function
+
+
+def _parameter(name: str) -> str:
+    return f"flag_{name.replace('-', '_')}"
+
+
+@click.command("run")
+@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration; most flags do not count then.")
+@click.option("--node", metavar="NAME", help="This node's name. Default: hostnameOverride, else the host name.")
+@click.option("--hostname-override", metavar="NAME", help="The same, as kube-proxy calls it.")
+@click.option("--master", metavar="URL", help="The API server, over what the kubeconfig says.")
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    metavar="PATH",
+    multiple=True,
+    help="Manifests instead of an API server: a file or directory that is watched, or - for stdin; repeatable.",
+)
+@click.option("--use-endpoints", is_flag=True, help="Watch Endpoints instead of EndpointSlices.")
+@netns_option
+@variant_options
+@click.option(
+    "--feature",
+    "features",
+    metavar="NAME=on|off",
+    multiple=True,
+    callback=lambda _context, _parameter, value: parse_features(value) if value else Features(nfacct=True),
+    help="Optional abilities to use if the host has them: nfacct, random-fully. Default: both.",
+)
+@click.option("--once", is_flag=True, help="End when the kernel holds the rules.")
+@click.option("--init-only", is_flag=True, help="Only set up the host (sysctls), and end.")
+@click.option("--cleanup", is_flag=True, help="Remove every rule of kproxy's and kube-proxy's, and end.")
+@click.option("--write-config-to", metavar="FILE", help="Write the configuration that would be used, and end.")
+@click.option("--yes", is_flag=True, help="Do not ask before changing the machine's own rules.")
+@kube_proxy_flags
+def command(
+    config_path: str | None,
+    node: str | None,
+    hostname_override: str | None,
+    master: str | None,
+    context: str | None,
+    filenames: Sequence[str],
+    use_endpoints: bool,
+    netns: str | None,
+    variant: str,
+    ipv4: bool,
+    ipv6: bool,
+    lock_wait: float,
+    features: Features,
+    once: bool,
+    init_only: bool,
+    cleanup: bool,
+    write_config_to: str | None,
+    yes: bool,
+    **flags: str | None,
+) -> None:
+    """Keep a node's rules right: follow an API server, or manifests, and program the kernel.
+
+    It takes kube-proxy's flags and configuration file, answers on its ports, and counts under its names. Rules are
+    written when Services, endpoints and this Node are known, then whenever they change; somebody else's changes of them
+    are noticed and mended. SIGTERM ends it and leaves the rules. docs/run.md says more.
+
+    \b
+    Examples:
+      kproxy run --kubeconfig kubeconfig --node worker-1 --netns worker-1
+      kproxy run -f manifests/ --node worker-1 --netns worker-1 --iptables-min-sync-period 1ms
+      kproxy run --config /var/lib/kube-proxy/config.conf --hostname-override worker-2 --yes
+      kproxy run -f cluster.yaml --node worker-1 --netns worker-1 --once
+    """
+    given = {flag.name: value for flag in FLAGS if (value := flags.get(_parameter(flag.name))) is not None}
+    options = read_options(config_path, given)
+    for note in options.notes:
+        report_note(note)
+    if write_config_to is not None:
+        _write_configuration(write_config_to, options.config)
+        return
+    if cleanup:
+        _clean_up(netns, lock_wait, yes)
+        return
+    if filenames and (use_endpoints or master or context):
+        raise click.UsageError(
+            "-f takes manifests instead of an API server; it excludes --use-endpoints, --master and --context"
+        )
+    confirm("keeps changing", "run", netns, yes)
+    open_namespace(netns).close()  # what is wrong with it is told before anything is started
+    first = read_cluster(filenames) if filenames and not init_only else None
+    if first is not None and first.nodes:
+        name = select_target(first.nodes, options.config, node or hostname_override).node_name
+    else:
+        name = node_name(node, hostname_override, options.config)
+    settings = Settings(
+        config=options.config,
+        node_name=name,
+        config_path=config_path or "",
+        master=master or "",
+        context=context or "",
+        netns=netns,
+        variant=VARIANTS[variant],
+        families=chosen_families(ipv4, ipv6),
+        features=features,
+        lock_wait=lock_wait,
+        filenames=tuple(filenames),
+        use_endpoints=use_endpoints,
+        once=once,
+    )
+    _run(settings, first, init_only)
+
+
+def _run(settings: Settings, first: Manifests | None, init_only: bool) -> None:
+    from kproxy.agent import log
+    from kproxy.agent.host import set_up_host
+    from kproxy.agent.run import Agent
+
+    logging = settings.config.logging
+    log.configure(json=logging.format == "json", verbosity=logging.verbosity)
+    if init_only:
+        set_up_host(settings.config, settings.netns)
+        return
+    code = Agent(settings, first, _surface).run()
+    if code:
+        raise SystemExit(code)
+
+
+def _trace_text(report: Report, label: str) -> str:
+    """What /debug/trace answers people."""
+    from kproxy.cli.trace_text import report_text
+
+    return click.unstyle(report_text(report, label))
+
+
+def _surface(agent: Agent) -> AbstractContextManager[SyncObserver]:
+    # Imported when the cluster is being listed already: metrics, HTTP and the packet model take a while.
+    from kproxy.agent.surface import surface
+
+    return surface(agent, _trace_text)
+
+
+def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:
+    from kproxy.cli.cleanup import describe
+    from kproxy.linux.cleanup import cleanup
+
+    confirm("cleans up", "run --cleanup", netns, yes)
+    with open_namespace(netns) as namespace:
+        report = cleanup(namespace, lock_wait=lock_wait)
+    write_output("".join(f"{line}\n" for line in describe(report)), None)
+
+
+def _write_configuration(path: str, config: KubeProxyConfiguration) -> None:
+    import msgspec
+
+    from kproxy.api.config_print import configz
+
+    write_output(msgspec.yaml.encode(configz(config)).decode(), path)
