@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_CLUSTER := rules_golden/minikube
 
-.PHONY: help setup demo test test-slow test-soak lint format bench golden clean
+.PHONY: help setup demo test test-slow test-soak lint format bench golden clean vm-image vm-test vm-validate
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## Virtual environment, Python packages, and as root the Debian packages that are missing
 
@@ -43,6 +43,15 @@ bench: $(READY)  ## Speed, with the reference's figures beside ours
 
 golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
 	$(BIN)/kproxy golden check
+
+vm-image:  ## Build the virtual machine's image (cached), as root
+	VM_STEPS=image bash vagrant/qemu/test.sh
+
+vm-test: vm-validate  ## In a virtual machine with Debian's kernel: the overlay and golden clusters (SCENARIOS="..."; docs/vm.md)
+	bash vagrant/qemu/test.sh $(SCENARIOS)
+
+vm-validate:  ## Check the Vagrantfile, without a provider
+	sh vagrant/validate.sh
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

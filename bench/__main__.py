@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from bench import apiserver, apply, informer, render, trace
+from bench import apiserver, apply, cni, diff, informer, lab, render, run, trace
 
 BENCHES = {
     "render": render.main,
     "trace": trace.main,
+    "diff": diff.main,
     "apply": apply.main,
     "informer": informer.main,
     "apiserver": apiserver.main,
+    "cni": cni.main,
+    "run": run.main,
+    "lab": lab.main,
 }
 
 

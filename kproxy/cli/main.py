@@ -21,11 +21,15 @@ COMMANDS = {
     "golden": "Compare rendered rules with committed golden files.",
     "explain": "Explain what one Service becomes on a node.",
     "trace": "Trace a packet through a node's rules: where it goes, why, with which chance.",
+    "diff": "Do two rule sets treat every packet alike? If not, show a packet that tells.",
     "apply": "Bring the kernel's rules to what the manifests say.",
     "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",
     "cleanup": "Remove every rule of kproxy and kube-proxy.",
+    "run": "Keep a node's rules right: follow an API server, or manifests.",
     "apiserver": "Serve a small, durable Kubernetes API.",
     "get": "Show objects of an API server, as kubectl get does.",
+    "overlay": "Join the pod networks of the nodes, by VXLAN or by routes.",
+    "lab": "A cluster network on this machine: nodes, pods, Services, packets.",
 }
 
 

@@ -1,0 +1,56 @@
+"""What the subcommands of `kproxy lab` share: --name, the lab that is meant, output formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from kproxy.cli.output import write_output
+from kproxy.lab.errors import LabError
+from kproxy.lab.plan import check_name
+from kproxy.lab.state import LabDirectory, LabRecord
+
+Function = TypeVar("Function", bound=Callable[..., object])
+DEFAULT_NAME = "lab"
+
+
+def name_option(function: Function) -> Function:
+    """Adds --name."""
+    return click.option(
+        "--name", metavar="NAME", default=DEFAULT_NAME, show_default=True, help="Which lab; several may be up."
+    )(function)
+
+
+def output_option(function: Function) -> Function:
+    """Adds -o text|json."""
+    return click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")(
+        function
+    )
+
+
+def open_lab(name: str) -> tuple[LabDirectory, LabRecord]:
+    """A lab that is up.
+
+    Raises:
+        LabError: it is not up, or this process may not touch it.
+    """
+    lab = LabDirectory(check_name(name))
+    record = lab.running()
+    need_root()
+    return lab, record
+
+
+def need_root() -> None:
+    """Raises LabError without root."""
+    import os
+
+    if os.geteuid() != 0:
+        raise LabError("a lab needs root: its hosts are network namespaces")
+
+
+def write_json(value: Any) -> None:
+    """Prints a value as indented JSON."""
+    write_output(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n", None)

@@ -1,0 +1,25 @@
+"""`kproxy lab env`."""
+
+from __future__ import annotations
+
+import click
+
+from kproxy.cli.lab_common import name_option
+from kproxy.cli.output import write_output
+from kproxy.lab.plan import check_name
+from kproxy.lab.state import LabDirectory
+
+
+@click.command("env")
+@name_option
+def command(name: str) -> None:
+    """Print the line that makes kubectl, and `kproxy get`, speak to the lab.
+
+    \b
+    Examples:
+      eval "$(kproxy lab env)"
+      kubectl get nodes -o wide
+    """
+    lab = LabDirectory(check_name(name))
+    lab.running()
+    write_output(f"export KUBECONFIG={lab.kubeconfig}\n", None)

@@ -1,0 +1,16 @@
+"""A cluster network on one machine: nodes and pods as network namespaces, a real overlay, the real rules.
+
+`lab up` builds a fabric (a bridge in a namespace of its own, which also routes), node namespaces, a client outside, and
+starts real processes: the API server, the controllers, and on every node a kubelet, the overlay and the proxy. They
+meet over HTTP and by executing the CNI plugin, as in a real cluster. docs/lab.md is the user's page.
+
+    plan.py        names and addresses, from a LabSpec: values only
+    state.py       the directory of a lab
+    network.py     namespaces and links
+    processes.py   starting, finding and ending the lab's processes
+    up.py, down.py a lab's life
+    controllers/   Deployment, ReplicaSet, scheduler, node lifecycle, load balancer
+    kubelet/       pods: sandbox by CNI, echo servers, status, leases
+    model/         the path of a packet over all hosts, as the data-plane model says
+    watch/         what really passes: packets captured at every interface
+"""

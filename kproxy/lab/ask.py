@@ -1,0 +1,167 @@
+"""A real client: a socket that is opened inside a namespace, a line that is sent, the echo server's answer."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.lab.cluster import Value
+from kproxy.lab.kubelet import sctp
+from kproxy.lab.model.path import ANSWERED, LOST, REFUSED, UNREACHABLE
+from kproxy.linux.namespace import Namespace
+
+_KINDS: Final = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM, "SCTP": socket.SOCK_STREAM}
+_UNREACHABLE: Final = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EACCES}
+_PENDING: Final = 0.1
+_TRIES: Final = 2
+"""Datagrams sent before a client gives up: the first may be lost to a neighbour that is still being looked for."""
+
+
+class Answer(Value, frozen=True):
+    """What became of a question.
+
+    Attributes:
+        end: answered, refused, lost or unreachable; as `model.path` calls them.
+        pod, node: who answered.
+        source, target: the client's address and the own one, as whoever answered saw them, `IP:PORT`.
+    """
+
+    end: str
+    pod: str = ""
+    node: str = ""
+    source: str = ""
+    target: str = ""
+    data: str = ""
+
+    @property
+    def source_address(self) -> str:
+        """The source without its port."""
+        return self.source.rpartition(":")[0].strip("[]")
+
+
+def ask(
+    netns: str,
+    address: str,
+    port: int,
+    protocol: str,
+    *,
+    source_port: int = 0,
+    source: str = "",
+    timeout: float = 1.0,
+    data: bytes = b"probe",
+    tos: int = 0,
+) -> Answer:
+    """Asks once from a namespace.
+
+    Args:
+        source_port, source: what to bind to; 0 and "" leave it to the kernel.
+        timeout: seconds until the question counts as lost.
+        tos: the TOS octet or traffic class of its packets.
+
+    Raises:
+        LinuxError: the namespace cannot be entered.
+        OSError: the socket cannot be had.
+    """
+    with Namespace.named(netns) as inside:
+        return inside.call(ask_here, address, port, protocol, source_port, source, timeout, data, tos)
+
+
+def ask_here(
+    address: str,
+    port: int,
+    protocol: str,
+    source_port: int,
+    source: str,
+    timeout: float,
+    data: bytes,
+    tos: int,
+) -> Answer:
+    """The same, in the namespace that the calling thread is in."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    raw = protocol == "SCTP" and not sctp.kernel_has_sctp()
+    kind = socket.SOCK_RAW if raw else _KINDS[protocol]
+    with socket.socket(family, kind, sctp.PROTOCOL if protocol == "SCTP" else 0) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if source or (source_port and not raw):
+            client.bind((source or ("::" if family == socket.AF_INET6 else ""), 0 if raw else source_port))
+        if tos and family == socket.AF_INET:
+            client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        elif tos:
+            client.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, tos)
+        client.settimeout(timeout)
+        try:
+            if raw:
+                return _answer(sctp.ask(client, (address, port), source_port or _free_port(), data, timeout))
+            client.connect((address, port))
+            return _converse(client, protocol, data, timeout)
+        except ConnectionRefusedError:
+            return Answer(REFUSED)
+        except ConnectionResetError:
+            return Answer(ANSWERED)  # by somebody who speaks something else
+        except TimeoutError:
+            return Answer(LOST)
+        except OSError as error:
+            if error.errno in _UNREACHABLE:
+                return Answer(UNREACHABLE)
+            if error.errno == errno.ENOPROTOOPT:
+                return Answer(REFUSED)  # ICMP protocol unreachable: a host without SCTP
+            if error.errno == errno.EPERM:
+                return _after_a_rule(client)
+            raise
+
+
+def _after_a_rule(client: socket.socket) -> Answer:
+    """A rule of this host did not let a packet out. If it rejected it, the ICMP error is at the socket already."""
+    client.settimeout(_PENDING)
+    try:
+        client.recv(1)
+    except ConnectionRefusedError:
+        return Answer(REFUSED)
+    except OSError:
+        pass
+    return Answer(LOST)
+
+
+def _converse(client: socket.socket, protocol: str, data: bytes, timeout: float) -> Answer:
+    if protocol == "UDP":
+        client.settimeout(timeout / _TRIES)
+        for last in (False, True):
+            client.send(data)
+            try:
+                return _answer(client.recv(65535))
+            except TimeoutError:
+                if last:
+                    raise
+    client.send(data + b"\n")
+    text = b""
+    while not text.endswith(b"\n"):
+        more = client.recv(65536)
+        if not more:
+            return Answer(ANSWERED)
+        text += more
+    return _answer(text)
+
+
+def _answer(text: bytes) -> Answer:
+    try:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+        return Answer(
+            ANSWERED,
+            f"{found['namespace']}/{found['pod']}",
+            found["node"],
+            found["peer"],
+            found["local"],
+            found["data"],
+        )
+    except (msgspec.DecodeError, KeyError):
+        return Answer(ANSWERED)  # somebody else than an echo server
+
+
+def _free_port() -> int:
+    """A source port for SCTP on raw sockets, where the kernel gives none out."""
+    import secrets
+
+    return 32768 + secrets.randbelow(28000)

@@ -1,0 +1,329 @@
+"""A lab as it is now: nodes, pods, Services and their endpoints, from the API server, the processes and the namespaces.
+
+Values that `status`, `probe`, `trace` and `view` share; `-o json` prints them as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from kproxy.client import ApiError, RestClient, TransportError
+from kproxy.lab import processes
+from kproxy.lab.errors import LabInputError
+from kproxy.lab.kubelet.kubelet import pod_ports
+from kproxy.lab.model.links import read_links
+from kproxy.lab.node_processes import NODE_KINDS
+from kproxy.lab.objects import lab_client
+from kproxy.lab.plan import LabSpec, family_of
+from kproxy.lab.resources import (
+    ENDPOINT_SLICES,
+    FAILED,
+    NODES,
+    PODS,
+    SERVICES,
+    Object,
+    condition_of,
+    is_ready,
+    is_terminating,
+)
+from kproxy.lab.state import LabDirectory, LabRecord
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.namespace import NETNS_DIRECTORY
+
+
+class Value(msgspec.Struct, frozen=True, rename="camel"):
+    """What is printed as JSON, with Kubernetes' spelling."""
+
+
+class NodeView(Value, frozen=True):
+    """A node. `reason` says why it is not ready; `processes` which of its processes run; `link` whether its cable is
+    plugged in."""
+
+    name: str
+    namespace: str
+    addresses: tuple[str, ...]
+    pod_cidrs: tuple[str, ...] = msgspec.field(name="podCIDRs")
+    ready: bool = False
+    reason: str = ""
+    processes: tuple[str, ...] = ()
+    link: bool = True
+
+
+class PodPort(Value, frozen=True):
+    number: int
+    protocol: str
+
+
+class PodView(Value, frozen=True):
+    """A pod. `failed`: crashed by `lab fail`; `running`: its servers run; `netns`: its namespace, "" if it has none."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    addresses: tuple[str, ...]
+    phase: str
+    ready: bool
+    terminating: bool
+    failed: bool
+    running: bool
+    host_network: bool
+    netns: str
+    ports: tuple[PodPort, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def serves(self, protocol: str, port: int) -> bool:
+        """Whether something listens there."""
+        return self.running and PodPort(port, protocol) in self.ports
+
+
+class EndpointView(Value, frozen=True):
+    """An endpoint of a Service's port."""
+
+    address: str
+    port: int
+    pod: str
+    node: str
+    ready: bool
+    serving: bool
+    terminating: bool
+
+
+class ServicePortView(Value, frozen=True):
+    name: str
+    protocol: str
+    port: int
+    target: str
+    node_port: int
+    endpoints: tuple[EndpointView, ...]
+
+
+class ServiceView(Value, frozen=True):
+    namespace: str
+    name: str
+    type: str
+    cluster_ips: tuple[str, ...] = msgspec.field(name="clusterIPs")
+    external_ips: tuple[str, ...] = msgspec.field(name="externalIPs")
+    load_balancer_ips: tuple[str, ...] = msgspec.field(name="loadBalancerIPs")
+    internal_policy: str = "Cluster"
+    external_policy: str = "Cluster"
+    affinity: str = "None"
+    health_check_node_port: int = 0
+    source_ranges: tuple[str, ...] = ()
+    ports: tuple[ServicePortView, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ClusterView(Value, frozen=True):
+    """The whole lab. `api_server` is its URL, `api_running` whether its process runs."""
+
+    name: str
+    ip_family: str
+    variant: str
+    backend: str
+    kubeconfig: str
+    api_server: str
+    api_running: bool
+    client: tuple[str, ...]
+    nodes: tuple[NodeView, ...]
+    pods: tuple[PodView, ...] = ()
+    services: tuple[ServiceView, ...] = ()
+
+    @property
+    def api_port(self) -> int:
+        """The API server's port, on the loopback and on the fabric."""
+        return int(self.api_server.rpartition(":")[2])
+
+    def node(self, name: str) -> NodeView:
+        """A node by name. Raises LabInputError."""
+        for item in self.nodes:
+            if item.name == name:
+                return item
+        raise LabInputError(f"no node {name!r}: there are {', '.join(item.name for item in self.nodes)}")
+
+    def pod(self, text: str) -> PodView:
+        """A pod by `NAME` or `NAMESPACE/NAME`; the beginning of a name will do if only one pod has it, and
+        `deployment/NAME` means its first pod. Raises LabInputError."""
+        namespace, slash, name = text.rpartition("/")
+        wanted = namespace if slash else "default"
+        here = [item for item in self.pods if item.namespace == wanted]
+        found = [item for item in here if item.name == name] or [item for item in here if item.name.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            there = ", ".join(item.key for item in self.pods[:8])
+            raise LabInputError(f"no pod {text!r}: there are {there or 'none'}{' ...' if len(self.pods) > 8 else ''}")
+        raise LabInputError(f"pod {text!r} may mean {', '.join(item.name for item in found[:6])}")
+
+    def service(self, text: str) -> ServiceView:
+        """A Service by `NAME` or `NAMESPACE/NAME`. Raises LabInputError."""
+        namespace, slash, name = text.rpartition("/")
+        for item in self.services:
+            if (item.namespace, item.name) == (namespace if slash else "default", name):
+                return item
+        there = ", ".join(item.key for item in self.services)
+        raise LabInputError(f"no Service {text!r}: there are {there or 'none'}")
+
+    def pod_at(self, address: str) -> PodView | None:
+        """The pod, with a network of its own, that has an address."""
+        return next((item for item in self.pods if address in item.addresses and not item.host_network), None)
+
+
+def read_cluster(lab: LabDirectory, record: LabRecord) -> ClusterView:
+    """Reads all of it. Without an API server, the nodes are known and nothing else."""
+    running = processes.find(lab)
+    alive = any(item.kind == "apiserver" for item in running)
+    objects: dict[str, Sequence[Object]] = {"nodes": (), "pods": (), "services": (), "slices": ()}
+    if alive:
+        try:
+            objects = _objects(lab_client(lab))
+        except (ApiError, TransportError):
+            alive = False
+    spec = record.spec
+    known = {str(item["metadata"]["name"]): item for item in objects["nodes"]}
+    roles = {item.role for item in running}
+    nodes = tuple(
+        NodeView(
+            plan.name,
+            plan.namespace,
+            plan.addresses,
+            plan.pod_cidrs,
+            plan.name in known and is_ready(known[plan.name]),
+            _reason(known.get(plan.name)) if alive else "the API server does not run",
+            tuple(kind for kind in NODE_KINDS if f"{kind}/{plan.name}" in roles),
+            _link_is_up(spec, plan.name),
+        )
+        for plan in lab.plans(record)
+    )
+    return ClusterView(
+        spec.name,
+        spec.ip_family,
+        spec.variant,
+        spec.backend,
+        str(lab.kubeconfig),
+        f"https://127.0.0.1:{record.port}",
+        alive,
+        spec.client_addresses,
+        nodes,
+        tuple(sorted((_pod(spec, item, roles) for item in objects["pods"]), key=lambda pod: pod.key)),
+        tuple(sorted(_services(objects["services"], objects["slices"]), key=lambda service: service.key)),
+    )
+
+
+def _objects(client: RestClient) -> dict[str, Sequence[Object]]:
+    resources = {"nodes": NODES, "pods": PODS, "services": SERVICES, "slices": ENDPOINT_SLICES}
+    return {name: [item.raw for item in client.list(resource).items] for name, resource in resources.items()}
+
+
+def _reason(node: Object | None) -> str:
+    if node is None:
+        return "not registered"
+    condition = condition_of(node, "Ready")
+    if condition is None:
+        return "nothing heard of it"
+    return "" if condition["status"] == "True" else str(condition.get("message") or condition.get("reason", ""))
+
+
+def _link_is_up(spec: LabSpec, node: str) -> bool:
+    try:
+        return read_links(spec.fabric)[node].up
+    except (LinuxError, KeyError):
+        return False
+
+
+def _pod(spec: LabSpec, pod: Object, roles: Collection[str]) -> PodView:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    host_network = bool(pod["spec"].get("hostNetwork"))
+    node = pod["spec"].get("nodeName", "")
+    name = spec.namespace(node) if host_network else spec.pod_namespace(meta["uid"])
+    failed = FAILED in (meta.get("annotations") or {})
+    there = bool(node) and os.path.exists(os.path.join(NETNS_DIRECTORY, name))
+    return PodView(
+        meta["namespace"],
+        meta["name"],
+        meta["uid"],
+        node,
+        tuple(item["ip"] for item in status.get("podIPs") or ()),
+        status.get("phase", "Pending"),
+        is_ready(pod),
+        is_terminating(pod),
+        failed,
+        there and not failed and f"kubelet/{node}" in roles,
+        host_network,
+        name if there else "",
+        tuple(PodPort(port.number, port.protocol) for port in pod_ports(pod)),
+    )
+
+
+def _services(services: Sequence[Object], slices: Sequence[Object]) -> list[ServiceView]:
+    by_service: dict[tuple[str, str], list[Object]] = {}
+    for item in slices:
+        meta = item["metadata"]
+        owner = (meta.get("labels") or {}).get("kubernetes.io/service-name", "")
+        by_service.setdefault((meta["namespace"], owner), []).append(item)
+    found = []
+    for service in services:
+        meta, spec = service["metadata"], service["spec"]
+        mine = by_service.get((meta["namespace"], meta["name"]), [])
+        ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+        found.append(
+            ServiceView(
+                meta["namespace"],
+                meta["name"],
+                spec.get("type", "ClusterIP"),
+                tuple(ip for ip in spec.get("clusterIPs") or () if ip and ip != "None"),
+                tuple(spec.get("externalIPs") or ()),
+                tuple(item["ip"] for item in ingress if item.get("ip")),
+                spec.get("internalTrafficPolicy", "Cluster"),
+                spec.get("externalTrafficPolicy", "Cluster"),
+                spec.get("sessionAffinity", "None"),
+                int(spec.get("healthCheckNodePort") or 0),
+                tuple(spec.get("loadBalancerSourceRanges") or ()),
+                tuple(_port(port, mine) for port in spec.get("ports") or ()),
+            )
+        )
+    return found
+
+
+def _port(port: Object, slices: Sequence[Object]) -> ServicePortView:
+    endpoints = []
+    for item in slices:
+        for known in item.get("ports") or ():
+            if (known.get("name") or "") == (port.get("name") or "") and known.get("port"):
+                endpoints += [_endpoint(entry, int(known["port"])) for entry in item.get("endpoints") or ()]
+    endpoints.sort(key=lambda entry: (family_of(entry.address), entry.node, entry.address))
+    return ServicePortView(
+        port.get("name") or "",
+        port.get("protocol", "TCP"),
+        int(port["port"]),
+        str(port.get("targetPort", port["port"])),
+        int(port.get("nodePort") or 0),
+        tuple(endpoints),
+    )
+
+
+def _endpoint(entry: Object, port: int) -> EndpointView:
+    conditions: dict[str, Any] = entry.get("conditions") or {}
+    reference = entry.get("targetRef") or {}
+    pod = f"{reference.get('namespace', '')}/{reference['name']}" if reference.get("kind") == "Pod" else ""
+    ready = conditions.get("ready") is not False
+    serving = conditions.get("serving")
+    return EndpointView(
+        entry["addresses"][0],
+        port,
+        pod,
+        entry.get("nodeName") or "",
+        ready,
+        ready if serving is None else bool(serving),
+        bool(conditions.get("terminating")),
+    )

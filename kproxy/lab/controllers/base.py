@@ -1,0 +1,107 @@
+"""A controller: keys in a work queue, workers that bring the world to what the objects under them say.
+
+client-go's pattern. What changes is told as keys, never as differences; a worker reads what is known when it comes to
+the key, and a failure puts the key back with a growing delay.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kproxy.client import ApiError, BlockingWorkQueue, RestClient, SharedInformerFactory, TransportError
+from kproxy.client.informer import Informer
+from kproxy.client.resources import Resource
+from kproxy.informer import DeletedFinalStateUnknown, Unstructured
+from kproxy.informer.ratelimit import ItemExponentialFailureRateLimiter
+from kproxy.lab.resources import Object
+
+log = logging.getLogger(__name__)
+
+
+class Controller(ABC):
+    """`start` after the informers were made; `stop` ends the workers."""
+
+    name = "controller"
+    workers = 1
+
+    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+        self.client = client
+        self.factory = factory
+        # Failures come back within the second at first: a lab is looked at while it works.
+        self.queue: BlockingWorkQueue[str] = BlockingWorkQueue(ItemExponentialFailureRateLimiter(0.01, 30.0))
+        self._threads: list[threading.Thread] = []
+
+    @abstractmethod
+    def sync(self, key: str) -> float | None:
+        """Brings the world to what `key` says; a number asks for the same again after so many seconds."""
+
+    def follow(
+        self, resource: Resource[Unstructured], keys: Callable[[Object], Iterable[str]], **indexers: Any
+    ) -> Informer[Unstructured]:
+        """An informer whose changes enqueue what `keys` says of the object, before and after."""
+        informer = self.factory.informer(resource, indexers=indexers or None)
+        informer.add_event_handler(ObjectHandler(lambda item: self._enqueue(keys(item))))
+        return informer
+
+    def _enqueue(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.queue.add(key)
+
+    def start(self) -> None:
+        """Starts the workers."""
+        for number in range(self.workers):
+            thread = threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Takes nothing more in, and waits for the workers."""
+        self.queue.shut_down()
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def _work(self) -> None:
+        while (work := self.queue.get()) is not None:
+            key = work.item
+            try:
+                again = self.sync(key)
+            except ApiError as error:
+                # A conflict means that the object has changed: its event brings the key back, but not always sooner.
+                if error.code not in (404, 409):
+                    log.warning("%s %s: %s", self.name, key, error)
+                self.queue.add_rate_limited(key)
+            except TransportError as error:
+                log.info("%s %s: %s", self.name, key, error)
+                self.queue.add_rate_limited(key)
+            except Exception:
+                log.exception("%s %s", self.name, key)
+                self.queue.add_rate_limited(key)
+            else:
+                self.queue.forget(key)
+                if again is not None:
+                    self.queue.add_after(key, again)
+            finally:
+                self.queue.done(key)
+
+
+class ObjectHandler:
+    """Calls a function with each object that is added, changed (before and after) or deleted."""
+
+    def __init__(self, changed: Callable[[Object], None]) -> None:
+        self._changed = changed
+
+    def on_add(self, item: Unstructured, is_in_initial_list: bool) -> None:
+        self._changed(item.raw)
+
+    def on_update(self, old: Unstructured, new: Unstructured) -> None:
+        self._changed(old.raw)
+        self._changed(new.raw)
+
+    def on_delete(self, item: Unstructured | DeletedFinalStateUnknown[Unstructured]) -> None:
+        last = item.object if isinstance(item, DeletedFinalStateUnknown) else item
+        if last is not None:
+            self._changed(last.raw)

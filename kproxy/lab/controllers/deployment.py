@@ -1,0 +1,243 @@
+"""Deployment to ReplicaSets: rolling update, recreate, scaling, revisions, status.
+
+As kube-controller-manager's deployment controller, without progress deadlines. A ReplicaSet belongs to the Deployment's
+present template if its own template is the same, the label pod-template-hash apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.replicaset import NAME_ALPHABET, OWNER_INDEX, owner_index, owner_reference
+from kproxy.lab.controllers.rolling import Replicas, fenceposts, plan_rolling
+from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, controller_of, key_of, with_condition
+
+HASH_LABEL: Final = "pod-template-hash"
+REVISION: Final = "deployment.kubernetes.io/revision"
+_NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
+
+
+def template_hash(template: Object) -> str:
+    """A hash of a pod template in apimachinery's safe alphabet."""
+    digest = hashlib.sha256(msgspec.json.encode(template, order="deterministic")).digest()
+    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:10])
+
+
+def same_template(one: Object, other: Object) -> bool:
+    """Whether two templates are equal, the hash label apart."""
+
+    def plain(template: Object) -> Json:
+        meta = dict(template.get("metadata") or {})
+        meta.pop("creationTimestamp", None)
+        meta["labels"] = {name: value for name, value in (meta.get("labels") or {}).items() if name != HASH_LABEL}
+        return {**template, "metadata": meta}
+
+    return plain(one) == plain(other)
+
+
+class DeploymentController(Controller):
+    """Keeps the ReplicaSets of every Deployment."""
+
+    name = "deployment"
+
+    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+        super().__init__(client, factory)
+        self._deployments = self.follow(DEPLOYMENTS, lambda item: [key_of(item)])
+        self._sets = self.follow(REPLICA_SETS, self._of_set, **{OWNER_INDEX: owner_index})
+
+    @staticmethod
+    def _of_set(item: Object) -> list[str]:
+        owner = controller_of(item)
+        if owner is None or owner.get("kind") != "Deployment":
+            return []
+        return [f"{item['metadata']['namespace']}/{owner['name']}"]
+
+    def sync(self, key: str) -> float | None:
+        found = self._deployments.indexer.get_by_key(key)
+        if found is None or found.raw["metadata"].get("deletionTimestamp"):
+            return None
+        deployment = found.raw
+        sets = [each.raw for each in self._sets.indexer.by_index(OWNER_INDEX, str(deployment["metadata"]["uid"]))]
+        sets.sort(key=_age)
+        template = deployment["spec"]["template"]
+        new = next((item for item in sets if same_template(item["spec"]["template"], template)), None)
+        old = [item for item in sets if item is not new]
+        if deployment["spec"].get("paused"):
+            self._write_status(deployment, new, old)
+            return None
+        if new is None:
+            if _strategy(deployment) == "Recreate" and any(_replicas(item).present for item in old):
+                self._scale_all(old, 0)
+                self._write_status(deployment, None, old)
+                return None
+            new = self._create(deployment, sets)
+        else:
+            self._renumber(deployment, new, sets)
+        self._scale(deployment, new, old)
+        self._clean_up(deployment, old)
+        self._write_status(deployment, new, old)
+        return None
+
+    # --- ReplicaSets ---
+
+    def _create(self, deployment: Object, sets: list[Object]) -> Object:
+        meta, spec = deployment["metadata"], deployment["spec"]
+        digest = template_hash(spec["template"])
+        template = {**spec["template"], "metadata": dict(spec["template"].get("metadata") or {})}
+        labels = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
+        template["metadata"]["labels"] = labels
+        selector = dict(spec["selector"])
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: digest}
+        kept = {name: value for name, value in (meta.get("annotations") or {}).items() if name not in _NOT_COPIED}
+        revision = 1 + max((_revision(item) for item in sets), default=0)
+        body: Json = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": f"{meta['name']}-{digest}",
+                "labels": labels,
+                "annotations": {**kept, REVISION: str(revision)},
+                "ownerReferences": [owner_reference(deployment, "Deployment")],
+            },
+            "spec": {"replicas": 0, "selector": selector, "template": template},
+        }
+        # The first set needs no second write: it gets all replicas at once.
+        if not any(_replicas(item).wanted for item in sets):
+            body["spec"]["replicas"] = spec.get("replicas", 1)
+        try:
+            created: Object = self.client.create(REPLICA_SETS, body, meta["namespace"]).raw
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            created = self.client.get(REPLICA_SETS, body["metadata"]["name"], meta["namespace"]).raw
+        self._note_revision(deployment, _revision(created))
+        return created
+
+    def _renumber(self, deployment: Object, new: Object, sets: list[Object]) -> None:
+        """The set of the present template has the highest revision, also after an undo."""
+        highest = max((_revision(item) for item in sets if item is not new), default=0)
+        revision = _revision(new)
+        if revision <= highest:
+            revision = highest + 1
+            patch = {"metadata": {"annotations": {REVISION: str(revision)}}}
+            self.client.patch(REPLICA_SETS, new["metadata"]["name"], patch, new["metadata"]["namespace"])
+        self._note_revision(deployment, revision)
+
+    def _note_revision(self, deployment: Object, revision: int) -> None:
+        meta = deployment["metadata"]
+        if (meta.get("annotations") or {}).get(REVISION) != str(revision):
+            patch = {"metadata": {"annotations": {REVISION: str(revision)}}}
+            self.client.patch(DEPLOYMENTS, meta["name"], patch, meta["namespace"])
+
+    def _scale(self, deployment: Object, new: Object, old: list[Object]) -> None:
+        replicas = int(deployment["spec"].get("replicas", 1))
+        by_key = {key_of(item): item for item in [new, *old]}
+        if _strategy(deployment) == "Recreate":
+            changes = {key_of(new): replicas} if _replicas(new).wanted != replicas else {}
+        else:
+            rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+            surge, unavailable = fenceposts(
+                rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%"), replicas
+            )
+            changes = plan_rolling(_replicas(new), [_replicas(item) for item in old], replicas, surge, unavailable)
+        for key, count in changes.items():
+            self._set_replicas(by_key[key], count)
+
+    def _scale_all(self, sets: list[Object], count: int) -> None:
+        for item in sets:
+            if _replicas(item).wanted != count:
+                self._set_replicas(item, count)
+
+    def _set_replicas(self, item: Object, count: int) -> None:
+        # The version makes a stale decision fail: the set's own change brings the Deployment back.
+        meta = item["metadata"]
+        patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"replicas": count}}
+        self.client.patch(REPLICA_SETS, meta["name"], patch, meta["namespace"])
+
+    def _clean_up(self, deployment: Object, old: list[Object]) -> None:
+        """Deletes old sets without pods beyond revisionHistoryLimit."""
+        idle = [item for item in old if not _replicas(item).wanted and not _replicas(item).present]
+        surplus = len(idle) - int(deployment["spec"].get("revisionHistoryLimit", 10))
+        for item in sorted(idle, key=_revision)[: max(0, surplus)]:
+            self.client.delete(REPLICA_SETS, item["metadata"]["name"], item["metadata"]["namespace"])
+
+    # --- status ---
+
+    def _write_status(self, deployment: Object, new: Object | None, old: list[Object]) -> None:
+        sets = [*old, *([new] if new is not None else [])]
+        replicas = int(deployment["spec"].get("replicas", 1))
+        counts = [_replicas(item) for item in sets]
+        available = sum(item.available for item in counts)
+        present = sum(item.present for item in counts)
+        updated = _replicas(new).present if new is not None else 0
+        before = deployment.get("status") or {}
+        conditions = list(before.get("conditions") or [])
+        _, unavailable = fenceposts(*_limits(deployment), replicas)
+        enough = available >= replicas - (unavailable if _strategy(deployment) != "Recreate" else 0)
+        conditions = with_condition(
+            conditions,
+            "Available",
+            "True" if enough else "False",
+            "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+            f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+        )
+        done = updated == replicas and present == replicas and available == replicas
+        name = new["metadata"]["name"] if new is not None else ""
+        conditions = with_condition(
+            conditions,
+            "Progressing",
+            "True",
+            "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
+            f'ReplicaSet "{name}" {"has successfully progressed" if done else "is progressing"}.',
+        )
+        status: Json = {
+            "observedGeneration": deployment["metadata"].get("generation", 0),
+            "replicas": present,
+            "updatedReplicas": updated,
+            "readyReplicas": sum(int((item.get("status") or {}).get("readyReplicas", 0)) for item in sets),
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, max(replicas, present) - available),
+            "conditions": conditions,
+        }
+        plain = {key: value for key, value in status.items() if key != "conditions"}
+        changed = any(before.get(key, 0) != value for key, value in plain.items())
+        if changed or _essence(before.get("conditions") or []) != _essence(conditions):
+            meta = deployment["metadata"]
+            self.client.patch(DEPLOYMENTS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+
+
+def _essence(conditions: list[Json]) -> set[tuple[str, str, str]]:
+    return {(item["type"], item["status"], item.get("reason", "")) for item in conditions}
+
+
+def _limits(deployment: Object) -> tuple[object, object]:
+    rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+    return rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%")
+
+
+def _strategy(deployment: Object) -> str:
+    return str((deployment["spec"].get("strategy") or {}).get("type", "RollingUpdate"))
+
+
+def _replicas(item: Object) -> Replicas:
+    status = item.get("status") or {}
+    return Replicas(
+        key_of(item),
+        int(item["spec"].get("replicas", 1)),
+        int(status.get("replicas", 0)),
+        int(status.get("availableReplicas", 0)),
+    )
+
+
+def _revision(item: Object) -> int:
+    text = (item["metadata"].get("annotations") or {}).get(REVISION, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _age(item: Object) -> tuple[str, str]:
+    return item["metadata"].get("creationTimestamp") or "", item["metadata"]["name"]

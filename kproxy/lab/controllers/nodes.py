@@ -1,0 +1,88 @@
+"""The life of nodes: one whose lease is not renewed is not ready, and neither are its pods.
+
+kube-controller-manager's node lifecycle controller with a lab's patience: a kubelet renews its lease every 2 s (10 s
+in a cluster), and after 6 s (40 s) it is taken to be gone. Pods of such a node are not evicted: in a cluster that
+takes five more minutes, and here a node comes back when its user says so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kproxy.client import RestClient, SharedInformerFactory
+from kproxy.lab.controllers.base import Controller
+from kproxy.lab.resources import (
+    LEASES,
+    NODES,
+    PODS,
+    Object,
+    condition_of,
+    is_ready,
+    now,
+    parse_timestamp,
+    with_condition,
+)
+
+LEASE_SECONDS: Final = 6
+"""How long a lease holds."""
+RENEW_SECONDS: Final = 2.0
+NODE_INDEX: Final = "node"
+
+
+class NodeLifecycleController(Controller):
+    """Watches over leases."""
+
+    name = "nodes"
+
+    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+        super().__init__(client, factory)
+        self._nodes = self.follow(NODES, lambda item: [str(item["metadata"]["name"])])
+        self._leases = self.follow(LEASES, lambda item: [str(item["metadata"]["name"])])
+        self._pods = factory.informer(PODS, indexers={NODE_INDEX: lambda item: (item.raw["spec"].get("nodeName", ""),)})
+
+    def sync(self, key: str) -> float | None:
+        found = self._nodes.indexer.get_by_key(key)
+        if found is None:
+            return None
+        left = self._left(key)
+        if left > 0:
+            return left + 0.1
+        condition = condition_of(found.raw, "Ready")
+        if condition is not None and condition.get("status") == "Unknown":
+            self._mark_pods(key)
+            return None
+        status = found.raw.get("status") or {}
+        conditions = with_condition(
+            list(status.get("conditions") or []),
+            "Ready",
+            "Unknown",
+            "NodeStatusUnknown",
+            "Kubelet stopped posting node status.",
+        )
+        self.client.patch(NODES, key, {"status": {"conditions": conditions}}, subresource="status")
+        self._mark_pods(key)
+        return None
+
+    def _left(self, node: str) -> float:
+        """Seconds that the node's lease still holds."""
+        lease = next((item.raw for item in self._leases.indexer.list() if item.metadata.name == node), None)
+        renewed = ((lease or {}).get("spec") or {}).get("renewTime")
+        if not renewed:
+            # A node that has never had one is given the same time from its creation on.
+            found = self._nodes.indexer.get_by_key(node)
+            renewed = found.raw["metadata"].get("creationTimestamp") if found is not None else None
+        if not renewed:
+            return 0.0
+        return LEASE_SECONDS - (now() - parse_timestamp(str(renewed))).total_seconds()
+
+    def _mark_pods(self, node: str) -> None:
+        for item in self._pods.indexer.by_index(NODE_INDEX, node):
+            if is_ready(item.raw):
+                self._mark(item.raw)
+
+    def _mark(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        conditions = list((pod.get("status") or {}).get("conditions") or [])
+        marked = with_condition(conditions, "Ready", "False", "NodeNotReady", "Node is not ready")
+        patch = {"status": {"conditions": marked}}
+        self.client.patch(PODS, meta["name"], patch, meta["namespace"], subresource="status")

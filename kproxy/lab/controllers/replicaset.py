@@ -1,0 +1,182 @@
+"""ReplicaSet to Pods.
+
+As kube-controller-manager's replica set controller: active pods that the set owns are counted, missing ones are
+created, surplus ones deleted in its order (those that matter least first). A pod that was just created or deleted is
+remembered by its uid until the informer has shown it (client-go's expectations), so that no pod is made or deleted
+twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.lab.controllers.base import Controller
+from kproxy.lab.resources import (
+    PODS,
+    REPLICA_SETS,
+    Json,
+    Object,
+    controller_of,
+    is_active,
+    is_ready,
+    key_of,
+)
+
+OWNER_INDEX: Final = "owner"
+NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""apimachinery's util/rand: no vowels, so that no words come out."""
+_EXPECTED: Final = 60.0
+"""Seconds after which an expectation is given up: its event was lost."""
+
+
+def owner_index(item: Any) -> Iterable[str]:
+    """Pods by the uid of their controller."""
+    owner = controller_of(item.raw)
+    return () if owner is None else (str(owner["uid"]),)
+
+
+def owner_reference(item: Object, kind: str) -> Json:
+    """A reference to the controller of what is created."""
+    meta = item["metadata"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+class Expectations:
+    """Uids of pods that were created or deleted and that the informer does not show so yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._created: dict[str, float] = {}
+        self._deleted: dict[str, float] = {}
+
+    def created(self, uid: str) -> None:
+        with self._lock:
+            self._created[uid] = time.monotonic()
+
+    def deleted(self, uid: str) -> None:
+        with self._lock:
+            self._deleted[uid] = time.monotonic()
+
+    def is_deleted(self, uid: str) -> bool:
+        with self._lock:
+            return uid in self._deleted
+
+    def pending(self, mine: set[str], shown: set[str]) -> int:
+        """How many of `mine` were created and are not `shown`."""
+        limit = time.monotonic() - _EXPECTED
+        with self._lock:
+            for uid in [uid for uid, when in self._created.items() if when < limit or uid in shown]:
+                del self._created[uid]
+            for uid in [uid for uid, when in self._deleted.items() if when < limit]:
+                del self._deleted[uid]
+            return len(mine & self._created.keys())
+
+
+class ReplicaSetController(Controller):
+    """Keeps the pods of every ReplicaSet."""
+
+    name = "replicaset"
+    workers = 2
+
+    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+        super().__init__(client, factory)
+        self._sets = self.follow(REPLICA_SETS, lambda item: [key_of(item)])
+        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
+        self._expectations = Expectations()
+        self._made: dict[str, set[str]] = {}
+
+    @staticmethod
+    def _of_pod(pod: Object) -> list[str]:
+        owner = controller_of(pod)
+        if owner is None or owner.get("kind") != "ReplicaSet":
+            return []
+        return [f"{pod['metadata']['namespace']}/{owner['name']}"]
+
+    def sync(self, key: str) -> float | None:
+        found = self._sets.indexer.get_by_key(key)
+        if found is None or found.raw["metadata"].get("deletionTimestamp"):
+            self._made.pop(key, None)
+            return None
+        item = found.raw
+        uid = str(item["metadata"]["uid"])
+        pods = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
+        shown = {str(pod["metadata"]["uid"]) for pod in pods}
+        active = [pod for pod in pods if is_active(pod) and not self._expectations.is_deleted(pod["metadata"]["uid"])]
+        made = self._made.setdefault(key, set())
+        pending = self._expectations.pending(made, shown)
+        made -= shown
+        wanted = int(item["spec"].get("replicas", 1))
+        missing = wanted - len(active) - pending
+        if missing > 0:
+            for _ in range(missing):
+                made.add(self._create(item))
+        elif missing < 0 and not pending:
+            for pod in sorted(active, key=rank)[:-missing]:
+                self._delete(pod)
+        self._write_status(item, active)
+        return None
+
+    def _create(self, item: Object) -> str:
+        template = item["spec"]["template"]
+        meta = template.get("metadata") or {}
+        suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(5))
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{item['metadata']['name'][:57]}-{suffix}",
+                "labels": dict(meta.get("labels") or {}),
+                "annotations": dict(meta.get("annotations") or {}),
+                "ownerReferences": [owner_reference(item, "ReplicaSet")],
+            },
+            "spec": template["spec"],
+        }
+        created = self.client.create(PODS, body, item["metadata"]["namespace"])
+        self._expectations.created(created.metadata.uid)
+        return created.metadata.uid
+
+    def _delete(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        self._expectations.deleted(meta["uid"])
+        try:
+            self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def _write_status(self, item: Object, active: list[Object]) -> None:
+        ready = [pod for pod in active if is_ready(pod)]
+        labels = (item["spec"]["template"].get("metadata") or {}).get("labels") or {}
+        labelled = [pod for pod in active if labels.items() <= (pod["metadata"].get("labels") or {}).items()]
+        status: Json = {
+            "replicas": len(active),
+            "fullyLabeledReplicas": len(labelled),
+            "readyReplicas": len(ready),
+            "availableReplicas": len(ready),
+            "observedGeneration": item["metadata"].get("generation", 0),
+        }
+        old = item.get("status") or {}
+        if any(old.get(name, 0) != value for name, value in status.items()):
+            meta = item["metadata"]
+            self.client.patch(REPLICA_SETS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+
+
+def rank(pod: Object) -> tuple[bool, bool, bool, str]:
+    """The order in which surplus pods go: unassigned, then not running, then not ready, then the youngest
+    (controller.ActivePodsWithRanks, without the ranks by node)."""
+    running = (pod.get("status") or {}).get("phase") == "Running"
+    # ISO times compare as text; the younger pod goes first, so each digit is turned around.
+    turned = "".join(chr(0x7F - ord(char)) for char in pod["metadata"].get("creationTimestamp") or "")
+    return bool(pod["spec"].get("nodeName")), running, is_ready(pod), turned

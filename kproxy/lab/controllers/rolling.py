@@ -1,0 +1,76 @@
+"""How many replicas each ReplicaSet of a Deployment should have next: arithmetic only.
+
+kubernetes/kubernetes pkg/controller/deployment/util/deployment_util.go and rolling.go.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    """One ReplicaSet: its key, what it is asked for, how many are there and available. Older sets come first."""
+
+    key: str
+    wanted: int
+    present: int
+    available: int
+
+
+def resolve(value: object, replicas: int, *, up: bool) -> int:
+    """An int-or-percent: `25%` of the replicas, rounded up or down; 0 for what is neither."""
+    if isinstance(value, int):
+        return value
+    text = str(value)
+    if text.endswith("%") and text[:-1].isdigit():
+        share = int(text[:-1]) * replicas
+        return -(-share // 100) if up else share // 100
+    return 0
+
+
+def fenceposts(surge: object, unavailable: object, replicas: int) -> tuple[int, int]:
+    """maxSurge and maxUnavailable as numbers; both 0 would never get anywhere, so then one may be unavailable
+    (ResolveFenceposts)."""
+    most_surge = resolve(surge, replicas, up=True)
+    most_unavailable = resolve(unavailable, replicas, up=False)
+    if most_surge == 0 and most_unavailable == 0:
+        most_unavailable = 1
+    return most_surge, most_unavailable
+
+
+def plan_rolling(
+    new: Replicas, old: list[Replicas], replicas: int, most_surge: int, most_unavailable: int
+) -> dict[str, int]:
+    """What a rolling update scales next: the new set up as far as the surge lets it, the old ones down as far as enough
+    pods stay available. Keys that need no change are left out."""
+    changes: dict[str, int] = {}
+    total = new.wanted + sum(item.wanted for item in old)
+    if new.wanted > replicas:
+        changes[new.key] = replicas
+    elif new.wanted < replicas and (room := replicas + most_surge - total) > 0:
+        changes[new.key] = new.wanted + min(room, replicas - new.wanted)
+    changes.update(_scale_down_old(new, old, replicas - most_unavailable))
+    return changes
+
+
+def _scale_down_old(new: Replicas, old: list[Replicas], least: int) -> dict[str, int]:
+    total = new.wanted + sum(item.wanted for item in old)
+    budget = total - least - (new.wanted - new.available)
+    changes: dict[str, int] = {}
+    if budget <= 0:
+        return changes
+    # Those that are not available go first: that costs nobody anything (cleanupUnhealthyReplicas).
+    for item in old:
+        dead = min(item.wanted - item.available, budget)
+        if dead > 0:
+            changes[item.key] = item.wanted - dead
+            budget -= dead
+    spare = new.available + sum(item.available for item in old) - least
+    for item in old:
+        here = changes.get(item.key, item.wanted)
+        drop = min(here, max(0, min(spare, budget)))
+        if drop:
+            changes[item.key] = here - drop
+            spare -= drop
+            budget -= drop
+    return changes

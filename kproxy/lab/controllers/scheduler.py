@@ -1,0 +1,119 @@
+"""Pods to nodes: ready, schedulable nodes that fit the pod's nodeSelector; the one with the fewest pods of the same
+owner, then with the fewest pods.
+
+The binding is a patch of spec.nodeName. What was decided is remembered until the informer shows it, so that pods that
+come together do not all find the same node empty.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.lab.controllers.base import Controller
+from kproxy.lab.resources import NODES, PODS, Object, controller_of, is_ready, is_terminating, key_of, with_condition
+
+SCHEDULER: Final = "default-scheduler"
+
+
+class Scheduler(Controller):
+    """Gives every pod that waits a node."""
+
+    name = "scheduler"
+
+    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+        super().__init__(client, factory)
+        self._lock = threading.Lock()
+        self._assumed: dict[str, tuple[str, str]] = {}
+        """Owner and node of pods by uid, until the informer shows the node."""
+        self._waiting: set[str] = set()
+        self._pods = self.follow(PODS, lambda pod: [key_of(pod)] if _waits(pod) else [])
+        self._nodes = self.follow(NODES, lambda _node: tuple(self._waiting))
+
+    def sync(self, key: str) -> float | None:
+        found = self._pods.indexer.get_by_key(key)
+        if found is None or not _waits(found.raw) or str(found.raw["metadata"]["uid"]) in self._assumed:
+            self._waiting.discard(key)
+            return None
+        pod = found.raw
+        chosen = choose_node(pod, [item.raw for item in self._nodes.indexer.list()], self._load())
+        if chosen is None:
+            self._waiting.add(key)
+            self._say_unschedulable(pod)
+            return None
+        self._waiting.discard(key)
+        meta = pod["metadata"]
+        with self._lock:
+            self._assumed[meta["uid"]] = (_owner(pod), chosen)
+        try:
+            self.client.patch(PODS, meta["name"], {"spec": {"nodeName": chosen}}, meta["namespace"])
+        except ApiError:
+            with self._lock:
+                self._assumed.pop(meta["uid"], None)
+            raise
+        return None
+
+    def _load(self) -> Mapping[tuple[str, str], int]:
+        """How many pods of an owner are on a node; "" as owner is all."""
+        count: Counter[tuple[str, str]] = Counter()
+        for item in self._pods.indexer.list():
+            node = item.raw["spec"].get("nodeName")
+            if node and not is_terminating(item.raw):
+                count.update([(_owner(item.raw), node), ("", node)])
+                with self._lock:
+                    self._assumed.pop(item.metadata.uid, None)
+        with self._lock:
+            for owner, node in self._assumed.values():
+                count.update([(owner, node), ("", node)])
+        return count
+
+    def _say_unschedulable(self, pod: Object) -> None:
+        total = len(self._nodes.indexer)
+        message = f"0/{total} nodes are available."
+        old = list((pod.get("status") or {}).get("conditions") or [])
+        if any(item.get("type") == "PodScheduled" and item.get("message") == message for item in old):
+            return
+        conditions = with_condition(old, "PodScheduled", "False", "Unschedulable", message)
+        meta = pod["metadata"]
+        patch = {"status": {"conditions": conditions}}
+        self.client.patch(PODS, meta["name"], patch, meta["namespace"], subresource="status")
+
+
+def choose_node(pod: Object, nodes: Iterable[Object], load: Mapping[tuple[str, str], int]) -> str | None:
+    """The best node for a pod; None if there is none. `load` counts pods by owner ("" for all) and node."""
+    selector = pod["spec"].get("nodeSelector") or {}
+    fitting = [
+        str(node["metadata"]["name"])
+        for node in nodes
+        if is_ready(node)
+        and not is_terminating(node)
+        and not (node.get("spec") or {}).get("unschedulable")
+        and selector.items() <= (node["metadata"].get("labels") or {}).items()
+    ]
+    owner = _owner(pod)
+    return min(
+        fitting, key=lambda name: (load.get((owner, name), 0), load.get(("", name), 0), _natural(name)), default=None
+    )
+
+
+def _natural(name: str) -> tuple[int, str]:
+    """node-2 before node-10."""
+    return len(name), name
+
+
+def _owner(pod: Object) -> str:
+    owner = controller_of(pod)
+    return str(owner["uid"]) if owner is not None else str(pod["metadata"].get("uid", ""))
+
+
+def _waits(pod: Object) -> bool:
+    spec = pod["spec"]
+    return (
+        not spec.get("nodeName")
+        and not is_terminating(pod)
+        and spec.get("schedulerName", SCHEDULER) == SCHEDULER
+        and not spec.get("schedulingGates")
+    )

@@ -1,0 +1,57 @@
+"""`lab down`: nothing left, whatever state the lab is in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+from kproxy.lab import processes
+from kproxy.lab.network import delete_namespaces, lab_namespaces, remove_node, stray_labs
+from kproxy.lab.plan import LabSpec, NodePlan
+from kproxy.lab.state import DEFAULT_ROOT, LabDirectory, LabRecord, lab_root, list_labs
+
+
+def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, int]:
+    """Ends a lab's processes, deletes its namespaces and its directory; how many processes and namespaces there were.
+
+    Links, routes, rules and sockets go with the namespaces. What is not there does no harm, so this may be done again
+    after it was interrupted.
+
+    Raises:
+        LabError: something does not go away.
+    """
+    record = lab.record()
+    if record is not None and not keep_directory:
+        lab.write(LabRecord(record.spec, "stopping", record.port, record.nodes))
+    # Killed at once: there is nothing that a process would have to put in order.
+    ended = processes.end(lab, number=9)
+    names = lab_namespaces(lab.name)
+    delete_namespaces(names)
+    # A pod's namespace may have been made by a child that was on its way.
+    delete_namespaces(lab_namespaces(lab.name))
+    if keep_directory:
+        for item in ("apiserver", "nodes", "logs"):
+            shutil.rmtree(lab.path / item, ignore_errors=True)
+        for file in (lab.kubeconfig, lab.node_kubeconfig, lab.path / "network"):
+            file.unlink(missing_ok=True)
+    else:
+        lab.remove()
+    return ended, len(names)
+
+
+def all_labs() -> list[LabDirectory]:
+    """Every lab of which anything is left: those with a directory, and those of which there are only namespaces."""
+    found = {each.name: each for each in list_labs()}
+    # Somebody who keeps labs elsewhere does not speak for those that have their directories in the usual place.
+    if str(lab_root()) == DEFAULT_ROOT:
+        for name in stray_labs():
+            found.setdefault(name, LabDirectory(name))
+    return [found[name] for name in sorted(found)]
+
+
+def tear_down_node(lab: LabDirectory, spec: LabSpec, plan: NodePlan, pods: Iterable[str]) -> None:
+    """Ends a node's processes and deletes its namespace and those of its pods (uids). Raises LabError."""
+    processes.end(lab, lambda item: item.node == plan.name, number=9)
+    delete_namespaces([spec.pod_namespace(uid) for uid in pods])
+    remove_node(spec, plan)
+    shutil.rmtree(lab.node(plan.name), ignore_errors=True)

@@ -1,0 +1,143 @@
+"""Following one real connection: the model's journeys, the packets at every hop, and both side by side."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+from kproxy.lab.ask import Answer, ask
+from kproxy.lab.model.hosts import LabModel
+from kproxy.lab.model.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Journey
+from kproxy.lab.plan import FABRIC
+from kproxy.lab.probe import predict
+from kproxy.lab.targets import Target
+from kproxy.lab.watch.capture import Capture, Frame
+from kproxy.lab.watch.expect import Compared, compare, looked_at
+from kproxy.lab.watch.sight import Flow, Read, read_frames, sightings
+
+_PORTS = (20000, 30000)
+"""Source ports: below those that kernels give out themselves, and below node ports."""
+_next_port = count(secrets.randbelow(_PORTS[1] - _PORTS[0]))
+_THREADS = 16
+ANSWER = 5.0
+"""Seconds to wait where the model says that something surely comes back."""
+REFUSAL = 1.5
+"""Seconds that a refusal may take: a TCP client of IPv6 believes an ICMP error that comes while it is still inside of
+connect() only when it has sent its SYN again, after one second (tcp_v6_err, sock_owned_by_user)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What became of one connection.
+
+    Attributes:
+        journeys: everything that the model holds possible.
+        answer: what the client got.
+        compared: the journey that came about, beside what was seen.
+        frames: all that was captured.
+    """
+
+    client: str
+    target: Target
+    journeys: tuple[Journey, ...]
+    answer: Answer
+    compared: Compared
+    frames: tuple[Frame, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model leaves it open."""
+        return any(item.end == OPEN for item in self.journeys)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every packet was where the model says and nowhere else, and the client got what it says."""
+        return self.is_open or (not self.compared.differences and ends_alike(self.compared.journey, self.answer))
+
+
+def ends_alike(journey: Journey, answer: Answer) -> bool:
+    """Whether a client would tell that this is what happened."""
+    if answer.end in (LOST, UNREACHABLE):
+        return journey.end in (LOST, UNREACHABLE)
+    if journey.end != answer.end:
+        return False
+    return journey.end != ANSWERED or not answer.pod or journey.pod in ("", answer.pod)
+
+
+def unused_port() -> int:
+    """A source port that no other flow has had for a long time."""
+    first, end = _PORTS
+    return first + next(_next_port) % (end - first)
+
+
+def hosts_of(found: Sequence[Journey]) -> list[str]:
+    """The hosts of all journeys, and the fabric, which most of them cross."""
+    names = [hop.host for journey in found for hop in (*journey.there, *journey.back)]
+    return list(dict.fromkeys([*names, FABRIC]))
+
+
+def follow(model: LabModel, client: str, target: Target, *, timeout: float = REFUSAL) -> Followed:
+    """Makes one connection from a host and watches it. `timeout` is how long silence must last, in seconds, where the
+    model expects it.
+
+    Raises:
+        DataplaneError, LinuxError, LabError: see `journeys` and `ask`.
+    """
+    return follow_many(model, [(client, target)], timeout=timeout)[0]
+
+
+def _patience(found: Sequence[Journey]) -> float:
+    """Seconds to wait for what the model expects: on a machine that is busy, an answer may take its time."""
+    ends = {item.end for item in found}
+    if ends <= {LOST, UNREACHABLE}:
+        return 0.0
+    return ANSWER if ends <= {ANSWERED, REFUSED} else REFUSAL
+
+
+class _Question(NamedTuple):
+    client: str
+    target: Target
+    journeys: tuple[Journey, ...]
+    flow: Flow
+
+
+def _question(model: LabModel, client: str, target: Target, number: int) -> _Question:
+    port = unused_port()
+    data = f"kproxy-{secrets.token_hex(6)}".encode()
+    tos = (1 + number % 63) << 2  # a code point of its own, without the two bits of ECN
+    found = tuple(predict(model, client, target, source_port=port))
+    return _Question(client, target, found, Flow(target.protocol, client, port, data, tos))
+
+
+def follow_many(model: LabModel, cells: Sequence[tuple[str, Target]], *, timeout: float = REFUSAL) -> list[Followed]:
+    """Makes several connections at once, at most 63, of (client, target) each, and watches them. Raises as `follow`."""
+    questions = [_question(model, client, target, number) for number, (client, target) in enumerate(cells)]
+    hosts = {name: model.netns(name) for item in questions for name in hosts_of(item.journeys)}
+
+    def put(item: _Question) -> Answer:
+        target, flow = item.target, item.flow
+        patience = max(timeout, _patience(item.journeys))
+        return ask(
+            model.netns(item.client), target.address, target.port, target.protocol,
+            source_port=flow.source_port, timeout=patience, data=flow.data, tos=flow.tos,
+        )  # fmt: skip
+
+    with Capture(hosts) as capture, ThreadPoolExecutor(_THREADS) as pool:
+        answers = list(pool.map(put, questions))
+        capture.settle()
+    frames = tuple(capture.frames)
+    reads = read_frames(frames)
+    return [_judge(model, item, answer, reads, frames) for item, answer in zip(questions, answers, strict=True)]
+
+
+def _judge(
+    model: LabModel, item: _Question, answer: Answer, reads: Sequence[Read], frames: tuple[Frame, ...]
+) -> Followed:
+    seen = looked_at(model, sightings(reads, item.flow))
+    likely = [each for each in item.journeys if ends_alike(each, answer)] or item.journeys
+    compared = compare(model, likely, item.target.protocol, seen)
+    return Followed(item.client, item.target, item.journeys, answer, compared, frames)

@@ -1,0 +1,143 @@
+"""What the kubelet says of pods and of its node: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kproxy.lab.plan import NodePlan
+from kproxy.lab.resources import Json, Object, condition_of, now, timestamp, with_condition
+
+
+def pod_status(
+    pod: Object,
+    *,
+    hosts: Sequence[str],
+    addresses: Sequence[str],
+    running: bool,
+    ready: bool,
+    started: str,
+    restarts: int,
+    problem: str,
+) -> Json:
+    """The status of a pod on this node.
+
+    `addresses` are the pod's own, empty while it has none; `running` says whether its servers run, `problem` why there
+    is no sandbox.
+    """
+    old = pod.get("status") or {}
+    conditions = list(old.get("conditions") or [])
+    said = {True: "True", False: "False"}
+    conditions = with_condition(conditions, "PodReadyToStartContainers", said[bool(addresses)])
+    conditions = with_condition(conditions, "Initialized", "True")
+    reason = "" if ready else "ContainersNotReady"
+    message = problem or ("" if ready else "containers with unready status")
+    for kind in ("Ready", "ContainersReady"):
+        conditions = with_condition(conditions, kind, said[ready], reason, message)
+    conditions = with_condition(conditions, "PodScheduled", "True")
+    has_run = bool(started)
+    status: Json = {
+        "phase": "Running" if has_run else "Pending",
+        "hostIP": hosts[0],
+        "hostIPs": [{"ip": address} for address in hosts],
+        "startTime": old.get("startTime") or timestamp(now()),
+        "conditions": conditions,
+        "containerStatuses": [
+            _container(item, running, ready, started, restarts, problem) for item in pod["spec"].get("containers") or ()
+        ],
+    }
+    if addresses:
+        status["podIP"] = addresses[0]
+        status["podIPs"] = [{"ip": address} for address in addresses]
+    return status
+
+
+def _container(item: Object, running: bool, ready: bool, started: str, restarts: int, problem: str) -> Json:
+    if running:
+        state: Json = {"running": {"startedAt": started}}
+    elif started:
+        state = {"waiting": {"reason": "CrashLoopBackOff", "message": "crashed by `kproxy lab fail pod`"}}
+    else:
+        state = {"waiting": {"reason": "ContainerCreating", **({"message": problem} if problem else {})}}
+    return {
+        "name": item["name"],
+        "image": item.get("image", ""),
+        "imageID": "kproxy.lab/echo",
+        "ready": ready,
+        "started": running,
+        "restartCount": restarts,
+        "state": state,
+        "lastState": {},
+    }
+
+
+def same_status(old: Object, new: Object) -> bool:
+    """Whether nothing would change but times."""
+
+    def essence(status: Object) -> tuple[object, ...]:
+        conditions = {
+            (item["type"], item["status"], item.get("reason", ""), item.get("message", ""))
+            for item in status.get("conditions") or ()
+        }
+        containers = [
+            (item["name"], item.get("ready"), item.get("restartCount"), sorted(item.get("state") or ()))
+            for item in status.get("containerStatuses") or ()
+        ]
+        return (status.get("phase"), status.get("podIP"), status.get("podIPs"), conditions, containers)
+
+    return essence(old) == essence(new)
+
+
+def node_body(plan: NodePlan) -> Json:
+    """The Node as the kubelet registers it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": plan.name,
+            "labels": {
+                "kubernetes.io/hostname": plan.name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "topology.kubernetes.io/zone": f"zone-{'abc'[(plan.number - 1) % 3]}",
+            },
+        },
+        "spec": {"podCIDR": plan.pod_cidrs[0], "podCIDRs": list(plan.pod_cidrs)},
+    }
+
+
+def node_status(plan: NodePlan, old: Object, problem: str, version: str) -> Json:
+    """Its status; `problem` says why it is not ready, empty if it is."""
+    conditions = list((old.get("status") or {}).get("conditions") or [])
+    if problem:
+        conditions = with_condition(conditions, "Ready", "False", "KubeletNotReady", problem)
+    else:
+        conditions = with_condition(conditions, "Ready", "True", "KubeletReady", "kubelet is posting ready status")
+    addresses = [{"type": "InternalIP", "address": address} for address in plan.addresses]
+    return {
+        "addresses": [*addresses, {"type": "Hostname", "address": plan.name}],
+        "capacity": {"pods": "110"},
+        "allocatable": {"pods": "110"},
+        "conditions": conditions,
+        "nodeInfo": {
+            "architecture": "amd64",
+            "bootID": "",
+            "containerRuntimeVersion": "netns://1",
+            "kernelVersion": "",
+            "kubeProxyVersion": "",
+            "kubeletVersion": version,
+            "machineID": "",
+            "operatingSystem": "linux",
+            "osImage": "a network namespace",
+            "systemUUID": "",
+        },
+    }
+
+
+def node_is_ready(node: Object, problem: str) -> bool:
+    """Whether the Node says already what should be said."""
+    condition = condition_of(node, "Ready")
+    if condition is None:
+        return False
+    return condition["status"] == ("False" if problem else "True") and (
+        not problem or condition.get("message") == problem
+    )

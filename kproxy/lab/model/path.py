@@ -1,0 +1,320 @@
+"""The whole way of a connection's first packet over all hosts, and of what comes back.
+
+On every host the data-plane model says what its rules do; between hosts `wire` says where the packet goes. Where rules
+choose by chance there are several journeys, whose probabilities add up to 1. Connection tracking is carried along: each
+host's entry of the forward path is what the reply finds there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, REJECT, Connection, Outcome, Packet, make_packet, trace
+from kproxy.dataplane.conntrack import INVALID, FlowTuple, tuple_of
+from kproxy.dataplane.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
+from kproxy.dataplane.reply import reply_to
+from kproxy.lab.model.hosts import POD, LabHost, LabModel
+from kproxy.lab.model.wire import Arrival, Outer, next_host
+from kproxy.lab.plan import FABRIC
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
+
+_MOST_HOPS: Final = 12
+"""Hosts that a packet may visit; more is a loop, which ends when its TTL is used up."""
+
+ANSWERED: Final = "answered"
+REFUSED: Final = "refused"
+LOST: Final = "lost"
+UNREACHABLE: Final = "unreachable"
+OPEN: Final = "open"
+NOBODY: Final = "nobody listens there"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A packet's stay on one host.
+
+    Attributes:
+        arrived: as it came, or was made here.
+        outcome: what the host did to it.
+        outer: what it leaves in, if by a tunnel.
+    """
+
+    host: str
+    netns: str
+    arrived: Packet
+    outcome: Outcome
+    outer: Outer | None = None
+
+    @property
+    def left(self) -> Packet:
+        """As it went on."""
+        return self.outcome.packet
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """One way that things can go.
+
+    Attributes:
+        end: answered, refused (by a RST or an ICMP error), lost (nothing comes back), unreachable (a router says that
+            it has no route), or open (it depends on something that is not known).
+        at: the host where the packet ended.
+        reason: why, if it was not answered.
+        there, back: the hops of the packet, and of what came back.
+    """
+
+    probability: Fraction
+    end: str
+    at: str
+    reason: str
+    there: tuple[Hop, ...]
+    back: tuple[Hop, ...] = ()
+
+    @property
+    def pod(self) -> str:
+        """The pod that answers, `NAMESPACE/NAME`; "" if none does."""
+        return self.at.removeprefix(POD) if self.end == ANSWERED and self.at.startswith(POD) else ""
+
+    @property
+    def source(self) -> str:
+        """The source address that the last host saw."""
+        packet = self.there[-1].left
+        return "?" if packet.src is None else format_address(packet.src, packet.family)
+
+    @property
+    def target(self) -> str:
+        """Address and port that the packet had at last."""
+        return self.there[-1].left.destination
+
+
+@dataclass
+class _Walk:
+    """A walk on its way; copied where it forks."""
+
+    probability: Fraction
+    hops: tuple[Hop, ...] = ()
+    entries: Mapping[str, tuple[Connection, ...]] = field(default_factory=dict)
+    answered: bool = False
+    """Whether what walks is the answer."""
+
+    def with_hop(self, hop: Hop, chance: Fraction) -> _Walk:
+        entries = dict(self.entries)
+        connection = hop.outcome.connection
+        if connection is not None:
+            entries[hop.host] = (*entries.get(hop.host, ()), connection)
+        return _Walk(self.probability * chance, (*self.hops, hop), entries, self.answered)
+
+
+def journeys(
+    model: LabModel,
+    client: str,
+    destination: str,
+    protocol: str,
+    *,
+    source_port: int | None = None,
+    source: str | None = None,
+) -> list[Journey]:
+    """Everything that can become of a connection from `client` to `destination` (`IP:PORT`), the likeliest first.
+
+    Args:
+        source_port: the client's port; None leaves it open.
+        source: the client's address; None lets routing choose.
+
+    Raises:
+        DataplaneError, LinuxError, LabError: see `trace`, `LabModel.host`.
+    """
+    packet = make_packet(source, destination, protocol, origin=LOCAL, socket=True)
+    if packet.has_ports:
+        packet = packet.replace(sport=source_port)
+    found = [
+        journey
+        for walk, outcome in _go(model, _Walk(Fraction(1)), client, packet, Connection())
+        for journey in _come_back(model, walk, outcome)
+    ]
+    return sorted(found, key=lambda item: (-item.probability, item.end, item.at))
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a walk ended: how, and why."""
+
+    kind: str
+    reason: str = ""
+
+
+def _go(
+    model: LabModel, walk: _Walk, name: str, packet: Packet, connection: Connection
+) -> Iterator[tuple[_Walk, _End]]:
+    """Walks a packet from a host on; the ends of all ways."""
+    if len(walk.hops) >= _MOST_HOPS:
+        yield walk, _End(LOST, "it goes in circles")
+        return
+    host = model.host(name)
+    result = trace(host.indexes[packet.family], host.host, packet, connection)
+    for outcome in result.outcomes:
+        if outcome.verdict == INDETERMINATE:
+            hop = Hop(name, host.netns, packet, outcome)
+            yield walk.with_hop(hop, outcome.probability or Fraction(1)), _End(OPEN, "; ".join(outcome.reasons))
+        elif outcome.verdict == REJECT:
+            yield walk.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(REFUSED)
+        elif outcome.verdict == DROP:
+            unrouted = "no route" in outcome.reason
+            kind = UNREACHABLE if unrouted else LOST
+            end = _End(kind, outcome.reason or f"dropped by a rule in {outcome.hook}")
+            yield walk.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), end
+        elif outcome.via == "local":
+            yield walk.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(ANSWERED)
+        else:
+            yield from _onward(model, walk, host, packet, outcome)
+
+
+def _onward(
+    model: LabModel, walk: _Walk, host: LabHost, packet: Packet, outcome: Outcome
+) -> Iterator[tuple[_Walk, _End]]:
+    arrival = next_host(model, host, outcome.packet)
+    hop = Hop(host.name, host.netns, packet, outcome, arrival.outer)
+    further = walk.with_hop(hop, outcome.probability)
+    if not arrival.host:
+        # The kernel asks for the neighbour in vain, and then says so itself.
+        kind = UNREACHABLE if arrival.reason.startswith("nobody") else LOST
+        yield further, _End(kind, arrival.reason)
+        return
+    yield from _go(
+        model, further, arrival.host, arrive(outcome.packet, arrival), _entry(further, arrival, outcome.packet)
+    )
+
+
+def arrive(packet: Packet, arrival: Arrival) -> Packet:
+    """A packet as it comes to the next host: what marked it on the last one is gone."""
+    return dataclasses.replace(
+        packet,
+        in_interface=arrival.device,
+        in_port=None,
+        out_interface=None,
+        out_port=None,
+        mark=0,
+        mark_known=0xFFFFFFFF,
+        origin=ARRIVING,
+        uid=None,
+        gid=None,
+        socket=None,
+        bridged=None,
+    )
+
+
+def _entry(walk: _Walk, arrival: Arrival, packet: Packet) -> Connection:
+    """What connection tracking of the next host knows of a packet: an entry of this journey whose reply it is."""
+    seen = tuple_of(packet)
+    for entry in reversed(walk.entries.get(arrival.host, ())):
+        if entry.reply is not None and _fits(entry.reply, seen):
+            return entry.turned()
+    if packet.tcp_flags == SYN | ACK or (packet.protocol == SCTP and walk.answered):
+        # The middle of a connection that this host has not seen begin (tcp_new, sctp_new).
+        return Connection(INVALID)
+    return Connection()
+
+
+def _fits(one: FlowTuple, other: FlowTuple) -> bool:
+    """Whether two tuples may be the same; what is open fits everything."""
+    return all(mine is None or its is None or mine == its for mine, its in zip(one, other, strict=True))
+
+
+# --- what comes back ---
+
+
+def _come_back(model: LabModel, walk: _Walk, end: _End) -> Iterator[Journey]:
+    last = walk.hops[-1]
+    if end.kind == ANSWERED and not _listens(model, last):
+        end = _End(REFUSED, NOBODY)
+    if end.kind == UNREACHABLE and last.outcome.verdict == DROP and last.arrived.origin != LOCAL:
+        # A router without a route says so (ICMP network unreachable, no route).
+        yield _error_back(model, walk, _no_route(last.arrived), end)
+        return
+    if end.kind not in (ANSWERED, REFUSED):
+        yield Journey(walk.probability, end.kind, last.host, end.reason, walk.hops)
+        return
+    host = model.host(last.host)
+    packet, connection = reply_to(host.host, last.outcome)
+    reason = end.reason or (f"rejected with {last.outcome.reject}" if last.outcome.verdict == REJECT else "")
+    begin = len(walk.hops)
+    if connection.state == "RELATED":
+        yield _error_back(model, walk, packet, _End(end.kind, reason))
+        return
+    for further, after in _go(model, dataclasses.replace(walk, answered=True), last.host, packet, connection):
+        back = further.hops[begin:]
+        if after.kind == ANSWERED and not _is_reply(back[-1], walk.hops[0]):
+            after = _End(LOST, "it comes from another address than was asked")
+        if after.kind == ANSWERED:
+            yield Journey(further.probability, end.kind, last.host, reason, walk.hops, back)
+        else:
+            why = after.reason or "the answer goes astray"
+            kind = OPEN if after.kind == OPEN else LOST
+            yield Journey(further.probability, kind, back[-1].host, f"the answer: {why}", walk.hops, back)
+
+
+def _is_reply(last: Hop, first: Hop) -> bool:
+    """Whether what arrived is what the client waits for: from where it asked, to where it asked from."""
+    # The source of the client's own packet may be chosen only by routing, so the entry of the client's host tells.
+    asked = first.outcome.connection.original if first.outcome.connection is not None else tuple_of(first.left)
+    return last.host == first.host and asked is not None and _fits(asked.reversed(), tuple_of(last.left))
+
+
+def _no_route(packet: Packet) -> Packet:
+    """What a router sends to the sender of a packet that it cannot route."""
+    kind, protocol = (3, ICMP) if packet.family is Family.IPV4 else (1, ICMPV6)
+    return Packet(
+        packet.family, None, packet.src, protocol, icmp_type=kind, icmp_code=0, origin=LOCAL, in_interface="",
+        socket=False,
+    )  # fmt: skip
+
+
+def _error_back(model: LabModel, walk: _Walk, packet: Packet, end: _End) -> Journey:
+    """An ICMP error, or a RST that a rule sends, goes back the way the packet came; each host's entry of the connection
+    translates it."""
+    back: list[Hop] = []
+    last = walk.hops[-1]
+    name, entries = last.host, dict(walk.entries)
+    current = packet
+    connection = _related(entries, name)
+    for _ in range(_MOST_HOPS):
+        host = model.host(name)
+        outcome = trace(host.indexes[current.family], host.host, current, connection).outcomes[0]
+        if outcome.verdict != ACCEPT:
+            back.append(Hop(name, host.netns, current, outcome))
+            return Journey(walk.probability, LOST, name, f"the error: {outcome.reason}", walk.hops, tuple(back))
+        if outcome.via == "local":
+            back.append(Hop(name, host.netns, current, outcome))
+            break
+        arrival = next_host(model, host, outcome.packet)
+        back.append(Hop(name, host.netns, current, outcome, arrival.outer))
+        if not arrival.host:
+            return Journey(walk.probability, LOST, name, f"the error: {arrival.reason}", walk.hops, tuple(back))
+        name, current = arrival.host, arrive(outcome.packet, arrival)
+        connection = _related(entries, name)
+    return Journey(walk.probability, end.kind, last.host, end.reason, walk.hops, tuple(back))
+
+
+def _related(entries: Mapping[str, tuple[Connection, ...]], name: str) -> Connection:
+    known = entries.get(name)
+    return known[-1].turned("RELATED") if known else Connection("RELATED")
+
+
+def _listens(model: LabModel, hop: Hop) -> bool:
+    """Whether something answers where the packet was delivered."""
+    packet = hop.left
+    protocol = {6: "TCP", 17: "UDP", 132: "SCTP"}.get(packet.protocol, "")
+    if not protocol or packet.dport is None:
+        return True
+    if hop.host == FABRIC:
+        return protocol == "TCP" and packet.dport == model.cluster.api_port and model.cluster.api_running
+    if hop.host.startswith(POD):
+        key = hop.host.removeprefix(POD)
+        return any(pod.key == key and pod.serves(protocol, packet.dport) for pod in model.cluster.pods)
+    return any(
+        pod.host_network and pod.node == hop.host and pod.serves(protocol, packet.dport) for pod in model.cluster.pods
+    )

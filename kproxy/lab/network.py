@@ -1,0 +1,198 @@
+"""Namespaces and links of the fabric, the nodes and the client outside.
+
+    client ──eth0── outside ┐                     ┌ node-1 ──eth0── node-1
+                            ├ fabric (a router) ──┤ node-2 ──eth0── node-2    `fabric` is a bridge
+                            ┘                     └ ...
+
+Everything is said to `ip -batch`, a whole namespace at a time. IPv6 addresses skip duplicate address detection, which
+would hold them back for a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from kproxy.lab.errors import LabError
+from kproxy.lab.plan import FABRIC, PREFIX, LabSpec, NodePlan, fabric_prefix, family_of, outside_prefix
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.namespace import NETNS_DIRECTORY, Namespace
+from kproxy.linux.process import run
+from kproxy.linux.sysctl import write_sysctl
+
+OUTSIDE: Final = "outside"
+"""The fabric's interface towards the client."""
+_TIMEOUT: Final = 60.0
+# ICMP errors are part of what a lab shows; the limit of one a second and host would hide most.
+_CHATTY: Final = {"net.ipv4.icmp_ratelimit": 0, "net.ipv6.icmp.ratelimit": 0}
+_ROUTER: Final = {
+    **_CHATTY,
+    "net.ipv4.ip_forward": 1,
+    "net.ipv6.conf.all.forwarding": 1,
+    "net.ipv4.conf.all.rp_filter": 0,
+    "net.ipv4.conf.default.rp_filter": 0,
+    "net.ipv6.conf.all.accept_dad": 0,
+    "net.ipv6.conf.default.accept_dad": 0,
+    "net.ipv4.conf.all.send_redirects": 0,
+    "net.ipv4.conf.default.send_redirects": 0,
+}
+_NODE: Final = {
+    **_ROUTER,
+    # A pod reaches a pod of its own node through a ClusterIP only if bridged packets pass through iptables.
+    "net.bridge.bridge-nf-call-iptables": 1,
+    "net.bridge.bridge-nf-call-ip6tables": 1,
+}
+_HOST: Final = {**_CHATTY, "net.ipv6.conf.all.accept_dad": 0, "net.ipv6.conf.default.accept_dad": 0}
+
+
+def build_network(spec: LabSpec) -> None:
+    """Makes the fabric, the client and the first nodes.
+
+    Raises:
+        LabError: the kernel refused something.
+    """
+    plans = list(spec.node_plans())
+    names = [spec.fabric, spec.client, *(plan.namespace for plan in plans)]
+    _batch(None, [f"netns add {name}" for name in names])
+    _settings(spec.fabric, _ROUTER)
+    addresses = [f"address add {item} dev {FABRIC} nodad" for item in spec.fabric_interfaces]
+    gateways = [f"address add {item}/{outside_prefix(item)} dev {OUTSIDE} nodad" for item in spec.outside_gateways]
+    _batch(
+        spec.fabric,
+        [
+            "link set lo up",
+            f"link add {FABRIC} type bridge",
+            f"link set {FABRIC} up",
+            *_without_nodad(addresses),
+            f"link add {OUTSIDE} type veth peer name eth0 netns {spec.client}",
+            f"link set {OUTSIDE} up",
+            *_without_nodad(gateways),
+        ],
+    )
+    _settings(spec.client, _HOST)
+    own = [f"address add {item}/{outside_prefix(item)} dev eth0 nodad" for item in spec.client_addresses]
+    _batch(
+        spec.client,
+        ["link set lo up", "link set eth0 up", *_without_nodad(own), *_default_routes(spec.outside_gateways)],
+    )
+    _batch(spec.fabric, [line for plan in plans for line in _plug(plan)])
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda plan: _set_up_node(spec, plan), plans))
+
+
+def add_node(spec: LabSpec, plan: NodePlan) -> None:
+    """Makes one more node. Raises LabError."""
+    _batch(None, [f"netns add {plan.namespace}"])
+    _batch(spec.fabric, _plug(plan))
+    _set_up_node(spec, plan)
+
+
+def set_node_link(spec: LabSpec, node: str, up: bool) -> None:
+    """Pulls or puts back the fabric's end of a node's cable. Raises LabError."""
+    _batch(spec.fabric, [f"link set {node} {'up' if up else 'down'}"])
+
+
+def remove_node(spec: LabSpec, plan: NodePlan) -> None:
+    """Takes a node away: its cable, the routes to its pods, its namespace. Raises LabError."""
+    _batch(spec.fabric, [f"link delete {plan.name}"], force=True)
+    _batch(
+        spec.fabric,
+        [f"-{family_of(a)} route delete {c} via {a}" for a, c in zip(plan.addresses, plan.pod_cidrs, strict=True)],
+        force=True,
+    )
+    delete_namespaces([plan.namespace])
+
+
+def delete_namespaces(names: Iterable[str]) -> None:
+    """Deletes namespaces; those that are not there do no harm. Raises LabError."""
+    there = [name for name in names if os.path.exists(os.path.join(NETNS_DIRECTORY, name))]
+    if there:
+        _batch(None, [f"netns delete {name}" for name in there], force=True)
+
+
+def lab_namespaces(name: str) -> list[str]:
+    """The namespaces of a lab that there are now, pods first."""
+    try:
+        found = [item for item in os.listdir(NETNS_DIRECTORY) if item.startswith(f"{PREFIX}{name}-")]
+    except FileNotFoundError:
+        return []
+    return sorted(found, key=lambda item: (not item.startswith(f"{PREFIX}{name}-p-"), item))
+
+
+def stray_labs() -> set[str]:
+    """The names of labs of which there are namespaces."""
+    try:
+        found = [item for item in os.listdir(NETNS_DIRECTORY) if item.startswith(PREFIX)]
+    except FileNotFoundError:
+        return set()
+    return {item.removeprefix(PREFIX).partition("-")[0] for item in found}
+
+
+def _plug(plan: NodePlan) -> list[str]:
+    return [
+        f"link add {plan.name} type veth peer name eth0 netns {plan.namespace}",
+        f"link set {plan.name} master {FABRIC}",
+        f"link set {plan.name} up",
+        # As the networks of clouds do: pods reach what is outside of the cluster, and are answered, without
+        # translation.
+        *(f"-{family_of(a)} route add {c} via {a}" for a, c in zip(plan.addresses, plan.pod_cidrs, strict=True)),
+    ]
+
+
+def _set_up_node(spec: LabSpec, plan: NodePlan) -> None:
+    _settings(plan.namespace, _NODE)
+    own = [f"address add {item}/{fabric_prefix(item)} dev eth0 nodad" for item in plan.addresses]
+    _batch(
+        plan.namespace,
+        ["link set lo up", "link set eth0 up", *_without_nodad(own), *_default_routes(spec.gateways)],
+    )
+
+
+def _default_routes(gateways: Sequence[str]) -> list[str]:
+    return [f"-{family_of(item)} route add default via {item}" for item in gateways]
+
+
+def _without_nodad(lines: Iterable[str]) -> list[str]:
+    """IPv4 has no duplicate address detection, and `ip` refuses the flag."""
+    return [line if ":" in line.split()[2] else line.removesuffix(" nodad") for line in lines]
+
+
+def set_up_pod(namespace: str) -> None:
+    """The settings of a new pod's namespace. Raises LabError, LinuxError."""
+    _settings(namespace, _HOST)
+
+
+def _settings(namespace: str, values: dict[str, int]) -> None:
+    with Namespace.named(namespace) as inside:
+        for name, value in values.items():
+            try:
+                write_sysctl(inside, name, value)
+            except LinuxError as error:
+                if name.startswith("net.bridge."):
+                    raise LabError(
+                        f"{error}; pods reach pods of their node through Services only with the kernel's br_netfilter: "
+                        "`modprobe br_netfilter`"
+                    ) from error
+                if ".accept_dad" not in name and "ratelimit" not in name:
+                    raise
+
+
+def _batch(namespace: str | None, lines: Sequence[str], *, force: bool = False) -> None:
+    command = ["ip", *(["-n", namespace] if namespace else []), *(["-force"] if force else []), "-batch", "-"]
+    # A family option inside of a batch line is not understood, so lines of IPv6 go in a batch of their own.
+    for option in ("", "-4", "-6"):
+        part = [line.removeprefix(f"{option} ") for line in lines if _option(line) == option]
+        if not part:
+            continue
+        full = [command[0], option, *command[1:]] if option else command
+        with Namespace.current() as here:
+            done = run(here, full, text="".join(f"{line}\n" for line in part), timeout=_TIMEOUT)
+        if done.code and not force:
+            where = f" in namespace {namespace}" if namespace else ""
+            raise LabError(f"`ip` failed{where}: {done.complaint.strip()}")
+
+
+def _option(line: str) -> str:
+    return line[:2] if line.startswith(("-4 ", "-6 ")) else ""

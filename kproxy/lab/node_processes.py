@@ -1,0 +1,126 @@
+"""What runs on a node: the kubelet, the overlay and the proxy as their own commands; and the files that they read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import yaml
+
+from kproxy.lab import processes
+from kproxy.lab.health import is_healthy
+from kproxy.lab.kubelet.main import CONFLIST
+from kproxy.lab.plan import LabSpec, NodePlan
+from kproxy.lab.resources import Json
+from kproxy.lab.state import LabDirectory
+from kproxy.linux.namespace import Namespace
+
+KUBELET: Final = "kubelet"
+PROXY: Final = "proxy"
+OVERLAY: Final = "overlay"
+NODE_KINDS: Final = (OVERLAY, PROXY, KUBELET)
+BRIDGE: Final = "cni0"
+_READY: Final = "ready"
+_HEALTH_PORT: Final = 10256
+_FEW_NODES: Final = 5
+_DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
+
+
+def role_of(kind: str, node: str) -> str:
+    """The role under which a node's process is known."""
+    return f"{kind}/{node}"
+
+
+def start_node(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> None:
+    """Starts all processes of a node; those that run already are left alone."""
+    write_configuration(lab, spec, plan)
+    running = {item.role for item in processes.find(lab)}
+    for kind in NODE_KINDS:
+        role = role_of(kind, plan.name)
+        if role not in running:
+            lab.log(role.replace("/", "-")).unlink(missing_ok=True)
+            processes.start(lab, role, command_of(kind, lab, spec, plan), plan.namespace)
+
+
+def node_problems(lab: LabDirectory, plan: NodePlan) -> list[str]:
+    """What of a node's own work is not done yet: the overlay is not laid, the proxy has not written its rules."""
+    found = []
+    said = lab.last_words(f"{OVERLAY}-{plan.name}", 200).splitlines()
+    if _READY not in said:
+        found.append(f"the overlay of {plan.name} is not ready")
+    with Namespace.named(plan.namespace) as inside:
+        if not inside.call(is_healthy, "127.0.0.1", _HEALTH_PORT):
+            found.append(f"the proxy of {plan.name} has not written its rules")
+    return found
+
+
+def write_configuration(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> None:
+    """Writes the files that a node's processes read."""
+    directory = lab.node(plan.name)
+    (directory / "net.d").mkdir(parents=True, exist_ok=True)
+    (directory / "net.d" / CONFLIST).write_bytes(
+        msgspec.json.format(msgspec.json.encode(network_list(lab, spec, plan)))
+    )
+    (directory / "proxy.yaml").write_text(yaml.safe_dump(proxy_configuration(lab, spec), sort_keys=False))
+
+
+def network_list(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> Json:
+    """The CNI network configuration list of a node."""
+    return {
+        "cniVersion": "1.1.0",
+        "name": "kproxy",
+        "plugins": [
+            {
+                "type": "kproxy-cni",
+                "bridge": BRIDGE,
+                "mtu": spec.pod_mtu,
+                "dataDir": str(lab.node(plan.name) / "cni"),
+                "iptables": spec.variant,
+                "capabilities": {"portMappings": True},
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": cidr}] for cidr in plan.pod_cidrs],
+                    "routes": [{"dst": _DEFAULT_ROUTES[family]} for family in spec.families],
+                },
+            }
+        ],
+    }
+
+
+def proxy_configuration(lab: LabDirectory, spec: LabSpec) -> Json:
+    """The KubeProxyConfiguration of every node."""
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "iptables",
+        "clientConnection": {"kubeconfig": str(lab.node_kubeconfig)},
+        "clusterCIDR": ",".join(spec.pod_cidrs),
+        "detectLocalMode": "ClusterCIDR",
+        # Whoever looks at a lab waits for every change; a cluster's second would be most of what he sees. Many nodes
+        # share one machine's processors.
+        "iptables": {
+            "minSyncPeriod": "10ms" if spec.nodes <= _FEW_NODES else "200ms",
+            "syncPeriod": "30s",
+            "localhostNodePorts": True,
+        },
+        # The machine's limits of connection tracking are not a lab's to change.
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+    }
+
+
+def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> list[str]:
+    """The command line of a node's process; it is started inside the node's namespace."""
+    if kind == KUBELET:
+        return [*processes.PYTHON, "-m", "kproxy.lab.process", KUBELET, str(lab.path), plan.name]
+    if kind == PROXY:
+        configuration = str(lab.node(plan.name) / "proxy.yaml")
+        # It acts on the namespace it is in, which to it looks like the machine's own.
+        return [
+            *processes.KPROXY, "run", "--config", configuration, "--node", plan.name, "--variant", spec.variant,
+            "--yes",
+            *(option for family, option in ((4, "-4"), (6, "-6")) if spec.families == (family,)),
+        ]  # fmt: skip
+    return [
+        *processes.KPROXY, "overlay", "run", "--node", plan.name, "--kubeconfig", str(lab.node_kubeconfig),
+        "--backend", spec.backend,
+    ]  # fmt: skip

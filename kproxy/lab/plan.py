@@ -1,0 +1,183 @@
+"""The plan of a lab: names and addresses of its hosts, from a LabSpec. Values only; nothing here touches the machine.
+
+Every lab uses the same addresses, since each is a world of its own. Those of the outside and of load balancers are from
+the ranges for documentation (RFC 5737, RFC 3849), all others are private.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from kproxy.lab.errors import LabInputError
+
+IpFamily = Literal["ipv4", "ipv6", "dual"]
+Variant = Literal["nft", "legacy"]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+PREFIX: Final = "kp-lab-"
+"""Of every namespace that a lab makes; the lab's name and a hyphen follow."""
+MOST_NODES: Final = 100
+API_PORT: Final = 6443
+FABRIC: Final = "fabric"
+"""The name of the fabric's namespace, and of the bridge in it."""
+CLIENT: Final = "client"
+"""The name of the host outside."""
+ETHERNET_MTU: Final = 1500
+_NAME: Final = re.compile(r"[a-z0-9]{1,16}")
+
+SERVICE_RANGES: Final = {4: "10.96.0.0/16", 6: "fd00:10:96::/112"}
+POD_RANGES: Final = {4: "10.244.0.0/16", 6: "fd00:10:244::/48"}
+_FABRIC: Final = {4: ipaddress.ip_network("172.30.0.0/24"), 6: ipaddress.ip_network("fd00:172:30::/64")}
+_OUTSIDE: Final = {4: ipaddress.ip_network("203.0.113.0/24"), 6: ipaddress.ip_network("2001:db8:203::/64")}
+BALANCER_RANGES: Final = {4: ipaddress.ip_network("198.51.100.0/24"), 6: ipaddress.ip_network("2001:db8:198::/112")}
+_FIRST_NODE: Final = 10
+_HOST_BITS: Final = {4: 24, 6: 64}
+
+
+class LabSpec(msgspec.Struct, frozen=True):
+    """What was asked for.
+
+    Attributes:
+        name: 1 to 16 lower-case letters and digits; part of every namespace's name.
+        nodes: how many there were at the start; `node-1` and so on.
+        ip_family: of nodes, pods and Services; dual has IPv4 first.
+        variant: which iptables the nodes' rules are written with.
+        backend: how pods of different nodes meet: `vxlan` or `host-gw`.
+    """
+
+    name: str
+    nodes: int = 3
+    ip_family: IpFamily = "ipv4"
+    variant: Variant = "nft"
+    backend: Literal["vxlan", "host-gw"] = "vxlan"
+
+    @property
+    def families(self) -> tuple[int, ...]:
+        """4, 6 or both, the primary one first."""
+        return {"ipv4": (4,), "ipv6": (6,), "dual": (4, 6)}[self.ip_family]
+
+    @property
+    def pod_mtu(self) -> int:
+        """Octets. VXLAN over IPv4 takes 50 of 1500, over IPv6 70."""
+        if self.backend == "host-gw":
+            return ETHERNET_MTU
+        return ETHERNET_MTU - (50 if self.families[0] == 4 else 70)
+
+    @property
+    def service_cidrs(self) -> tuple[str, ...]:
+        return tuple(SERVICE_RANGES[family] for family in self.families)
+
+    @property
+    def pod_cidrs(self) -> tuple[str, ...]:
+        """The ranges that all nodes' podCIDRs are in."""
+        return tuple(POD_RANGES[family] for family in self.families)
+
+    @property
+    def fabric(self) -> str:
+        """The fabric's namespace."""
+        return self.namespace(FABRIC)
+
+    @property
+    def client(self) -> str:
+        """The outside client's namespace."""
+        return self.namespace(CLIENT)
+
+    def namespace(self, host: str) -> str:
+        """The namespace of a host: `fabric`, `client`, or a node's name."""
+        return f"{PREFIX}{self.name}-{host}"
+
+    def pod_namespace(self, uid: str) -> str:
+        """The namespace of a pod, by its uid."""
+        return f"{PREFIX}{self.name}-p-{uid}"
+
+    def node(self, number: int) -> NodePlan:
+        """The plan of `node-NUMBER`."""
+        return NodePlan(
+            f"node-{number}",
+            self.namespace(f"node-{number}"),
+            tuple(str(_FABRIC[family][_FIRST_NODE + number]) for family in self.families),
+            tuple(_pod_cidr(family, number) for family in self.families),
+        )
+
+    def node_plans(self) -> Iterator[NodePlan]:
+        """Those that the lab starts with."""
+        return map(self.node, range(1, self.nodes + 1))
+
+    @property
+    def api_address(self) -> str:
+        """Where nodes and pods reach the API server: the fabric's own address."""
+        return str(_FABRIC[self.families[0]][1])
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """The nodes' default gateways: the fabric's addresses towards them."""
+        return tuple(str(_FABRIC[family][1]) for family in self.families)
+
+    @property
+    def fabric_interfaces(self) -> tuple[str, ...]:
+        """Addresses of the bridge, with prefix lengths."""
+        return tuple(f"{_FABRIC[family][1]}/{_FABRIC[family].prefixlen}" for family in self.families)
+
+    @property
+    def outside_gateways(self) -> tuple[str, ...]:
+        return tuple(str(_OUTSIDE[family][1]) for family in self.families)
+
+    @property
+    def client_addresses(self) -> tuple[str, ...]:
+        return tuple(str(_OUTSIDE[family][2]) for family in self.families)
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """A node: its name, its namespace, its addresses on the fabric and its podCIDRs, the primary family first."""
+
+    name: str
+    namespace: str
+    addresses: tuple[str, ...]
+    pod_cidrs: tuple[str, ...]
+
+    @property
+    def number(self) -> int:
+        return int(self.name.rpartition("-")[2])
+
+
+def _pod_cidr(family: int, number: int) -> str:
+    if family == 4:
+        return f"10.244.{number}.0/{_HOST_BITS[4]}"
+    return f"fd00:10:244:{number:x}::/{_HOST_BITS[6]}"
+
+
+def fabric_prefix(address: str) -> int:
+    """The prefix length of an address on the fabric."""
+    return _FABRIC[ipaddress.ip_address(address).version].prefixlen
+
+
+def outside_prefix(address: str) -> int:
+    """The prefix length of an address of the network outside."""
+    return _OUTSIDE[ipaddress.ip_address(address).version].prefixlen
+
+
+def family_of(address: str) -> int:
+    """4 or 6."""
+    return 6 if ":" in address else 4
+
+
+def check_name(name: str) -> str:
+    """A lab's name, if it is one.
+
+    Raises:
+        LabInputError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise LabInputError(f"--name {name!r}: 1 to 16 lower-case letters and digits expected")
+    return name
+
+
+def node_number(name: str) -> int | None:
+    """The number of `node-NUMBER`, None if it is no such name."""
+    found = re.fullmatch(r"node-([1-9][0-9]{0,2})", name)
+    return int(found[1]) if found else None

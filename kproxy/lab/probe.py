@@ -1,0 +1,211 @@
+"""Every kind of client asks every address of every Service; the model says beforehand what may happen.
+
+A cell of the matrix is one client and one address. What was seen must be something that the model holds possible; where
+the model knows of one outcome only, it must be that one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from typing import Final
+
+from kproxy.lab.ask import Answer, ask
+from kproxy.lab.cluster import ClusterView, PodView, ServicePortView, ServiceView, Value
+from kproxy.lab.model.hosts import POD, LabModel
+from kproxy.lab.model.path import ANSWERED, LOST, OPEN, UNREACHABLE, Journey, journeys
+from kproxy.lab.plan import CLIENT, family_of
+from kproxy.lab.targets import Target, service_targets
+
+_THREADS: Final = 12
+_SILENT: Final = (LOST, UNREACHABLE)
+
+
+class Client(Value, frozen=True):
+    """Who asks. `kind`: outside, same pod, same node, other node, node itself, node without endpoint."""
+
+    kind: str
+    host: str
+
+
+class Possible(Value, frozen=True):
+    """One thing that may happen, as the model says. `at` is the host where the packet ends, `chance` an exact
+    fraction."""
+
+    end: str
+    at: str
+    pod: str
+    source: str
+    reason: str
+    chance: str
+
+
+class Seen(Value, frozen=True):
+    """What happened, and how often."""
+
+    end: str
+    pod: str
+    source: str
+    count: int
+
+
+class Cell(Value, frozen=True):
+    """One client and one address: what the model says, what was seen, and whether that agrees."""
+
+    client: Client
+    target: Target
+    possible: tuple[Possible, ...]
+    seen: tuple[Seen, ...]
+    agrees: bool
+    open: bool
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that pods saw."""
+        return tuple(dict.fromkeys(item.source for item in self.seen if item.source))
+
+
+def clients_for(cluster: ClusterView, port: ServicePortView) -> list[Client]:
+    """One client of each kind that there is, for a Service's port."""
+    pods = [pod for pod in cluster.pods if pod.netns and not pod.host_network and not pod.terminating]
+    endpoints = {item.pod for item in port.endpoints if item.ready} or {item.pod for item in port.endpoints}
+    # Of the endpoints, one with another pod beside it, so that there is a client on the same node.
+    crowds = Counter(pod.node for pod in pods)
+    own = min(
+        (pod for pod in pods if pod.key in endpoints), key=lambda pod: (crowds[pod.node] < 2, pod.key), default=None
+    )
+    homes = {item.node for item in port.endpoints if item.node}
+    found = [Client("outside", CLIENT)]
+
+    def add(kind: str, pod: PodView | None) -> None:
+        if pod is not None:
+            found.append(Client(kind, f"{POD}{pod.key}"))
+
+    def best(fitting: Iterable[PodView]) -> PodView | None:
+        return min(fitting, key=lambda pod: (pod.key in endpoints, pod.node in homes, pod.key), default=None)
+
+    if own is not None:
+        add("same pod", own)
+        add("same node", best(pod for pod in pods if pod.node == own.node and pod is not own))
+        add("other node", best(pod for pod in pods if pod.node != own.node))
+    else:
+        add("pod", best(pods))
+    ready = [node.name for node in cluster.nodes if node.link and node.processes]
+    with_endpoint = next((name for name in ready if name in homes), None)
+    without = next((name for name in ready if name not in homes), None)
+    if with_endpoint is not None:
+        found.append(Client("node itself", with_endpoint))
+    if without is not None:
+        found.append(Client("node without endpoint" if with_endpoint else "node itself", without))
+    return found
+
+
+def cells_of(
+    cluster: ClusterView, services: Sequence[ServiceView], hosts: Sequence[str] = ()
+) -> Iterator[tuple[Client, Target]]:
+    """The cells to be filled; `hosts` asks from these instead of one client of each kind."""
+    for service in services:
+        for port in service.ports:
+            clients = [Client("asked for", host) for host in hosts] or clients_for(cluster, port)
+            targets = list(_few_nodes(cluster, port, service_targets(cluster, service, port)))
+            for client in clients:
+                for target in targets:
+                    if target.kind == "localhost" and (client.host == CLIENT or client.host.startswith(POD)):
+                        continue
+                    yield client, target
+
+
+def _few_nodes(cluster: ClusterView, port: ServicePortView, targets: Iterable[Target]) -> Iterator[Target]:
+    """Of the node ports, those of one node with an endpoint and of one without, for each family."""
+    homes = {item.node for item in port.endpoints if item.node}
+    taken: set[tuple[int, bool]] = set()
+    for target in targets:
+        if target.node:
+            kind = (family_of(target.address), target.node in homes)
+            if kind in taken:
+                continue
+            taken.add(kind)
+        yield target
+
+
+def predict(model: LabModel, host: str, target: Target, *, source_port: int | None = None) -> list[Journey]:
+    """What the model says. Raises as `journeys`."""
+    return journeys(model, host, target.destination, target.protocol.lower(), source_port=source_port)
+
+
+def possible_of(found: Sequence[Journey]) -> tuple[Possible, ...]:
+    """The journeys, those made one that a client cannot tell apart."""
+    chances: dict[tuple[str, str, str, str, str], Fraction] = {}
+    for item in found:
+        answered = item.end == ANSWERED
+        key = (item.end, item.at, item.pod, item.source if answered else "", "" if answered else item.reason)
+        chances[key] = chances.get(key, Fraction(0)) + item.probability
+    ordered = sorted(chances.items(), key=lambda pair: (-round(float(pair[1]), 6), pair[0]))
+    return tuple(Possible(*key, str(chance)) for key, chance in ordered)
+
+
+def run_probe(
+    model: LabModel,
+    cells: Sequence[tuple[Client, Target]],
+    *,
+    count: int,
+    timeout: float,
+    done: Callable[[], None] = lambda: None,
+) -> list[Cell]:
+    """Fills the cells, several at a time: `count` questions each, one where nothing answers."""
+    model.preload(["fabric", *dict.fromkeys(client.host for client, _ in cells)])
+    model.nodes()
+    predicted = [possible_of(predict(model, client.host, target)) for client, target in cells]
+
+    def fill(place: int) -> Cell:
+        client, target = cells[place]
+        answers = question(model.netns(client.host), target, count=count, timeout=timeout)
+        done()
+        return judge(client, target, predicted[place], answers)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(fill, range(len(cells))))
+
+
+def question(netns: str, target: Target, *, count: int, timeout: float) -> list[Answer]:
+    """Asks `count` times, or until something other than an answer comes."""
+    answers: list[Answer] = []
+    for _ in range(count):
+        answers.append(ask(netns, target.address, target.port, target.protocol, timeout=timeout))
+        if answers[-1].end != ANSWERED:
+            break
+    return answers
+
+
+def judge(client: Client, target: Target, possible: tuple[Possible, ...], answers: Sequence[Answer]) -> Cell:
+    """Compares what was seen with what may be."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for item in answers:
+        key = (item.end, item.pod, item.source_address)
+        counts[key] = counts.get(key, 0) + 1
+    seen = tuple(Seen(*key, number) for key, number in sorted(counts.items()))
+    is_open = any(item.end == OPEN for item in possible)
+    agrees = is_open or all(any(_fits(item, other) for other in possible) for item in seen)
+    return Cell(client, target, possible, seen, agrees, is_open)
+
+
+def _fits(seen: Seen, possible: Possible) -> bool:
+    if seen.end == ANSWERED and not seen.pod:
+        return possible.end == ANSWERED and not possible.pod
+    if seen.end in _SILENT:
+        return possible.end in _SILENT
+    if seen.end != possible.end:
+        return False
+    return seen.end != ANSWERED or (seen.pod == possible.pod and possible.source in ("?", seen.source))
+
+
+class ProbeResult(Value, frozen=True):
+    """All cells."""
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def differing(self) -> list[Cell]:
+        return [cell for cell in self.cells if not cell.agrees]

@@ -1,0 +1,62 @@
+"""What runs in the lab's own processes: `python -m kproxy.lab.process KIND DIRECTORY [NODE]`.
+
+Not for people: `lab up` starts these.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from kproxy.errors import KproxyError
+from kproxy.lab.state import LabDirectory
+
+
+class Stop(BaseException):
+    """SIGTERM came. Not an Exception, so that nothing on the way takes it for a failure."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one process until SIGTERM; 1 if it cannot."""
+    kind, directory, *rest = arguments
+    lab = LabDirectory(Path(directory).name, Path(directory).parent)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    record = lab.record()
+    if record is None:
+        sys.stderr.write(f"{directory}: no lab\n")
+        return 1
+    try:
+        if kind == "apiserver":
+            from kproxy.lab.server import serve
+
+            serve(lab, record.spec, record.port)
+            return 0
+        signal.signal(signal.SIGTERM, _stop)
+        if kind == "controllers":
+            from kproxy.lab.controllers.manager import run_controllers
+
+            run_controllers(lab, record.spec)
+        elif kind == "kubelet":
+            from kproxy.lab.kubelet.main import run_kubelet
+
+            run_kubelet(lab, record.spec, rest[0])
+        else:
+            sys.stderr.write(f"{kind!r} is no kind of process\n")
+            return 1
+    except Stop:
+        return 0
+    except KproxyError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise Stop
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

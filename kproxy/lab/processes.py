@@ -1,0 +1,199 @@
+"""The lab's processes: starting them inside namespaces, finding them, ending them.
+
+Every process carries the lab's directory in its environment (KPROXY_LAB_ID), and so do its children. That is how they
+are found: there is no moment at which a process runs and is not known, and no number in a file that may by now belong
+to somebody else. Signals go through a pidfd that is opened before the environment is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kproxy.lab.errors import LabError
+from kproxy.lab.state import LabDirectory
+from kproxy.linux.namespace import Namespace
+
+LAB: Final = "KPROXY_LAB_ID"
+ROLE: Final = "KPROXY_LAB_ROLE"
+PYTHON: Final = (sys.executable,)
+"""The interpreter for the lab's own processes."""
+KPROXY: Final = (sys.executable, "-c", "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()")
+"""What stands for `kproxy` on a command line: the same interpreter, whatever PATH says."""
+_PATIENCE: Final = 5.0
+
+
+class LabProcess(msgspec.Struct, frozen=True):
+    """A process of a lab. `role` is `kubelet/node-1`, say; a child of a process has its parent's role."""
+
+    pid: int
+    role: str
+    parent: int
+
+    @property
+    def kind(self) -> str:
+        return self.role.partition("/")[0]
+
+    @property
+    def node(self) -> str:
+        return self.role.partition("/")[2]
+
+
+def environment(lab: LabDirectory, role: str) -> dict[str, str]:
+    """The environment of a lab's process."""
+    return {
+        **os.environ,
+        LAB: str(lab.path),
+        ROLE: role,
+        "KUBECONFIG": str(lab.kubeconfig),
+        "PYTHONUNBUFFERED": "1",
+        # No proxy of this machine's knows the way into a lab.
+        "NO_PROXY": "*",
+        "no_proxy": "*",
+    }
+
+
+def start(
+    lab: LabDirectory, role: str, command: Sequence[str], namespace: str | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a process of the lab, inside a namespace if one is named; what it says goes to its log.
+
+    Raises:
+        LabError: it cannot be started.
+        LinuxError: the namespace cannot be entered.
+    """
+    path = lab.log(role.replace("/", "-"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def spawn() -> subprocess.Popen[bytes]:
+        with path.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(lab, role),
+                cwd="/",
+                start_new_session=True,
+            )
+
+    try:
+        if namespace is None:
+            return spawn()
+        with Namespace.named(namespace) as inside:
+            return inside.call(spawn)
+    except OSError as error:
+        raise LabError(f"cannot start {role}: {error.strerror or error}") from error
+
+
+def find(lab: LabDirectory) -> list[LabProcess]:
+    """The lab's processes that run now."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            process = _identify(int(entry.name), str(lab.path))
+            if process is not None:
+                found.append(process)
+    return sorted(found, key=lambda item: item.pid)
+
+
+def _identify(pid: int, lab: str) -> LabProcess | None:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            values = _parse(file.read())
+        if values.get(LAB) != lab:
+            return None
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None  # it has ended, or is not ours to look at
+    return LabProcess(pid, values.get(ROLE, ""), parent)
+
+
+def _parse(data: bytes) -> Mapping[str, str]:
+    pairs = (item.partition(b"=") for item in data.split(b"\0") if b"=" in item)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def end(
+    lab: LabDirectory,
+    wanted: Callable[[LabProcess], bool] = lambda _process: True,
+    *,
+    number: int = signal.SIGTERM,
+    patience: float = _PATIENCE,
+) -> int:
+    """Ends the lab's processes that are wanted, and their children; returns how many there were.
+
+    Those that have not ended after `patience` seconds are killed. Processes that start meanwhile are found too.
+
+    Raises:
+        LabError: some cannot be ended.
+    """
+    count = 0
+    for attempt in range(5):
+        chosen = [item for item in find(lab) if wanted(item)]
+        if not chosen:
+            return count
+        count += len(chosen) if attempt == 0 else 0
+        handles = list(_handles(lab, chosen))
+        try:
+            _signal(handles, number if attempt == 0 else signal.SIGKILL)
+            left = _wait(handles, patience)
+            _signal(left, signal.SIGKILL)
+            _wait(left, patience)
+        finally:
+            for handle in handles:
+                os.close(handle)
+    left_over = ", ".join(f"{item.pid} ({item.role})" for item in find(lab) if wanted(item))
+    if left_over:
+        raise LabError(f"processes that do not end: {left_over}")
+    return count
+
+
+def _handles(lab: LabDirectory, chosen: Iterable[LabProcess]) -> Iterable[int]:
+    for item in chosen:
+        try:
+            handle = os.pidfd_open(item.pid)
+        except OSError:
+            continue
+        # The number may have been given to another process since: look again, now that it cannot change any more.
+        if _identify(item.pid, str(lab.path)) is None:
+            os.close(handle)
+            continue
+        yield handle
+
+
+def _signal(handles: Iterable[int], number: int) -> None:
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, number)
+
+
+def _wait(handles: Sequence[int], patience: float) -> list[int]:
+    """Waits for them to end; returns those that have not."""
+    left = list(handles)
+    deadline = time.monotonic() + patience
+    while left and time.monotonic() < deadline:
+        poll = select.poll()
+        for handle in left:
+            poll.register(handle, select.POLLIN)
+        ended = {number for number, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
+        left = [handle for handle in left if handle not in ended]
+        _reap()
+    return left
+
+
+def _reap() -> None:
+    """Takes the exit codes of own children; whoever started the others does."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,99 @@
+"""The resources that a lab's processes work with, and small readers of their objects."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kproxy.client import dynamic_resource
+
+Json = dict[str, Any]
+"""An object that is being built."""
+Object = Mapping[str, Any]
+"""An object as it came; not to be changed."""
+
+PODS: Final = dynamic_resource("", "v1", "pods", True)
+NODES: Final = dynamic_resource("", "v1", "nodes", False)
+SERVICES: Final = dynamic_resource("", "v1", "services", True)
+EVENTS: Final = dynamic_resource("", "v1", "events", True)
+ENDPOINT_SLICES: Final = dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True)
+DEPLOYMENTS: Final = dynamic_resource("apps", "v1", "deployments", True)
+REPLICA_SETS: Final = dynamic_resource("apps", "v1", "replicasets", True)
+LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
+LEASE_NAMESPACE: Final = "kube-node-lease"
+
+FAILED: Final = "lab.kproxy.io/failed"
+"""The annotation by which `lab fail pod` tells the kubelet that a pod's containers have crashed."""
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def timestamp(moment: datetime.datetime) -> str:
+    """metav1.Time."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime.datetime) -> str:
+    """metav1.MicroTime."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_timestamp(text: str) -> datetime.datetime:
+    """metav1.Time or metav1.MicroTime."""
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def key_of(item: Object) -> str:
+    """`namespace/name`."""
+    meta = item["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+def controller_of(item: Object) -> Json | None:
+    """The owner reference of the controller."""
+    for reference in item["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return dict(reference)
+    return None
+
+
+def condition_of(item: Object, kind: str) -> Json | None:
+    """A status condition."""
+    for condition in (item.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == kind:
+            return dict(condition)
+    return None
+
+
+def is_ready(item: Object) -> bool:
+    """Whether the condition Ready of a pod or a node is True."""
+    condition = condition_of(item, "Ready")
+    return condition is not None and condition.get("status") == "True"
+
+
+def is_terminating(item: Object) -> bool:
+    return bool(item["metadata"].get("deletionTimestamp"))
+
+
+def is_active(pod: Object) -> bool:
+    """Whether a pod counts as a replica: client-go's IsPodActive."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase not in ("Succeeded", "Failed") and not is_terminating(pod)
+
+
+def with_condition(conditions: list[Json], kind: str, status: str, reason: str = "", message: str = "") -> list[Json]:
+    """The conditions with one set; its lastTransitionTime changes only with its status."""
+    old = next((item for item in conditions if item.get("type") == kind), None)
+    moment = timestamp(now())
+    entry: Json = {"type": kind, "status": status, "lastTransitionTime": moment}
+    if old is not None and old.get("status") == status and old.get("lastTransitionTime"):
+        entry["lastTransitionTime"] = old["lastTransitionTime"]
+    if reason:
+        entry["reason"] = reason
+    if message:
+        entry["message"] = message
+    rest = [item for item in conditions if item.get("type") != kind]
+    return [*rest, entry]

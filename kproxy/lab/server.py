@@ -1,0 +1,87 @@
+"""The lab's API server: `kproxy.apiserver` with one listener on this machine's loopback and one on the fabric.
+
+The first is for people: `kubectl --kubeconfig` works from anywhere on the machine. The second is for nodes and pods,
+and is what the `kubernetes` Service leads to. Both have the same port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from typing import Final
+
+from kproxy.apiserver.certs import write_private
+from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+from kproxy.lab.errors import LabError
+from kproxy.lab.plan import LabSpec
+from kproxy.lab.state import LabDirectory
+from kproxy.linux.namespace import Namespace
+
+_PATIENCE: Final = 60.0
+"""Seconds for the fabric's namespace to be there."""
+
+
+def serve(lab: LabDirectory, spec: LabSpec, port: int) -> None:
+    """Serves until SIGTERM; `port` 0 picks one. Writes both kubeconfigs once it listens."""
+
+    def on_fabric(chosen: int) -> list[socket.socket]:
+        _wait_for(lab, spec)
+        with Namespace.named(spec.fabric) as fabric:
+            return [fabric.call(_listen, address, chosen) for address in spec.gateways]
+
+    configuration = Configuration(
+        lab.path / "apiserver",
+        "127.0.0.1",
+        port,
+        service_cidrs=spec.service_cidrs,
+        # The lab lives under /run: there is no disk to wait for, and a killed process loses nothing that it has
+        # written.
+        synchronous="OFF",
+        advertise=spec.api_address,
+        more_sockets=on_fabric,
+    )
+    sys.setswitchinterval(0.001)
+    loop = event_loop()
+    try:
+        loop.run_until_complete(_serve(lab, spec, configuration))
+    finally:
+        loop.close()
+
+
+def _wait_for(lab: LabDirectory, spec: LabSpec) -> None:
+    """Waits until the fabric has its addresses. `lab up` starts this process first, because it takes longest."""
+    deadline = time.monotonic() + _PATIENCE
+    while not (lab.path / "network").exists():
+        if time.monotonic() > deadline:
+            raise LabError(f"namespace {spec.fabric} did not come")
+        time.sleep(0.01)
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    listener.setblocking(False)
+    return listener
+
+
+async def _serve(lab: LabDirectory, spec: LabSpec, configuration: Configuration) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = ApiServer(configuration)
+    await server.start()
+    try:
+        text = server.kubeconfig()
+        host = f"[{spec.api_address}]" if ":" in spec.api_address else spec.api_address
+        nodes = text.replace(server.url, f"https://{host}:{server.port}")
+        write_private(lab.node_kubeconfig, nodes.encode())
+        write_private(lab.kubeconfig, text.encode())  # last: that it is there says that the server listens
+        await stop.wait()
+    finally:
+        await server.stop()

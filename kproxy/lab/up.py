@@ -1,0 +1,191 @@
+"""`lab up`: from nothing to a cluster that answers, or back to nothing with the reason.
+
+The order: the directory (so that the lab can be found again whatever happens), namespaces and links, the API server,
+then everything else at once; the processes find each other through the API server. The manifests come last.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kproxy.client import RestClient
+from kproxy.errors import InputError
+from kproxy.lab import processes
+from kproxy.lab.checks import check_machine
+from kproxy.lab.down import tear_down
+from kproxy.lab.errors import LabError
+from kproxy.lab.network import add_node, build_network
+from kproxy.lab.node_processes import node_problems, start_node
+from kproxy.lab.objects import Manifest, Progress, apply_manifests, lab_client, wait_until
+from kproxy.lab.plan import MOST_NODES, LabSpec
+from kproxy.lab.resources import NODES, is_ready
+from kproxy.lab.state import LabDirectory, LabRecord
+
+APISERVER: Final = "apiserver"
+CONTROLLERS: Final = "controllers"
+Say = Callable[[str], None]
+
+
+def bring_up(
+    lab: LabDirectory,
+    spec: LabSpec,
+    manifests: Sequence[Manifest],
+    *,
+    timeout: float,
+    say: Say,
+    show: Callable[[Progress], None],
+) -> LabRecord:
+    """Builds a lab and waits until its nodes and workloads are ready.
+
+    What an earlier `lab up` of the same name left unfinished is removed first. If this one fails, so is all it made.
+
+    Raises:
+        LabError: the lab is up already, the machine cannot do it, or something did not come up.
+    """
+    check_machine(spec)
+    with lab.locked():
+        record = lab.record()
+        if record is not None and record.phase == "up":
+            raise LabError(
+                f"lab {spec.name!r} is up already; `kproxy lab down --name {spec.name}` ends it, "
+                "and --name makes another one beside it"
+            )
+        if record is not None:
+            say(f"an earlier `lab up` of {spec.name!r} did not finish: removing what is left of it")
+        tear_down(lab, keep_directory=True)
+        try:
+            return _build(lab, spec, manifests, timeout, say, show)
+        except BaseException as error:
+            words = "" if isinstance(error, InputError) or not isinstance(error, LabError) else _last_words(lab)
+            tear_down(lab)
+            if words:
+                raise LabError(f"{error}\n{words}") from error
+            raise
+
+
+def _build(
+    lab: LabDirectory,
+    spec: LabSpec,
+    manifests: Sequence[Manifest],
+    timeout: float,
+    say: Say,
+    show: Callable[[Progress], None],
+) -> LabRecord:
+    numbers = tuple(plan.number for plan in spec.node_plans())
+    record = LabRecord(spec, "starting", nodes=numbers)
+    lab.write(record)
+    server = start_apiserver(lab)
+    say("network")
+    build_network(spec)
+    (lab.path / "network").touch()  # what the API server's second listener waits for
+    say("API server")
+    client = wait_for_apiserver(lab, server)
+    record = LabRecord(spec, "starting", _port(client), numbers)
+    lab.write(record)
+    say("nodes")
+    start_controllers(lab)
+    for plan in spec.node_plans():
+        start_node(lab, spec, plan)
+    names = [plan.name for plan in spec.node_plans()]
+    # Nodes first: pods that come while only one node is ready would all be put there.
+    _wait(lab, client, names, timeout, show)
+    if manifests:
+        say("workloads")
+        apply_manifests(client, manifests)
+        _wait(lab, client, names, timeout, show)
+    record = LabRecord(spec, "up", record.port, numbers)
+    lab.write(record)
+    return record
+
+
+def _wait(
+    lab: LabDirectory, client: RestClient, names: Sequence[str], timeout: float, show: Callable[[Progress], None]
+) -> None:
+    plans = [plan for plan in lab.plans(record) if plan.name in names] if (record := lab.record()) else []
+
+    def problems() -> list[str]:
+        return [problem for plan in plans for problem in node_problems(lab, plan)]
+
+    try:
+        wait_until(client, names, timeout, show, problems)
+    except LabError as error:
+        running = {item.role for item in processes.find(lab)}
+        expected = [APISERVER, CONTROLLERS, *(f"kubelet/{name}" for name in names)]
+        dead = [role for role in expected if role not in running]
+        raise LabError(f"{error}{'; not running: ' + ', '.join(dead) if dead else ''}") from error
+
+
+def start_apiserver(lab: LabDirectory) -> subprocess.Popen[bytes]:
+    """Starts the API server's process; it waits for the fabric's namespace."""
+    lab.kubeconfig.unlink(missing_ok=True)
+    return processes.start(lab, APISERVER, process_command(APISERVER, lab))
+
+
+def start_controllers(lab: LabDirectory) -> None:
+    """Starts the controllers' process."""
+    processes.start(lab, CONTROLLERS, process_command(CONTROLLERS, lab))
+
+
+def process_command(kind: str, lab: LabDirectory, *rest: str) -> list[str]:
+    """The command line of one of the lab's own processes."""
+    return [*processes.PYTHON, "-m", "kproxy.lab.process", kind, str(lab.path), *rest]
+
+
+def wait_for_apiserver(lab: LabDirectory, server: subprocess.Popen[bytes] | None, patience: float = 20.0) -> RestClient:
+    """A client, once the server has written its kubeconfig.
+
+    Raises:
+        LabError: it has not after `patience` seconds, or has ended.
+    """
+    deadline = time.monotonic() + patience
+    while not lab.kubeconfig.exists():
+        if server is not None and server.poll() is not None:
+            raise LabError(f"the API server did not start:\n{lab.last_words(APISERVER)}")
+        if time.monotonic() > deadline:
+            raise LabError(f"the API server does not answer:\n{lab.last_words(APISERVER)}")
+        time.sleep(0.01)
+    return lab_client(lab)
+
+
+def _port(client: RestClient) -> int:
+    return int(client.config.server.rpartition(":")[2])
+
+
+def join_node(lab: LabDirectory, *, timeout: float) -> str:
+    """Adds a node to a lab that is up; returns its name. Raises LabError."""
+    with lab.locked():
+        record = lab.running()
+        number = max(record.nodes, default=0) + 1
+        if number > MOST_NODES:
+            raise LabError(f"a lab has at most {MOST_NODES} nodes")
+        plan = record.spec.node(number)
+        lab.write(LabRecord(record.spec, "up", record.port, (*record.nodes, number)))
+        add_node(record.spec, plan)
+        start_node(lab, record.spec, plan)
+        client = lab_client(lab)
+        deadline = time.monotonic() + timeout
+        while not _is_ready(client, plan.name) or node_problems(lab, plan):
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"{plan.name} is not ready after {timeout:.0f} s\n{lab.last_words(f'kubelet-{plan.name}')}"
+                )
+            time.sleep(0.1)
+    return plan.name
+
+
+def _is_ready(client: RestClient, name: str) -> bool:
+    return any(item.metadata.name == name and is_ready(item.raw) for item in client.list(NODES).items)
+
+
+def _last_words(lab: LabDirectory) -> str:
+    """The end of the logs of processes that have something to say."""
+    directory = lab.path / "logs"
+    shown: list[str] = []
+    for log in sorted(directory.glob("*.log"))[:40] if directory.is_dir() else ():
+        words = lab.last_words(log.stem, 3)
+        if "rror" in words and len(shown) < 4:
+            shown.append(f"{log.stem}: {words}")
+    return "\n".join(shown)

@@ -1,0 +1,195 @@
+"""Where the model says that a packet is seen, and whether that is where it was.
+
+Frames are looked at on the ports of bridges, not on the bridges themselves: br_netfilter translates between the two, so
+that a bridge shows a packet before or after that, depending on the way. A port is known by its bridge's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from kproxy.dataplane import REJECT, Packet
+from kproxy.lab.model.hosts import LabModel
+from kproxy.lab.model.path import REFUSED, UNREACHABLE, Hop, Journey
+from kproxy.lab.model.wire import Outer
+from kproxy.lab.plan import CLIENT, FABRIC
+from kproxy.lab.watch.sight import BACK, THERE, Sighting
+from kproxy.netfilter.address import format_address
+
+_LOOPBACK: Final = "lo"
+_CODES: Final = {
+    "icmp-net-unreachable": "icmp 3/0", "icmp-host-unreachable": "icmp 3/1", "icmp-proto-unreachable": "icmp 3/2",
+    "icmp-port-unreachable": "icmp 3/3", "icmp-net-prohibited": "icmp 3/9", "icmp-host-prohibited": "icmp 3/10",
+    "icmp-admin-prohibited": "icmp 3/13", "icmp6-no-route": "icmp 1/0", "icmp6-adm-prohibited": "icmp 1/1",
+    "icmp6-addr-unreachable": "icmp 1/3", "icmp6-port-unreachable": "icmp 1/4", "icmp6-policy-fail": "icmp 1/5",
+    "icmp6-reject-route": "icmp 1/6", "tcp-reset": "rst",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A packet at one interface, as the model says; ports that are None are open."""
+
+    host: str
+    device: str
+    outgoing: bool
+    way: str
+    kind: str
+    src: str
+    sport: int | None
+    dst: str
+    dport: int | None
+    outer: Outer | None = None
+
+    def fits(self, seen: Sighting) -> bool:
+        """Whether it is this that was seen."""
+        if (self.host, self.device, self.outgoing, self.way) != seen.place or self.kind != seen.kind:
+            return False
+        if (self.src, self.dst) != (seen.src, seen.dst) or not _same_outer(self.outer, seen.outer):
+            return False
+        ports = ((self.sport, seen.sport), (self.dport, seen.dport))
+        return all(mine is None or its is None or mine == its for mine, its in ports)
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return packet_words(self.src, self.sport, self.dst, self.dport, self.kind, self.outer)
+
+
+def _same_outer(one: Outer | None, other: Outer | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.src, one.dst, one.port, one.vni) == (other.src, other.dst, other.port, other.vni)
+
+
+def packet_words(src: str, sport: int | None, dst: str, dport: int | None, kind: str, outer: Outer | None) -> str:
+    """A packet in a few words."""
+
+    def end(address: str, port: int | None) -> str:
+        shown = f"[{address}]" if ":" in address else address
+        return shown if port is None else f"{shown}:{port}"
+
+    if kind.startswith("icmp"):
+        text = f"{kind} {src} -> {dst}"
+    else:
+        text = f"{'RST ' if kind == 'rst' else ''}{end(src, sport)} -> {end(dst, dport)}"
+    return f"{text}  in {outer}" if outer is not None else text
+
+
+def expected(model: LabModel, journey: Journey, protocol: str) -> list[Expected]:
+    """Every place where the packet and what comes back are seen, in order."""
+    kind = "packet"
+    found = list(_way(model, journey.there, THERE, kind))
+    if journey.back:
+        found += _way(model, journey.back, BACK, _back_kind(journey, protocol))
+    return found
+
+
+def _back_kind(journey: Journey, protocol: str) -> str:
+    last = journey.there[-1].outcome
+    if last.verdict == REJECT:
+        return _CODES.get(last.reject, last.reject)
+    v4 = journey.there[-1].arrived.family.value == 4
+    if journey.end == UNREACHABLE:
+        return "icmp 3/0" if v4 else "icmp 1/0"
+    if journey.end != REFUSED:
+        return "packet"
+    if protocol == "TCP":
+        return "rst"
+    if protocol == "SCTP":
+        # A host without SCTP does not know the protocol: IPv6 has a parameter problem with the next header.
+        return "icmp 3/2" if v4 else "icmp 4/1"
+    return "icmp 3/3" if v4 else "icmp 1/4"
+
+
+def _way(model: LabModel, hops: Sequence[Hop], way: str, kind: str) -> Iterator[Expected]:
+    for hop, following in [*pairwise(hops), (hops[-1], None)]:
+        arrived, left = hop.arrived, hop.left
+        if arrived.in_interface and arrived.in_interface != _LOOPBACK:
+            yield _seen(hop.host, device_name(model, hop.host, arrived.in_interface), False, way, kind, arrived)
+        if hop.outcome.verdict != "ACCEPT" or hop.outcome.via == "local" or not left.out_interface:
+            continue
+        out = device_name(model, hop.host, left.out_interface)
+        yield _seen(hop.host, out, True, way, kind, left)
+        carrier = "eth0" if hop.outer is not None else out
+        if hop.outer is not None:
+            yield _seen(hop.host, carrier, True, way, kind, left, hop.outer)
+        to_node = following is not None and following.host not in (FABRIC, CLIENT)
+        if carrier == "eth0" and to_node and model.host(hop.host).is_node and following is not None:
+            # From node to node the fabric is a bridge: nothing is routed there, but frames pass.
+            for outgoing in (False, True):
+                yield _seen(FABRIC, FABRIC, outgoing, way, kind, left, hop.outer)
+            if hop.outer is not None:
+                yield _seen(following.host, "eth0", False, way, kind, left, hop.outer)
+
+
+def _seen(
+    host: str, device: str, outgoing: bool, way: str, kind: str, packet: Packet, outer: Outer | None = None
+) -> Expected:
+    src, dst = ("?" if item is None else format_address(item, packet.family) for item in (packet.src, packet.dst))
+    ports = (None, None) if kind.startswith("icmp") else (packet.sport, packet.dport)
+    return Expected(host, device, outgoing, way, kind, src, ports[0], dst, ports[1], outer)
+
+
+def device_name(model: LabModel, host: str, device: str) -> str:
+    """A bridge port by its bridge's name."""
+    found = model.host(host).host.interface(device)
+    return found.bridge or device if found is not None else device
+
+
+def looked_at(model: LabModel, found: Iterable[Sighting]) -> list[Sighting]:
+    """The sightings that are compared: those on loopback and on bridges left out, ports named after their bridges."""
+    kept: dict[tuple[object, ...], Sighting] = {}
+    for item in found:
+        host = model.host(item.host)
+        bridges = {each.bridge for each in (host.host.interfaces or {}).values() if each.bridge}
+        if item.device == _LOOPBACK or item.device in bridges:
+            continue
+        if item.way == THERE and item.kind.startswith("icmp"):
+            continue  # what a client says of an answer that it does not want; that it goes astray was said already
+        named = Sighting(
+            item.time, item.host, device_name(model, item.host, item.device), item.outgoing, item.way, item.kind,
+            item.src, item.sport, item.dst, item.dport, item.outer,
+        )  # fmt: skip
+        outer = None if item.outer is None else (item.outer.src, item.outer.dst, item.outer.port, item.outer.vni)
+        key = (named.place, named.kind, named.src, named.sport, named.dst, named.dport, outer)
+        kept.setdefault(key, named)
+    return list(kept.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A journey beside what was seen: pairs in the order of the model, then what only was seen.
+
+    `differs` says whether anything stands alone.
+    """
+
+    journey: Journey
+    pairs: tuple[tuple[Expected | None, Sighting | None], ...]
+
+    @property
+    def differences(self) -> int:
+        return sum(one is None or other is None for one, other in self.pairs)
+
+
+def compare(model: LabModel, candidates: Sequence[Journey], protocol: str, seen: Sequence[Sighting]) -> Compared:
+    """The journey that what was seen fits best, pair by pair."""
+    found = [_pair(item, expected(model, item, protocol), seen) for item in candidates]
+    return min(found, key=lambda item: (item.differences, -item.journey.probability))
+
+
+def _pair(journey: Journey, wanted: Sequence[Expected], seen: Sequence[Sighting]) -> Compared:
+    left = list(seen)
+    pairs: list[tuple[Expected | None, Sighting | None]] = []
+    for item in wanted:
+        match = next((each for each in left if item.fits(each)), None)
+        if match is not None:
+            left.remove(match)
+        elif journey.end == UNREACHABLE and item.way == BACK:
+            # A router tells a sender of five packets without a route at once, and then of one a second (ip_error).
+            continue
+        pairs.append((item, match))
+    return Compared(journey, (*pairs, *((None, each) for each in left)))

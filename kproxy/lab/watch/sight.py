@@ -1,0 +1,216 @@
+"""From frames to sightings: what a captured packet is, and to which flow it belongs, with scapy.
+
+A flow keeps something that no translation changes: the sequence number of a TCP connection's first packet, the
+initiation tag of an SCTP association, the bytes of a UDP datagram. By that token a packet is known again on every host,
+whatever its addresses are there, also where an ICMP error quotes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import (
+    ICMPv6DestUnreach,
+    ICMPv6PacketTooBig,
+    ICMPv6ParamProblem,
+    ICMPv6TimeExceeded,
+    IPv6,
+)
+from scapy.layers.l2 import Ether
+from scapy.layers.sctp import SCTP, SCTPChunkInit, SCTPChunkInitAck
+from scapy.layers.vxlan import VXLAN
+
+from kproxy.lab.model.wire import Outer
+from kproxy.lab.watch.capture import Frame
+
+THERE: Final = "there"
+BACK: Final = "back"
+TOKEN: Final = re.compile(rb"kproxy-[0-9a-f]{12}")
+"""What UDP flows carry."""
+_ERRORS_6: Final = (ICMPv6DestUnreach, ICMPv6TimeExceeded, ICMPv6PacketTooBig, ICMPv6ParamProblem)
+_VXLAN_PORTS: Final = (8472, 4789)
+_ETHERNET: Final = 14
+_SYN_OR_RST: Final = 0x06
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A packet of a flow, at one interface.
+
+    Attributes:
+        way: `there` or `back`.
+        kind: `packet`, `rst`, or `icmp TYPE/CODE`.
+        sport, dport: None for ICMP.
+        outer: the VXLAN header around it, None if there is none.
+    """
+
+    time: int
+    host: str
+    device: str
+    outgoing: bool
+    way: str
+    kind: str
+    src: str
+    sport: int | None
+    dst: str
+    dport: int | None
+    outer: Outer | None = None
+
+    @property
+    def place(self) -> tuple[str, str, bool, str]:
+        """Where it was seen, and on which way."""
+        return self.host, self.device, self.outgoing, self.way
+
+
+class Read(NamedTuple):
+    """A dissected frame: the sighting, its protocol, the token of its flow, and its TOS octet."""
+
+    sighting: Sighting
+    protocol: str
+    token: object
+    tos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow to look for: its protocol, where it starts, the port it starts with, the bytes it carries, and the TOS
+    octet of its packets, by which it is found: its host may give it another port before anybody sees it."""
+
+    protocol: str
+    host: str
+    source_port: int
+    data: bytes
+    tos: int
+
+
+def read_frames(frames: Iterable[Frame]) -> list[Read]:
+    """The frames that begin or first answer some flow, dissected."""
+    return [found for frame in frames if _may_begin(frame.data) for found in _dissect(frame)]
+
+
+def sightings(reads: Sequence[Read], flow: Flow) -> list[Sighting]:
+    """A flow's first packet and what first answers it, wherever they were seen; repetitions left out."""
+    token = _token_of(flow, reads)
+    seen: dict[tuple[object, ...], Sighting] = {}
+    for item in reads:
+        if token is not None and item.protocol == flow.protocol and item.token == token:
+            found = item.sighting
+            key = (found.place, found.kind, found.src, found.sport, found.dst, found.dport, found.outer)
+            seen.setdefault(key, found)
+    return list(seen.values())
+
+
+def _token_of(flow: Flow, reads: Sequence[Read]) -> object:
+    """What the flow's packets are known by: UDP's bytes, or what the first packet from its host says."""
+    if flow.protocol == "UDP":
+        return flow.data
+    first = [
+        item
+        for item in reads
+        if item.protocol == flow.protocol
+        and item.sighting.host == flow.host
+        and item.sighting.outgoing
+        and (item.sighting.way, item.sighting.kind) == (THERE, "packet")
+    ]
+    return next((item.token for item in first if item.tos == flow.tos), None)
+
+
+def _may_begin(data: bytes) -> bool:
+    """Whether a frame may matter: anything but the middle of a TCP connection. Cheap, since most frames do not."""
+    head = _transport(data, _ETHERNET)
+    if head is None:
+        return False
+    protocol, place = head
+    if protocol == 17 and len(data) >= place + 8 and int.from_bytes(data[place + 2 : place + 4], "big") in _VXLAN_PORTS:
+        inner = _transport(data, place + 8 + 8 + _ETHERNET)
+        if inner is None:
+            return False
+        protocol, place = inner
+    return protocol != 6 or (len(data) > place + 13 and bool(data[place + 13] & _SYN_OR_RST))
+
+
+def _transport(data: bytes, place: int) -> tuple[int, int] | None:
+    """Protocol and place of the transport header of the IP packet at a place."""
+    if len(data) < place + 20:
+        return None
+    kind = data[place - 2 : place]
+    if kind == b"\x08\x00":
+        return data[place + 9], place + (data[place] & 15) * 4
+    if kind == b"\x86\xdd" and len(data) >= place + 40:
+        return data[place + 6], place + 40
+    return None
+
+
+def _dissect(frame: Frame) -> Iterator[Read]:
+    packet, outer = _ip(Ether(frame.data)), None
+    if packet is not None and UDP in packet and packet[UDP].dport in _VXLAN_PORTS and len(packet[UDP].payload) > 8:
+        wrapped = VXLAN(bytes(packet[UDP].payload))
+        outer = Outer(packet.src, packet.dst, packet[UDP].dport, wrapped.vni, frame.device)
+        packet = _ip(Ether(bytes(wrapped.payload)))
+    if packet is None:
+        return
+    found = _recognise(packet)
+    if found is None:
+        return
+    protocol, token, way, kind, above = found
+    sport, dport = (above.sport, above.dport) if above is not None else (None, None)
+    sighting = Sighting(
+        frame.time, frame.host, frame.device, frame.outgoing, way, kind, packet.src, sport, packet.dst, dport, outer
+    )
+    yield Read(sighting, protocol, token, int(packet.tos if isinstance(packet, IP) else packet.tc))
+
+
+def _ip(frame: Any) -> Any:
+    return next((frame[layer] for layer in (IP, IPv6) if layer in frame), None)
+
+
+def _recognise(packet: Any) -> tuple[str, object, str, str, Any] | None:
+    """Protocol, token, way, kind and transport header of a packet that begins a flow or first answers it."""
+    quoted = _quoted(packet)
+    if quoted is not None:
+        kind, inner = quoted
+        found = _recognise(inner)
+        # An error about the packet goes back, one about the answer goes there.
+        return None if found is None else (found[0], found[1], BACK if found[2] == THERE else THERE, kind, None)
+    head = packet.payload  # not what lies deeper: an ICMPv6 redirect, say, holds a whole packet too
+    if isinstance(head, TCP):
+        return _tcp(head)
+    if isinstance(head, SCTP):
+        if SCTPChunkInit in packet:
+            return "SCTP", int(packet[SCTPChunkInit].init_tag), THERE, "packet", head
+        return ("SCTP", int(head.tag), BACK, "packet", head) if SCTPChunkInitAck in packet else None
+    if isinstance(head, UDP):
+        body = bytes(head.payload)
+        token = TOKEN.search(body)
+        if token is not None:
+            return "UDP", token[0], BACK if body.startswith(b'{"pod"') else THERE, "packet", head
+    return None
+
+
+def _tcp(head: Any) -> tuple[str, object, str, str, Any] | None:
+    flags = str(head.flags)
+    if "R" in flags:
+        return "TCP", (int(head.ack) - 1) % (1 << 32), BACK, "rst", head
+    if "S" not in flags:
+        return None
+    if "A" in flags:
+        return "TCP", (int(head.ack) - 1) % (1 << 32), BACK, "packet", head
+    return "TCP", int(head.seq), THERE, "packet", head
+
+
+def _quoted(packet: Any) -> tuple[str, Any] | None:
+    """The packet that an ICMP error quotes, and what the error is."""
+    if ICMP in packet and packet[ICMP].type in (3, 11):
+        error = packet[ICMP]
+        inner = bytes(error.payload)
+        return (f"icmp {error.type}/{error.code}", IP(inner)) if len(inner) >= 28 else None
+    for layer in _ERRORS_6:
+        if layer in packet:
+            error = packet[layer]
+            inner = bytes(error.payload)
+            return (f"icmp {error.type}/{error.code}", IPv6(inner)) if len(inner) >= 48 else None
+    return None

@@ -1,0 +1,270 @@
+"""The network configuration: every key's type, range and default, and errors that name the key and its value.
+
+Keys that other bridge plugins know and this one does not are refused with code 2 when they ask for something; unknown
+keys are ignored. For DEL and GC `lenient` forgives the ipam section, so that a pod can be taken down with what is
+there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from kproxy.overlay.errors import CniError, Code
+from kproxy.overlay.ipam import Address, Network, RangeSet, read_range_set
+
+DEFAULT_DATA_DIR: Final = "/run/kproxy/cni"
+"""On a tmpfs: leases must not outlive the namespaces they are for, and replacing a file on ext4 waits for its disk."""
+_UNSUPPORTED: Final = ("ipMasq", "vlan", "vlanTrunk", "promiscMode", "macspoofchk", "enabledad", "portIsolation")
+_PROTOCOLS: Final = ("tcp", "udp", "sctp")
+SCOPES: Final = (0, 200, 253)
+"""RT_SCOPE_UNIVERSE, _SITE and _LINK (rtnetlink(7))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route of the pod; `gateway` None is the range's. `scope` is rtnetlink's number."""
+
+    destination: Network
+    gateway: Address | None = None
+    mtu: int = 0
+    advmss: int = 0
+    priority: int = 0
+    table: int = 0
+    scope: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortMapping:
+    """A port of the node that leads to the pod; `host_ip` None is any address. `protocol` is lower case."""
+
+    host_port: int
+    container_port: int
+    protocol: str
+    host_ip: Address | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host_ip or '*'}:{self.host_port}/{self.protocol}"
+
+
+@dataclass(frozen=True, slots=True)
+class NetConf:
+    """A network configuration. MTU 0 is the kernel's. `valid` are the attachments that GC must leave."""
+
+    name: str
+    bridge: str
+    mtu: int
+    is_gateway: bool
+    hairpin: bool
+    data_dir: str
+    iptables: str
+    ranges: tuple[RangeSet, ...]
+    reserved: tuple[Network, ...]
+    routes: tuple[Route, ...]
+    wanted_ips: tuple[Address, ...]
+    mac: str
+    ports: tuple[PortMapping, ...]
+    previous: Mapping[str, Any] | None
+    valid: frozenset[tuple[str, str]] | None
+
+
+def _bad(field: str, value: object, why: str) -> NoReturn:
+    raise CniError(Code.INVALID_CONFIG, "invalid network configuration", f"{field}: {json.dumps(value)} {why}")
+
+
+def _get(document: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
+    value = document.get(key)
+    if value is None:
+        return default
+    # bool is a kind of int in Python, and not in JSON.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {bool: "true or false", int: "an integer", str: "a string", dict: "an object", list: "a list"}
+        _bad(f"{where}{key}", value, f"must be {names[kind]}")
+    return value
+
+
+def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], lenient: bool = False) -> NetConf:
+    """Reads a configuration.
+
+    Raises:
+        CniError: with code 2 or 7.
+    """
+    for key in _UNSUPPORTED:
+        if document.get(key):
+            raise CniError(Code.UNSUPPORTED_FIELD, "unsupported field", f"{key}: {json.dumps(document[key])}")
+    bridge = _get(document, "bridge", str, "cni0")
+    if (
+        not bridge
+        or len(bridge.encode()) > 15
+        or any(c in "/:" or c.isspace() for c in bridge)
+        or bridge in (".", "..")
+    ):
+        _bad("bridge", bridge, "is no name of an interface")
+    mtu = _get(document, "mtu", int, 0)
+    if mtu and not 68 <= mtu <= 65535:
+        _bad("mtu", mtu, "must be from 68 to 65535")
+    data_dir = _get(document, "dataDir", str, DEFAULT_DATA_DIR)
+    if not data_dir.startswith("/"):
+        _bad("dataDir", data_dir, "must be an absolute path")
+    iptables = _get(document, "iptables", str, "auto")
+    if iptables not in ("auto", "nft", "legacy"):
+        _bad("iptables", iptables, "must be auto, nft or legacy")
+    is_gateway = _get(document, "isGateway", bool, True)
+    is_default = _get(document, "isDefaultGateway", bool, False)
+    hairpin = _get(document, "hairpinMode", bool, True)
+    runtime = _get(document, "runtimeConfig", dict, {})
+    ipam = _get(document, "ipam", dict, {})
+    previous = _get(document, "prevResult", dict, None)
+    try:
+        ranges = _ranges(ipam, runtime)
+        reserved = tuple(_network(item, f"ipam.reserved[{i}]") for i, item in _items(ipam, "reserved", "ipam."))
+        routes = tuple(_route(item, f"ipam.routes[{i}]") for i, item in _items(ipam, "routes", "ipam."))
+        routes += _default_routes(ranges, routes) if is_default else ()
+        if mtu and mtu < 1280 and any(item.is_ipv6 for item in ranges):
+            _bad("mtu", mtu, "is below 1280, the least that IPv6 works with")
+    except CniError:
+        if not lenient:
+            raise
+        ranges, reserved, routes = (), (), ()
+    return NetConf(
+        document["name"],
+        bridge,
+        mtu,
+        is_gateway or is_default,
+        hairpin,
+        data_dir,
+        iptables,
+        ranges,
+        reserved,
+        routes,
+        _wanted_ips(runtime, arguments),
+        _mac(runtime, arguments),
+        tuple(_port(item, f"runtimeConfig.portMappings[{i}]") for i, item in _mappings(runtime)),
+        previous,
+        _valid(document),
+    )
+
+
+def _items(document: Mapping[str, Any], key: str, where: str) -> list[tuple[int, Any]]:
+    return list(enumerate(_get(document, key, list, [], where)))
+
+
+def _mappings(runtime: Mapping[str, Any]) -> list[tuple[int, Any]]:
+    # A hostPort of 0 asks for nothing, as with the portmap plugin.
+    found = _items(runtime, "portMappings", "runtimeConfig.")
+    return [(i, item) for i, item in found if not isinstance(item, dict) or item.get("hostPort") != 0]
+
+
+def _ranges(ipam: Mapping[str, Any], runtime: Mapping[str, Any]) -> tuple[RangeSet, ...]:
+    kind = _get(ipam, "type", str, "host-local", "ipam.")
+    if kind != "host-local":
+        raise CniError(Code.UNSUPPORTED_FIELD, "unsupported IPAM plugin", f'ipam.type: "{kind}"; only host-local is')
+    sets = [(f"ipam.ranges[{i}]", item) for i, item in _items(ipam, "ranges", "ipam.")]
+    if ipam.get("subnet") is not None:
+        sets.insert(0, ("ipam", [ipam]))
+    sets += [(f"runtimeConfig.ipRanges[{i}]", item) for i, item in _items(runtime, "ipRanges", "runtimeConfig.")]
+    if not sets:
+        _bad("ipam.ranges", ipam.get("ranges"), "names no range to take addresses from")
+    read = [read_range_set(item, where) for where, item in sets]
+    for index, one in enumerate(read):
+        for other in read[:index]:
+            if any(a.subnet.overlaps(b.subnet) for a in one.ranges for b in other.ranges if a.version == b.version):
+                _bad(sets[index][0], sets[index][1], "overlaps another range set")
+    return tuple(read)
+
+
+def _default_routes(ranges: tuple[RangeSet, ...], routes: tuple[Route, ...]) -> tuple[Route, ...]:
+    there = {route.destination for route in routes}
+    wanted = dict.fromkeys(ipaddress.ip_network("::/0" if item.is_ipv6 else "0.0.0.0/0") for item in ranges)
+    return tuple(Route(item) for item in wanted if item not in there)
+
+
+def _network(value: object, where: str) -> Network:
+    try:
+        return ipaddress.ip_network(value, strict=False)  # type: ignore[arg-type]  # anything else raises
+    except ValueError:
+        _bad(where, value, "is no address or CIDR")
+
+
+def _address(value: object, where: str) -> Address:
+    try:
+        return ipaddress.ip_address(value)  # type: ignore[arg-type]
+    except ValueError:
+        _bad(where, value, "is no IP address")
+
+
+def _route(item: object, where: str) -> Route:
+    if not isinstance(item, dict) or not isinstance(item.get("dst"), str):
+        _bad(where, item, 'must be {"dst": CIDR, ...}')
+    destination = _network(item["dst"], f"{where}.dst")
+    gateway = None if item.get("gw") in (None, "") else _address(item["gw"], f"{where}.gw")
+    if gateway is not None and gateway.version != destination.version:
+        _bad(f"{where}.gw", item["gw"], f"is of another family than {destination}")
+    numbers = {}
+    for key in ("mtu", "advmss", "priority", "table"):
+        numbers[key] = _get(item, key, int, 0, f"{where}.")
+        if not 0 <= numbers[key] <= 0xFFFFFFFF:
+            _bad(f"{where}.{key}", numbers[key], "must be from 0 to 4294967295")
+    scope = _get(item, "scope", int, None, f"{where}.")
+    if scope not in (None, *SCOPES):
+        _bad(f"{where}.scope", scope, f"must be one of {', '.join(map(str, SCOPES))}")
+    return Route(destination, gateway, **numbers, scope=scope)
+
+
+def _port(item: object, where: str) -> PortMapping:
+    if not isinstance(item, dict):
+        _bad(where, item, "must be an object")
+    protocol = str(item.get("protocol") or "tcp").lower()
+    if protocol not in _PROTOCOLS:
+        _bad(f"{where}.protocol", item.get("protocol"), "must be tcp, udp or sctp")
+    numbers = []
+    for key in ("hostPort", "containerPort"):
+        number = _get(item, key, int, 0, f"{where}.")
+        if not 1 <= number <= 65535:
+            _bad(f"{where}.{key}", item.get(key), "must be from 1 to 65535")
+        numbers.append(number)
+    host = item.get("hostIP")
+    address = None if host in (None, "") else _address(host, f"{where}.hostIP")
+    # Kubernetes' 0.0.0.0 is what the field being empty means.
+    if address is not None and address.is_unspecified:
+        address = None
+    return PortMapping(numbers[0], numbers[1], protocol, address)
+
+
+def _wanted_ips(runtime: Mapping[str, Any], arguments: Mapping[str, str]) -> tuple[Address, ...]:
+    found = []
+    for index, item in _items(runtime, "ips", "runtimeConfig."):
+        text = item.partition("/")[0] if isinstance(item, str) else item
+        found.append(_address(text, f"runtimeConfig.ips[{index}]"))
+    for text in filter(None, arguments.get("IP", "").split(",")):
+        try:
+            found.append(ipaddress.ip_address(text.partition("/")[0]))
+        except ValueError:
+            raise CniError(Code.INVALID_ENVIRONMENT, "CNI_ARGS: no IP address", f"IP={text}") from None
+    return tuple(dict.fromkeys(found))
+
+
+def _mac(runtime: Mapping[str, Any], arguments: Mapping[str, str]) -> str:
+    text = _get(runtime, "mac", str, "", "runtimeConfig.") or arguments.get("MAC", "")
+    if not text:
+        return ""
+    parts = text.lower().split(":")
+    valid = len(parts) == 6 and all(len(part) == 2 and set(part) <= set("0123456789abcdef") for part in parts)
+    if not valid or int(parts[0], 16) & 1 or not any(int(part, 16) for part in parts):
+        _bad("runtimeConfig.mac", text, "is no unicast MAC address such as 02:00:00:00:00:01")
+    return ":".join(parts)
+
+
+def _valid(document: Mapping[str, Any]) -> frozenset[tuple[str, str]] | None:
+    key = "cni.dev/valid-attachments"
+    if document.get(key) is None:
+        return None
+    found = set()
+    for index, item in _items(document, key, ""):
+        if not isinstance(item, dict) or not isinstance(item.get("containerID"), str):
+            _bad(f"{key}[{index}]", item, 'must be {"containerID", "ifname"}')
+        found.add((item["containerID"], str(item.get("ifname", ""))))
+    return frozenset(found)

@@ -1,0 +1,258 @@
+"""What a node's kernel must hold so that its pods and those of other nodes meet.
+
+VXLAN, as flannel does it with DirectRouting off: one device per family, learning off, and for every other node
+
+    a route       10.244.2.0/24 via 10.244.2.0 dev kproxy.1 onlink     "the VTEP of that subnet has its first address"
+    a neighbour   10.244.2.0 lladdr MAC-OF-THAT-VTEP dev kproxy.1
+    an FDB entry  MAC-OF-THAT-VTEP dst ADDRESS-OF-THAT-NODE dev kproxy.1
+
+so a packet needs no broadcast to find its way, and the work grows by three entries a node. The device has the first
+address of its own subnet, which is the source when the node itself speaks to a pod. host-gw has no device: one route
+by the other node's own address, which must be on a common link. IPv4 pods travel between IPv4 addresses, IPv6 pods
+between IPv6 ones.
+
+Items are values with a key; `difference` compares two sets of them, whatever they are.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from kproxy.overlay.ipam import Network
+from kproxy.overlay.nodes import OverlayNode
+
+VNI: Final = 1
+PORT: Final = 8472
+"""Flannel's, and Linux's default before IANA gave VXLAN 4789."""
+DEVICES: Final = {4: "kproxy.1", 6: "kproxy-v6.1"}
+OVERHEAD: Final = {4: 50, 6: 70}
+"""Bytes: outer IP header, UDP 8, VXLAN 8, inner Ethernet 14."""
+
+
+class Backend(enum.Enum):
+    """How nodes meet."""
+
+    VXLAN = "vxlan"
+    HOST_GW = "host-gw"
+
+
+class VxlanLink(msgspec.Struct, frozen=True):
+    """A VXLAN device that is up."""
+
+    name: str
+    vni: int
+    port: int
+    local: str
+    mac: str
+    mtu: int
+    learning: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("link", self.name)
+
+    def __str__(self) -> str:
+        learning = "learning" if self.learning else "nolearning"
+        return (
+            f"link {self.name} vxlan id {self.vni} local {self.local} dstport {self.port} {learning} "
+            f"address {self.mac} mtu {self.mtu}"
+        )
+
+
+class LinkAddress(msgspec.Struct, frozen=True):
+    """An address of a device, with its prefix length."""
+
+    device: str
+    address: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("address", self.device, self.address)
+
+    def __str__(self) -> str:
+        return f"address {self.address} dev {self.device}"
+
+
+class NodeRoute(msgspec.Struct, frozen=True):
+    """A route to another node's pods; `device` "" is whichever leads to the gateway."""
+
+    destination: str
+    gateway: str
+    device: str
+    onlink: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("route", self.destination)
+
+    def __str__(self) -> str:
+        device = f" dev {self.device}" if self.device else ""
+        return f"route {self.destination} via {self.gateway}{device}{' onlink' if self.onlink else ''}"
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """A permanent neighbour entry."""
+
+    device: str
+    address: str
+    mac: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("neighbour", self.device, self.address)
+
+    def __str__(self) -> str:
+        return f"neighbour {self.address} lladdr {self.mac} dev {self.device}"
+
+
+class FdbEntry(msgspec.Struct, frozen=True):
+    """Where a VXLAN device sends frames for a MAC."""
+
+    device: str
+    mac: str
+    destination: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("fdb", self.device, self.mac)
+
+    def __str__(self) -> str:
+        return f"fdb {self.mac} dst {self.destination} dev {self.device}"
+
+
+class Sysctl(msgspec.Struct, frozen=True):
+    """A sysctl, its name with slashes."""
+
+    name: str
+    value: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("sysctl", self.name)
+
+    def __str__(self) -> str:
+        return f"sysctl {self.name.replace('/', '.')} = {self.value}"
+
+
+Item = VxlanLink | LinkAddress | NodeRoute | Neighbour | FdbEntry | Sysctl
+
+
+class OverlayPlan(msgspec.Struct, frozen=True):
+    """What must be there, in the order of making, and what kept parts of the cluster out, in words."""
+
+    items: tuple[Item, ...]
+    problems: tuple[str, ...]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A difference: `missing` (only wanted), `unexpected` (only found) or `different` (both)."""
+
+    kind: str
+    wanted: Item | None
+    found: Item | None
+
+    def __str__(self) -> str:
+        if self.wanted is None or self.found is None:
+            return f"{self.kind}: {self.wanted or self.found}"
+        return f"{self.kind}: {self.found}, wanted {self.wanted}"
+
+
+def plan_overlay(
+    nodes: Iterable[OverlayNode], name: str, backend: Backend = Backend.VXLAN, underlay_mtu: int = 1500
+) -> OverlayPlan:
+    """Plans the node called `name`. The order of `nodes` does not matter.
+
+    Args:
+        underlay_mtu: MTU in bytes of the network between the nodes.
+    """
+    ordered = sorted(nodes, key=lambda node: node.name)
+    own = next((node for node in ordered if node.name == name), None)
+    if own is None:
+        return OverlayPlan((), (f"node {name} is not among the Node objects",))
+    if not own.pod_cidrs:
+        return OverlayPlan((), (f"node {name} has no podCIDR yet",))
+    items: list[Item] = []
+    problems: list[str] = []
+    for version, cidr in sorted(own.pod_cidrs.items()):
+        items.append(Sysctl("net/ipv4/ip_forward" if version == 4 else "net/ipv6/conf/all/forwarding", "1"))
+        if version not in own.addresses:
+            problems.append(f"node {name} has pods in {cidr} and no IPv{version} address")
+            continue
+        others = _reachable(ordered, own, version, problems)
+        if backend is Backend.VXLAN:
+            items += _vxlan(own, others, version, underlay_mtu)
+        else:
+            items += [
+                NodeRoute(str(node.pod_cidrs[version]), str(node.addresses[version]), "", False) for node in others
+            ]
+    return OverlayPlan(tuple(items), tuple(problems))
+
+
+def _reachable(
+    ordered: Sequence[OverlayNode], own: OverlayNode, version: int, problems: list[str]
+) -> list[OverlayNode]:
+    """The other nodes with pods of a family; who comes first by name keeps a CIDR that two claim."""
+    taken: list[tuple[str, Network]] = [(own.name, own.pod_cidrs[version])]
+    others = []
+    for node in ordered:
+        cidr = node.pod_cidrs.get(version)
+        if node.name == own.name or cidr is None:
+            continue
+        clash = next((owner for owner, other in taken if other.overlaps(cidr)), None)
+        if clash is not None:
+            problems.append(f"node {node.name} is left out: its {cidr} overlaps that of node {clash}")
+        elif version not in node.addresses:
+            problems.append(f"node {node.name} is left out: it has pods in {cidr} and no IPv{version} address")
+        elif node.addresses[version] == own.addresses[version]:
+            problems.append(f"node {node.name} is left out: its address {node.addresses[version]} is this node's own")
+        else:
+            taken.append((node.name, cidr))
+            others.append(node)
+    return others
+
+
+def _vxlan(own: OverlayNode, others: Sequence[OverlayNode], version: int, underlay_mtu: int) -> list[Item]:
+    device = DEVICES[version]
+    mtu = underlay_mtu - OVERHEAD[version]
+    bits = 32 if version == 4 else 128
+    first = own.pod_cidrs[version].network_address
+    items: list[Item] = [
+        VxlanLink(device, VNI, PORT, str(own.addresses[version]), own.macs[version], mtu),
+        LinkAddress(device, f"{first}/{bits}"),
+    ]
+    # Whoever sends a packet by the route must find the other two entries there already.
+    for node in others:
+        vtep = str(node.pod_cidrs[version].network_address)
+        items += [
+            FdbEntry(device, node.macs[version], str(node.addresses[version])),
+            Neighbour(device, vtep, node.macs[version]),
+            NodeRoute(str(node.pod_cidrs[version]), vtep, device, True),
+        ]
+    return items
+
+
+def difference(wanted: Iterable[Item], found: Iterable[Item]) -> list[Change]:
+    """How what was found differs, in the order of mending: first what is too much, in the reverse order of making."""
+    there = {item.key: item for item in found}
+    asked = {item.key: item for item in wanted}
+    order = ("route", "neighbour", "fdb", "address", "link", "sysctl")
+    surplus = [item for key, item in there.items() if key not in asked]
+    changes = [
+        Change("unexpected", None, item) for item in sorted(surplus, key=lambda i: (order.index(i.key[0]), i.key))
+    ]
+    for key, item in asked.items():
+        if key not in there:
+            changes.append(Change("missing", item, None))
+        elif not _alike(item, there[key]):
+            changes.append(Change("different", item, there[key]))
+    return changes
+
+
+def _alike(wanted: Item, found: Item) -> bool:
+    if isinstance(wanted, NodeRoute) and isinstance(found, NodeRoute) and not wanted.device:
+        found = msgspec.structs.replace(found, device="")
+    return wanted == found

@@ -1,0 +1,94 @@
+"""The launcher and the daemon behind it: the plugin's answers, and the plugin itself when nobody listens."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from kproxy.cni.install import install_launcher
+from kproxy.cni.server import CniServer, CniServerError
+from kproxy.linux.namespace import Namespace
+from kproxy.overlay.errors import Code
+from tests.cni import client
+from tests.cni.client import Runtime, configuration, finish, ip, namespaces
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[tuple[Runtime, dict[str, str], Path]]:
+    launcher = install_launcher(tmp_path / "bin", client.PLUGIN)
+    with namespaces("node", "a", "b") as names, mock.patch.object(client, "PLUGIN", launcher):
+        yield Runtime(names["node"], tmp_path / "data", configuration()), names, Path(f"{launcher}.sock")
+
+
+def test_without_a_daemon_the_plugin_itself_is_executed(launched: tuple[Runtime, dict[str, str], Path]) -> None:
+    runtime, names, _ = launched
+    assert runtime.call("ADD", netns=names["a"]).result["ips"]
+    assert runtime.call("ADD", netns=names["a"]).error == Code.ALREADY_ATTACHED
+    assert runtime.call("DEL", netns=names["a"]).code == 0
+
+
+def test_with_a_daemon_it_is_asked(launched: tuple[Runtime, dict[str, str], Path]) -> None:
+    runtime, names, path = launched
+    # A plugin that cannot be executed shows that it is not.
+    with mock.patch.object(client, "PLUGIN", install_launcher(path.parent, Path("/nonexistent"))):
+        answer = runtime.call("VERSION")
+        assert answer.error == Code.IO_FAILURE
+        # The daemon's own namespace does not matter: the request is carried out where the launcher is.
+        with Namespace.named(names["b"]) as elsewhere, CniServer(str(path), elsewhere):
+            assert oct(path.stat().st_mode & 0o777) == "0o600"
+            result = runtime.call("ADD", netns=names["a"]).result
+            assert "cni0" in ip("-n", names["node"], "link")
+            assert "cni0" not in ip("-n", names["b"], "link")
+            assert runtime.call("CHECK", netns=names["a"], prevResult=result).code == 0
+            assert runtime.call("ADD", netns="/run/netns/kp-none", container="c2").error == Code.UNKNOWN_CONTAINER
+            many = [runtime.start(runtime.environment("VERSION", "c", ""), {}) for _ in range(20)]
+            assert all(finish(process).code == 0 for process in many)
+            assert runtime.call("DEL", netns=names["a"]).code == 0
+        assert not path.exists()
+
+
+def test_who_listens_already_is_left_alone_and_a_stale_socket_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    with Namespace.current() as here:
+        with CniServer(str(path), here), pytest.raises(CniServerError, match="already"), CniServer(str(path), here):
+            pass
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
+        with CniServer(str(path), here):
+            pass
+
+
+def test_garbage_on_the_socket_hurts_nobody(launched: tuple[Runtime, dict[str, str], Path]) -> None:
+    runtime, _, path = launched
+    with Namespace.current() as here, CniServer(str(path), here):
+        for garbage in (b"", b"x", b"\xff" * 8, b"\0" * 8, b"\1\0\0\0\1\0\0\0"):
+            with socket.socket(socket.AF_UNIX) as client_socket:
+                client_socket.connect(str(path))
+                client_socket.sendall(garbage)
+        assert runtime.call("VERSION").result
+
+
+def test_a_large_configuration_passes(launched: tuple[Runtime, dict[str, str], Path]) -> None:
+    runtime, _, path = launched
+    large = dataclasses.replace(runtime, conf={**runtime.conf, "padding": "x" * 300_000})
+    assert large.call("STATUS").code == 0, "executed"
+    with Namespace.current() as here, CniServer(str(path), here):
+        assert large.call("STATUS").code == 0, "asked"
+
+
+def test_the_plugin_is_fit_for_a_runtime_with_a_bare_environment(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [client.PLUGIN], input=json.dumps({"cniVersion": "1.1.0"}), text=True, capture_output=True, check=False,
+        env={"CNI_COMMAND": "VERSION"}, cwd=os.fspath(tmp_path),
+    )  # fmt: skip
+    assert json.loads(done.stdout)["supportedVersions"]

@@ -1,0 +1,204 @@
+"""Labs for tests: made by the command itself, in a directory of their own, always taken down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from kproxy.lab.cluster import ClusterView, read_cluster
+from kproxy.lab.model.hosts import LabModel
+from kproxy.lab.state import LabDirectory
+
+CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
+NETNS = Path("/run/netns")
+_numbers = count()
+
+
+def fresh_name() -> str:
+    """A lab's name that no other test run has."""
+    return f"t{os.getpid()}n{next(_numbers)}"
+
+
+class Lab:
+    """A lab by name: its commands, its kubectl, its model."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.root = root
+        self.directory = LabDirectory(name, root)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "KPROXY_LAB_DIR": str(self.root), "KUBECONFIG": str(self.directory.kubeconfig)}
+
+    def command(self, *arguments: str) -> list[str]:
+        """`kproxy lab ARGUMENTS`, with --name after the subcommand."""
+        return [sys.executable, "-c", CODE, "lab", arguments[0], "--name", self.name, *arguments[1:]]
+
+    def call(self, *arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+        """Runs a subcommand."""
+        return subprocess.run(
+            self.command(*arguments), env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
+        )
+
+    def run(self, *arguments: str) -> str:
+        """Runs a subcommand that must succeed; its output."""
+        done = self.call(*arguments)
+        assert done.returncode == 0, f"lab {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """The JSON that a subcommand prints."""
+        return json.loads(self.run(*arguments, "-o", "json"))
+
+    def kubectl(self, *arguments: str, text: str | None = None) -> str:
+        """Runs kubectl, which must succeed."""
+        done = subprocess.run(
+            ["kubectl", *arguments], env=self.environment, input=text, capture_output=True, text=True, check=False,
+            timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Applies objects."""
+        body = {"apiVersion": "v1", "kind": "List", "items": documents}
+        self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(body))
+
+    def cluster(self) -> ClusterView:
+        return read_cluster(self.directory, self.directory.running())
+
+    def model(self) -> LabModel:
+        return LabModel(self.directory.running().spec, self.cluster())
+
+    def namespaces(self) -> list[str]:
+        """Those of this lab that there are."""
+        return sorted(item.name for item in NETNS.iterdir() if item.name.startswith(f"kp-lab-{self.name}-"))
+
+    def settled(self, done: Callable[[ClusterView], bool], timeout: float = 30.0) -> ClusterView:
+        """Waits until the cluster is as wanted, and every node's rules follow it."""
+        deadline = time.monotonic() + timeout
+        while True:
+            cluster = self.cluster()
+            if done(cluster) and self._rules_follow(cluster):
+                return cluster
+            assert time.monotonic() < deadline, "\n".join(
+                f"{service.key}: {[port.endpoints for port in service.ports]}" for service in cluster.services
+            )
+            time.sleep(0.1)
+
+    @staticmethod
+    def _rules_follow(cluster: ClusterView) -> bool:
+        """Whether every running node's rules name exactly the pods that are ready endpoints of some Service."""
+        wanted = {
+            item.address
+            for service in cluster.services
+            for port in service.ports
+            for item in port.endpoints
+            if item.ready and item.pod
+        }
+        for node in cluster.nodes:
+            if "proxy" not in node.processes or not node.link:
+                continue
+            rules = "".join(
+                subprocess.run(
+                    ["ip", "netns", "exec", node.namespace, f"{command}-{cluster.variant}-save", "-t", "nat"],
+                    capture_output=True, text=True, check=False,
+                ).stdout
+                for command in ("iptables", "ip6tables")
+            )  # fmt: skip
+            named = {
+                word.removesuffix("/32").removesuffix("/128")
+                for line in rules.splitlines()
+                if line.startswith("-A KUBE-SEP-") and " -s " in line
+                for word in [line.split(" -s ")[1].split()[0]]
+            }
+            pods = {address for pod in cluster.pods for address in pod.addresses}
+            if not wanted <= named or (named & pods) - _serving(cluster):
+                return False
+        return True
+
+
+def _serving(cluster: ClusterView) -> set[str]:
+    return {
+        item.address
+        for service in cluster.services
+        for port in service.ports
+        for item in port.endpoints
+        if item.ready or item.serving
+    }
+
+
+@contextmanager
+def lab_up(root: Path, *arguments: str, name: str = "") -> Iterator[Lab]:
+    """A lab that is up; afterwards nothing of it is left."""
+    lab = Lab(name or fresh_name(), root)
+    try:
+        done = lab.call("up", *arguments)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        yield lab
+    finally:
+        done = lab.call("down")
+        assert done.returncode == 0, done.stderr
+    assert lab.namespaces() == []
+    assert not lab.directory.exists()
+
+
+def deployment(
+    name: str,
+    replicas: int,
+    ports: Sequence[tuple[int, str]] = ((8080, "TCP"),),
+    *,
+    node: str = "",
+    pre_stop: int = 0,
+    labels: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """A Deployment of echo servers, perhaps on one node only, that goes on for `pre_stop` seconds when deleted."""
+    container: dict[str, Any] = {
+        "name": "echo",
+        "image": "echo",
+        "ports": [{"containerPort": port, "protocol": protocol} for port, protocol in ports],
+    }
+    if pre_stop:
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": pre_stop}}}
+    spec: dict[str, Any] = {"containers": [container]}
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    selected = labels or {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"deployment": name}},
+            "template": {"metadata": {"labels": {**selected, "deployment": name}}, "spec": spec},
+        },
+    }
+
+
+def service(
+    name: str, app: str, ports: Sequence[tuple[int, int, str]] = ((80, 8080, "TCP"),), **spec: Any
+) -> dict[str, Any]:
+    """A Service of the pods with the label `app`; ports are (port, target port, protocol)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "selector": {"app": app},
+            "ports": [
+                {"name": f"{protocol.lower()}{port}", "port": port, "targetPort": target, "protocol": protocol}
+                for port, target, protocol in ports
+            ],
+            **spec,
+        },
+    }

@@ -1,0 +1,175 @@
+"""What happens to a lab that goes wrong, and to two at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kproxy.lab import processes
+from kproxy.lab.state import LabDirectory
+from tests.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
+
+root_only = pytest.mark.root
+
+
+@root_only
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.15, 0.8, 1.6])
+def test_killed_in_the_middle_of_up(tmp_path: Path, seconds: float) -> None:
+    """Whenever it is killed: `up` again works, and `down` leaves nothing."""
+    lab = Lab(fresh_name(), tmp_path)
+    try:
+        begun = subprocess.Popen(lab.command("up", "--nodes", "1"), env=lab.environment, stderr=subprocess.DEVNULL)
+        time.sleep(seconds)
+        begun.kill()
+        begun.wait()
+        left = LabDirectory(lab.name, tmp_path).record()
+        done = lab.call("up", "--nodes", "1")
+        assert done.returncode == 0, done.stderr
+        assert (left is None) == ("did not finish" not in done.stderr)
+        assert lab.run("probe", "--count", "1").endswith("0 differ\n")
+    finally:
+        done = lab.call("down")
+    assert done.returncode == 0, done.stderr
+    assert lab.namespaces() == []
+    assert processes.find(lab.directory) == []
+    assert "nothing there" in lab.call("down").stderr
+
+
+@root_only
+def test_down_all_after_a_crash(tmp_path: Path) -> None:
+    lab = Lab(fresh_name(), tmp_path)
+    begun = subprocess.Popen(lab.command("up", "--nodes", "1"), env=lab.environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not any(item.kind == "kubelet" for item in processes.find(lab.directory)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    begun.kill()
+    begun.wait()
+    status = lab.call("status")
+    assert status.returncode == 1
+    assert "it was left starting" in status.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, "lab", "down", "--all"], env=lab.environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"lab {lab.name}: " in done.stderr
+    assert lab.namespaces() == []
+    assert processes.find(lab.directory) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@root_only
+def test_interrupted_up_cleans_up_after_itself(tmp_path: Path) -> None:
+    lab = Lab(fresh_name(), tmp_path)
+    begun = subprocess.Popen(lab.command("up", "--nodes", "2"), env=lab.environment, stderr=subprocess.PIPE, text=True)
+    time.sleep(1.0)
+    begun.terminate()
+    assert begun.wait(30) != 0
+    assert lab.namespaces() == []
+    assert processes.find(lab.directory) == []
+
+
+@root_only
+def test_manifests_that_the_server_refuses(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: UPPER}\nspec: {ports: [{port: 0}]}\n")
+    lab = Lab(fresh_name(), tmp_path / "labs")
+    done = lab.call("up", "--nodes", "1", "-f", str(bad))
+    assert done.returncode == 2
+    assert "bad.yaml, document 1: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert lab.namespaces() == []
+    done = lab.call("up", "-f", str(tmp_path / "gone.yaml"))
+    assert done.returncode == 2
+    assert "gone.yaml: No such file" in done.stderr
+    assert not lab.directory.exists()
+
+
+@root_only
+@pytest.mark.slow
+def test_two_labs_side_by_side(tmp_path: Path) -> None:
+    """The same addresses in both, and neither sees the other."""
+    with lab_up(tmp_path, "--nodes", "1") as one, lab_up(tmp_path, "--nodes", "1", "--ip-family", "dual") as other:
+        one.apply(deployment("a", 1))
+        other.apply(deployment("b", 1))
+        for lab, name in ((one, "a"), (other, "b")):
+            cluster = lab.settled(lambda found: any(pod.ready for pod in found.pods))
+            assert [pod.name[0] for pod in cluster.pods] == [name]
+            assert cluster.pods[0].addresses[0] == "10.244.1.2"
+            assert lab.run("probe", "--count", "1").endswith("0 differ\n")
+        one.run("down")
+        assert other.run("probe", "--count", "1").endswith("0 differ\n")
+
+
+@root_only
+def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
+    """A kernel without VXLAN, as `ip` tells it; then no `ip` at all. Nothing is made in either case."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    fake = tools / "ip"
+    fake.write_text(
+        '#!/bin/sh\ncase "$*" in *vxlan*) echo "Unknown device type" >&2; exit 2;; esac\nexec /sbin/ip "$@"\n'
+    )
+    fake.chmod(0o755)
+    lab = Lab(fresh_name(), tmp_path / "labs")
+
+    def up(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            lab.command("up", *arguments), env={**lab.environment, "PATH": path}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+    done = up(f"{tools}:{os.environ['PATH']}")
+    assert done.returncode == 1
+    assert "this kernel makes no vxlan links (Unknown device type)" in done.stderr
+    assert "--backend host-gw" in done.stderr
+    fake.unlink()
+    done = up(str(tools))
+    assert done.returncode == 1
+    assert "install iproute2" in done.stderr
+    assert lab.namespaces() == []
+    assert not lab.directory.exists()
+
+
+def test_without_root(tmp_path: Path) -> None:
+    """As nobody: one line, exit 1, nothing made."""
+    # Everything is imported before root is given up: where the interpreter lives, nobody may read.
+    modules = "kproxy.cli.main, kproxy.cli.lab_up, kproxy.cli.lab_down"
+    code = f"import os, {modules}; os.getuid() or os.setuid(65534); {CODE}"
+    lab = Lab(fresh_name(), tmp_path / "labs")
+    environment = {**lab.environment, "PYTHONDONTWRITEBYTECODE": "1"}
+    for command in ("up", "down"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "lab", command, "--name", lab.name], env=environment, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "a lab needs root" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_has_examples_and_bad_usage_exits_2(tmp_path: Path) -> None:
+    from kproxy.cli.lab import SUBCOMMANDS
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", CODE, "lab", *arguments], capture_output=True, text=True, check=False,
+            env={**os.environ, "KPROXY_LAB_DIR": str(tmp_path)},
+        )  # fmt: skip
+
+    for name in SUBCOMMANDS:
+        done = call(name, "--help")
+        assert done.returncode == 0
+        assert "kproxy lab" in done.stdout.split("Examples:")[1]
+    assert call("up", "--nodes", "0").returncode == 2
+    assert call("up", "--name", "Big").returncode == 2
+    assert call("status", "--name", "gone").returncode == 2
+    assert "there is no lab 'gone'" in call("status", "--name", "gone").stderr
+    assert call("fail", "pod").returncode == 2

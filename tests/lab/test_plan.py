@@ -1,0 +1,46 @@
+"""Names and addresses of a lab."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from kproxy.lab.errors import LabInputError
+from kproxy.lab.plan import MOST_NODES, SERVICE_RANGES, LabSpec, check_name, node_number
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6", "dual"])
+def test_no_address_is_given_twice_and_no_ranges_overlap(family: str) -> None:
+    spec = LabSpec("a", MOST_NODES, family)  # type: ignore[arg-type]
+    plans = list(spec.node_plans())
+    addresses = [a for plan in plans for a in plan.addresses] + [*spec.gateways, *spec.client_addresses]
+    assert len(set(addresses)) == len(addresses)
+    networks = [ipaddress.ip_network(cidr) for plan in plans for cidr in plan.pod_cidrs]
+    networks += [ipaddress.ip_network(SERVICE_RANGES[item]) for item in spec.families]
+    for place, one in enumerate(networks):
+        for other in networks[place + 1 :]:
+            assert one.version != other.version or not one.overlaps(other)
+        assert not any(ipaddress.ip_address(item) in one for item in addresses)
+    pools = [ipaddress.ip_network(cidr) for cidr in spec.pod_cidrs]
+    assert all(any(net.version == pool.version and net.subnet_of(pool) for pool in pools)  # type: ignore[arg-type]
+               for plan in plans for net in map(ipaddress.ip_network, plan.pod_cidrs))  # fmt: skip
+
+
+def test_mtu_leaves_room_for_the_tunnel() -> None:
+    assert LabSpec("a").pod_mtu == 1450
+    assert LabSpec("a", ip_family="ipv6").pod_mtu == 1430
+    assert LabSpec("a", ip_family="dual").pod_mtu == 1450
+    assert LabSpec("a", backend="host-gw").pod_mtu == 1500
+
+
+@pytest.mark.parametrize("name", ["", "Lab", "a-b", "a" * 17, "a/b", ".."])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(LabInputError, match="--name"):
+        check_name(name)
+
+
+def test_node_numbers() -> None:
+    assert [node_number(text) for text in ("node-1", "node-12", "node-0", "node-01", "pod", "node-")] == [
+        1, 12, None, None, None, None,
+    ]  # fmt: skip

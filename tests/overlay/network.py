@@ -1,0 +1,119 @@
+"""Three nodes on one link, each with a pod that the CNI plugin attached, and sockets in them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kproxy.api.core import Node, NodeAddress
+from kproxy.api.meta import ObjectMeta
+from kproxy.cni.plugin import serve
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.overlay import OverlayError, OverlayKernel
+from kproxy.linux.sysctl import write_sysctl
+from kproxy.overlay.nodes import read_node
+from kproxy.overlay.plan import Backend, Change, plan_overlay
+from tests.cni.client import configuration, ip, namespaces
+
+
+def node_object(number: int, families: tuple[int, ...] = (4, 6)) -> Node:
+    """node-N: 192.168.9.N, fd00:9::N, pods in 10.244.N.0/24 and fd00:10:244:N::/64."""
+    addresses = {4: f"192.168.9.{number}", 6: f"fd00:9::{number}"}
+    cidrs = {4: f"10.244.{number}.0/24", 6: f"fd00:10:244:{number}::/64"}
+    return Node(
+        ObjectMeta(f"node-{number}"),
+        tuple(cidrs[family] for family in families),
+        tuple(NodeAddress("InternalIP", addresses[family]) for family in families),
+    )
+
+
+@dataclass
+class Network:
+    """The namespaces by number: `node`, `pod`; `fabric` is the switch's name."""
+
+    fabric: str
+    names: dict[str, str]
+    node: dict[int, Namespace] = field(default_factory=dict)
+    pod: dict[int, Namespace] = field(default_factory=dict)
+
+    def join(
+        self, number: int, members: list[int], backend: Backend = Backend.VXLAN
+    ) -> tuple[list[Change], list[OverlayError]]:
+        """Brings a node to the plan for these members."""
+        plan = plan_overlay([read_node(node_object(member)) for member in members], f"node-{number}", backend)
+        assert not plan.problems
+        with OverlayKernel(self.node[number]) as kernel:
+            return kernel.apply(plan.items)
+
+    def drift(self, number: int, members: list[int], backend: Backend = Backend.VXLAN) -> list[Change]:
+        plan = plan_overlay([read_node(node_object(member)) for member in members], f"node-{number}", backend)
+        with OverlayKernel(self.node[number]) as kernel:
+            return kernel.compare(plan.items)
+
+
+@contextmanager
+def three_nodes(data: Path, mtu: int = 1430) -> Iterator[Network]:
+    """The network, without an overlay yet."""
+    labels = ["fabric", *(f"{kind}{number}" for number in (1, 2, 3) for kind in ("n", "p"))]
+    with ExitStack() as stack:
+        names = stack.enter_context(namespaces(*labels))
+        fabric = names["fabric"]
+        ip("-n", fabric, "link", "add", "br0", "type", "bridge")
+        ip("-n", fabric, "link", "set", "br0", "up")
+        network = Network(fabric, names)
+        for number in (1, 2, 3):
+            node = names[f"n{number}"]
+            network.node[number] = stack.enter_context(Namespace.named(node))
+            # A real node's link-local addresses are long past duplicate address detection.
+            for name in ("all", "default"):
+                write_sysctl(network.node[number], f"net.ipv6.conf.{name}.accept_dad", 0)
+            ip("-n", fabric, "link", "add", f"n{number}", "type", "veth", "peer", "name", "eth0", "netns", node)
+            ip("-n", fabric, "link", "set", f"n{number}", "master", "br0", "up")
+            ip("-n", node, "link", "set", "eth0", "up")
+            ip("-n", node, "address", "add", f"192.168.9.{number}/24", "dev", "eth0")
+            ip("-n", node, "address", "add", f"fd00:9::{number}/64", "dev", "eth0", "nodad")
+            network.pod[number] = stack.enter_context(Namespace.named(names[f"p{number}"]))
+            ranges = [[{"subnet": f"10.244.{number}.0/24"}], [{"subnet": f"fd00:10:244:{number}::/64"}]]
+            conf = configuration(dataDir=str(data / node), mtu=mtu, ipam={"ranges": ranges})
+            environment = {
+                "CNI_COMMAND": "ADD", "CNI_CONTAINERID": "pod", "CNI_IFNAME": "eth0", "CNI_PATH": "/",
+                "CNI_NETNS": f"/run/netns/{names[f'p{number}']}",
+            }  # fmt: skip
+            code, output = network.node[number].call(serve, environment, json.dumps(conf).encode())
+            assert code == 0, output
+        yield network
+
+
+def udp(namespace: Namespace, family: int, address: str = "", port: int = 0) -> socket.socket:
+    """A UDP socket of a namespace, bound if an address is given."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    made = namespace.call(socket.socket, kind, socket.SOCK_DGRAM)
+    made.settimeout(3)
+    if address:
+        made.bind((address, port))
+    return made
+
+
+def pod_ip(number: int, family: int) -> str:
+    return f"10.244.{number}.2" if family == 4 else f"fd00:10:244:{number}::2"
+
+
+def reaches(network: Network, source: int, target: int, family: int, size: int = 100) -> bool:
+    """Whether a datagram from one pod arrives whole at another, and its answer comes back to the sender."""
+    data = bytes(index % 251 for index in range(size))
+    with udp(network.pod[target], family, pod_ip(target, family), 9) as there, udp(network.pod[source], family) as here:
+        there.settimeout(1)
+        here.settimeout(1)
+        try:
+            here.sendto(data, (pod_ip(target, family), 9))
+            got, sender = there.recvfrom(65535)
+            assert got == data
+            assert sender[0] == pod_ip(source, family)
+            there.sendto(got[::-1], sender)
+            return here.recv(65535) == data[::-1]
+        except OSError:
+            return False

@@ -1,0 +1,129 @@
+"""`kproxy overlay` as it is run: an API server, a process per node, Nodes that come and go."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kproxy.api.core import Node
+from tests.cni.client import ip
+from tests.overlay.network import Network, node_object, reaches, three_nodes
+
+pytestmark = pytest.mark.root
+BIN = Path(sys.executable).parent
+OVERLAY = [sys.executable, "-c", "from kproxy.cli.overlay import command; command()"]
+
+
+@contextmanager
+def running(command: list[str], ready: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that said it is ready; ended by SIGTERM, with exit code 0."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = ""
+        while ready not in said:
+            line = process.stderr.readline()
+            assert line, f"it ended before it was ready:\n{said}"
+            said += line
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@contextmanager
+def api_server(directory: Path) -> Iterator[str]:
+    """The kubeconfig of an API server."""
+    kubeconfig = directory / "kubeconfig"
+    listen = ["--listen", "127.0.0.1:0", "--write-kubeconfig", str(kubeconfig)]
+    with running([str(BIN / "kproxy"), "apiserver", "--data", str(directory / "api"), *listen], "ready"):
+        yield str(kubeconfig)
+
+
+def kubectl(kubeconfig: str, *words: str, text: str = "") -> None:
+    done = subprocess.run(
+        ["kubectl", "--kubeconfig", kubeconfig, *words], input=text, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def put_node(kubeconfig: str, node: Node) -> None:
+    """Creates a Node with podCIDRs and addresses."""
+    addresses = [{"type": item.type, "address": item.address} for item in node.addresses]
+    document = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.metadata.name},
+        "spec": {"podCIDR": node.pod_cidrs[0], "podCIDRs": list(node.pod_cidrs)},
+    }
+    kubectl(kubeconfig, "create", "-f", "-", text=json.dumps(document))
+    status = json.dumps({"status": {"addresses": addresses}})
+    kubectl(kubeconfig, "patch", "node", node.metadata.name, "--subresource=status", "--type=merge", "-p", status)
+
+
+def eventually(what: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 15
+    while time.monotonic() < until:
+        if what():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    with three_nodes(tmp_path) as made:
+        yield made
+
+
+def check(kubeconfig: str, network: Network, node: int) -> tuple[int, str]:
+    command = [*OVERLAY, "check", "--node", f"node-{node}", "--netns", network.names[f"n{node}"], "-o", "json"]
+    done = subprocess.run([*command, "--kubeconfig", kubeconfig], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout or done.stderr
+
+
+def test_nodes_join_and_leave(network: Network, tmp_path: Path) -> None:
+    with api_server(tmp_path) as kubeconfig:
+        for number in (1, 2):
+            put_node(kubeconfig, node_object(number))
+        options = {
+            number: ["--node", f"node-{number}", "--netns", network.names[f"n{number}"], "--kubeconfig", kubeconfig]
+            for number in (1, 2, 3)
+        }
+        code, told = check(kubeconfig, network, 1)
+        assert code == 1
+        assert {item["kind"] for item in json.loads(told)["drift"]} >= {"missing"}
+        once = subprocess.run([*OVERLAY, "run", *options[2], "--once"], check=False)
+        assert once.returncode == 0
+        assert check(kubeconfig, network, 2)[0] == 0
+        with running([*OVERLAY, "run", *options[1], "--resync", "0.5"], "ready"):
+            assert reaches(network, 1, 2, 4)
+            assert reaches(network, 1, 2, 6)
+            put_node(kubeconfig, node_object(3))
+            with running([*OVERLAY, "run", *options[3]], "ready"):
+                assert eventually(lambda: reaches(network, 1, 3, 4) and reaches(network, 3, 1, 6))
+                ip("-n", network.names["n1"], "link", "delete", "kproxy.1")
+                assert eventually(lambda: reaches(network, 1, 3, 4)), "drift is mended by itself"
+                kubectl(kubeconfig, "delete", "node", "node-3")
+                assert eventually(lambda: "10.244.3.0/24" not in ip("-n", network.names["n1"], "route"))
+                assert reaches(network, 1, 2, 4)
+        assert check(kubeconfig, network, 1) == (0, check(kubeconfig, network, 1)[1])
+
+
+def test_a_node_without_a_node_object_is_a_problem_and_changes_nothing(network: Network, tmp_path: Path) -> None:
+    with api_server(tmp_path) as kubeconfig:
+        put_node(kubeconfig, node_object(2))
+        code, told = check(kubeconfig, network, 1)
+        assert code == 1
+        assert json.loads(told)["problems"] == ["node node-1 is not among the Node objects"]

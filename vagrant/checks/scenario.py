@@ -1,0 +1,68 @@
+"""One folder of `rules_golden/`, read for one of its nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kproxy.api import KubeProxyConfiguration, Node
+from kproxy.cli.golden_packets import PACKETS, read_packets
+from kproxy.cli.inputs import read_cluster, read_config
+from kproxy.dataplane.expectation import Expectation
+
+FAMILIES = {4: "v4", 6: "v6"}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario and a node of it. `pods`: the addresses of this node's own endpoints."""
+
+    path: Path
+    node: Node
+    nodes: tuple[Node, ...]
+    config: KubeProxyConfiguration
+    expectations: tuple[Expectation, ...]
+    pods: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def node_name(self) -> str:
+        return self.node.metadata.name
+
+    @property
+    def cluster_file(self) -> Path:
+        return self.path / "cluster.yaml"
+
+    @property
+    def config_file(self) -> Path | None:
+        path = self.path / "config.yaml"
+        return path if path.exists() else None
+
+    def expected(self, family: int) -> str:
+        """The committed rules of the node in a family, as iptables-save prints them."""
+        return (self.path / "expected" / f"{self.node_name}.{FAMILIES[family]}.save").read_text()
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a scenario for the first of its nodes.
+
+    Raises:
+        InputError: a file of it is malformed; the message says where.
+    """
+    config_path = path / "config.yaml"
+    config = read_config(str(config_path) if config_path.exists() else None)
+    cluster = read_cluster([str(path / "cluster.yaml")])
+    node = min(cluster.nodes, key=lambda item: item.metadata.name)
+    packets = read_packets(path / PACKETS) if (path / PACKETS).exists() else ()
+    pods = frozenset(
+        address
+        for item in cluster.endpoint_slices
+        for endpoint in item.endpoints
+        if endpoint.node_name == node.metadata.name
+        for address in endpoint.addresses
+    )
+    own = tuple(item for item in packets if item.node in ("", node.metadata.name))
+    return Scenario(path, node, tuple(cluster.nodes), config, own, pods)

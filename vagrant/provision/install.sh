@@ -1,0 +1,73 @@
+#!/bin/sh
+# Installs kproxy on a Debian machine: the Debian packages that it needs, a virtual environment in /opt/kproxy, and the
+# commands kproxy and (where this tree has it) kproxy-cni in /usr/local/bin. Running it again brings a machine up to date.
+#
+# usage: install.sh SOURCE [dependencies|kproxy|all]
+#   SOURCE        a checkout of kproxy; nothing is written to it
+#   dependencies  only what kproxy depends on, by SOURCE/pyproject.toml (needs a network)
+#   kproxy        only kproxy itself (needs no network)
+#   all           both; this is the default
+set -eu
+
+source=${1:?usage: install.sh SOURCE [dependencies|kproxy|all]}
+what=${2:-all}
+venv=/opt/kproxy
+
+[ -f "$source/pyproject.toml" ] || { echo "install.sh: $source is no checkout of kproxy: it has no pyproject.toml" >&2; exit 2; }
+[ "$(id -u)" -eq 0 ] || { echo "install.sh: must run as root" >&2; exit 2; }
+case $what in
+    dependencies | kproxy | all) ;;
+    *) echo "install.sh: '$what' is none of dependencies, kproxy, all" >&2; exit 2 ;;
+esac
+
+install_debian_packages() {
+    # gcc and the headers are for python-iptables, which compiles a small extension.
+    missing=""
+    for package in python3 python3-venv python3-dev gcc libc6-dev iptables ipset conntrack iproute2 iputils-ping kmod procps; do
+        dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    # shellcheck disable=SC2086  # a list of names
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+install_python_packages() {
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+    # What pyproject.toml names as dependencies, and as what builds kproxy, so that kproxy itself installs without a network.
+    wanted=$(mktemp)
+    "$venv/bin/python" - "$source/pyproject.toml" >"$wanted" <<'PYTHON'
+import sys
+import tomllib
+
+with open(sys.argv[1], "rb") as file:
+    document = tomllib.load(file)
+print("\n".join([*document["project"]["dependencies"], *document["build-system"]["requires"], "wheel"]))
+PYTHON
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --requirement "$wanted"
+    rm -f "$wanted"
+}
+
+install_kproxy() {
+    # From a copy: building leaves files beside the sources, and a synced folder may be read-only or shared.
+    copy=$(mktemp -d)
+    for item in pyproject.toml README.md LICENSE kproxy; do
+        [ ! -e "$source/$item" ] || cp -R "$source/$item" "$copy/"
+    done
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-index --no-deps \
+        --no-build-isolation --force-reinstall "$copy"
+    rm -rf "$copy"
+    for command in kproxy kproxy-cni; do
+        [ ! -x "$venv/bin/$command" ] || ln -sf "$venv/bin/$command" "/usr/local/bin/$command"
+    done
+    echo "installed $("$venv/bin/kproxy" --version) with $("$venv/bin/python" --version)"
+}
+
+if [ "$what" != kproxy ]; then
+    install_debian_packages
+    install_python_packages
+fi
+if [ "$what" != dependencies ]; then
+    install_kproxy
+fi
