@@ -35,6 +35,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
+_IMPERSONATE_EXTRA: Final = "impersonate-extra-"
 MOST_BODY: Final = 3 * 1024 * 1024
 _BODY_TIME: Final = 30.0
 _WRITE_TIME: Final = 60.0
@@ -129,26 +130,41 @@ class App:
             return
 
     def _impersonated(self, request: Request, user: User) -> User:
-        """The user that a request wants to act as, if the real one may (Impersonate-User and -Group)."""
+        """The user that a request wants to act as, if the real one may: every name, group, uid and extra it asks for.
+
+        Source: kubernetes/apiserver pkg/endpoints/filters/impersonation. Groups that follow from the name are added
+        after the check; a group that a header names is checked, whatever its name is.
+        """
         name = request.header("impersonate-user")
         groups = [each for each in request.header("impersonate-group").split(",") if each]
+        uid = request.header("impersonate-uid")
+        extra = {
+            unquote(header.removeprefix(_IMPERSONATE_EXTRA)): (value,)
+            for header, value in request.headers.items()
+            if header.startswith(_IMPERSONATE_EXTRA)
+        }
         if not name:
-            if groups:
-                raise bad_request("requested impersonation of groups without impersonating a user")
+            if groups or uid or extra:
+                raise bad_request("requested impersonation of groups, a uid or extras without impersonating a user")
             return user
         parts = name.split(":")
-        if name.startswith("system:serviceaccount:") and len(parts) == 4:
-            self._authorizer.require(user, Ask("impersonate", "", "serviceaccounts", "", parts[2], parts[3]))
-            if not groups:
-                groups = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}"]
+        is_service_account = name.startswith("system:serviceaccount:") and len(parts) == 4
+        if is_service_account:
+            asked = [Ask("impersonate", "", "serviceaccounts", "", parts[2], parts[3])]
         else:
-            self._authorizer.require(user, Ask("impersonate", "", "users", "", "", name))
-        for group in groups:
-            if group not in ("system:serviceaccounts", "system:authenticated") and request.header("impersonate-group"):
-                self._authorizer.require(user, Ask("impersonate", "", "groups", "", "", group))
+            asked = [Ask("impersonate", "", "users", "", "", name)]
+        asked += [Ask("impersonate", "", "groups", "", "", group) for group in groups]
+        if uid:
+            asked.append(Ask("impersonate", "authentication.k8s.io", "uids", "", "", uid))
+        for key, values in extra.items():
+            asked += [Ask("impersonate", "authentication.k8s.io", "userextras", key, "", value) for value in values]
+        for ask in asked:
+            self._authorizer.require(user, ask)
+        if is_service_account and not groups:
+            groups = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}"]
         if name != "system:anonymous" and "system:authenticated" not in groups:
             groups.append("system:authenticated")
-        return User(name, tuple(groups))
+        return User(name, tuple(groups), uid, extra)
 
     # --- watch ---
 

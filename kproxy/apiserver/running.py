@@ -86,8 +86,7 @@ def running_apiserver(
     server = servers[0]
     path = directory / "kubeconfig"
     certs.write_private(path, server.kubeconfig().encode())
-    authority = directory / "ca.crt"
-    authority.write_bytes(server.authority.certificate_pem)
+    authority = configuration.data / "ca.crt"
     try:
         yield RunningServer(server.url, path, server.port, authority, server, loop)
     finally:

@@ -123,6 +123,8 @@ class ApiServer:
     async def _start(self) -> None:
         configuration = self.configuration
         self.authority = certs.load_or_make_authority(configuration.data)
+        # The certificate alone, to hand out: ca.pem holds the key too.
+        (configuration.data / "ca.crt").write_bytes(self.authority.certificate_pem)
         key = certs.load_or_make_key(configuration.data / "service-accounts.key")
         self.store = Store(
             lambda committed: Log(configuration.data / "log.sqlite", committed, synchronous=configuration.synchronous)

@@ -110,6 +110,30 @@ def test_impersonation(shared: Api) -> None:
     assert shared("GET", SERVICES, Impersonate_User="eve", Impersonate_Group="system:masters")[0] == 200
 
 
+def test_who_may_impersonate_users_may_not_take_their_groups(shared: Api) -> None:
+    """Each group, uid and extra of a header needs its own permission, also those every service account has."""
+    name = "impersonates-users"
+    shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule(["impersonate"], "users")]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [{"kind": "User", "name": "bob"}]}
+    shared.ok("POST", f"{RBAC}/clusterrolebindings", binding)
+    bob = shared.as_user("bob-token")
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    assert bob("POST", review, {}, Impersonate_User="eve")[1]["status"]["userInfo"]["username"] == "eve"
+    for more in (
+        {"Impersonate_Group": "system:serviceaccounts"},
+        {"Impersonate_Group": "system:authenticated"},
+        {"Impersonate_Uid": "1"},
+        {"Impersonate_Extra_scopes": "all"},
+    ):
+        code, answer = bob("POST", review, {}, Impersonate_User="eve", **more)
+        assert (code, answer["reason"]) == (403, "Forbidden"), more
+    info = shared("POST", review, {}, Impersonate_User="eve", Impersonate_Uid="1", Impersonate_Extra_scopes="all")[1]
+    assert info["status"]["userInfo"]["uid"] == "1"
+    assert info["status"]["userInfo"]["extra"] == {"scopes": ["all"]}
+    assert shared("GET", SERVICES, Impersonate_Group="system:masters")[0] == 400
+
+
 def _with_certificate(api: Api, directory: Path, identity: certs.Identity) -> tuple[int, bytes]:
     path = directory / "client.pem"
     path.write_bytes(identity.certificate_pem + identity.key_pem)

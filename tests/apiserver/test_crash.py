@@ -39,7 +39,7 @@ class Process:
         line = self.process.stderr.readline()
         assert line.startswith("ready: "), line
         self.port = int(line.rsplit(":", 1)[1])
-        self.context = ssl.create_default_context(cafile=str(directory / "data" / "ca.pem"))
+        self.context = ssl.create_default_context(cafile=str(directory / "data" / "ca.crt"))
 
     def connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.context, timeout=10)

@@ -31,7 +31,8 @@ def test_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: signal.
     line = process.stderr.readline()
     assert line.startswith("ready: https://127.0.0.1:"), line
     assert (tmp_path / "kc").stat().st_mode & 0o777 == 0o600
-    context = ssl.create_default_context(cafile=str(tmp_path / "data" / "ca.pem"))
+    context = ssl.create_default_context(cafile=str(tmp_path / "data" / "ca.crt"))
+    assert "PRIVATE KEY" not in (tmp_path / "data" / "ca.crt").read_text()
     with urllib.request.urlopen(line.split()[1] + "/readyz", context=context) as answer:
         assert answer.read() == b"ok"
     second = start("--data", tmp_path / "data", "--listen", "127.0.0.1:0")
