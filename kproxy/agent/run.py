@@ -203,7 +203,9 @@ class Agent:
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         # kube-proxy has no handler for SIGHUP, so it ends it; whatever started it starts it again.
-        self.stop(name, 128 + number if number == signal.SIGHUP else 0)
+        # With --once, exit 0 says that the kernel holds the rules.
+        done = bool(self.members) and all(member.proxier.has_synced for member in self.members)
+        self.stop(name, 128 + number if number == signal.SIGHUP or (self.settings.once and not done) else 0)
 
 
 def _api_source(

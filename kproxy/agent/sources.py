@@ -95,7 +95,9 @@ class EndpointsMirror:
 
     def _mirror(self, key: str) -> None:
         service, endpoints = self._services.get(key), self._endpoints.get(key)
-        slices = mirror_endpoints((service,), (), (endpoints,)) if service and endpoints else ()
+        slices: tuple[EndpointSlice, ...] = ()
+        if service and endpoints:
+            slices = mirror_endpoints((service,), (), (endpoints,), honour_skip_mirror=False)
         keys = frozenset(each.metadata.key for each in slices)
         for gone in self._put.pop(key, frozenset()) - keys:
             self._sink.put_slice(gone, None)

@@ -41,12 +41,20 @@ _Key = tuple[str, frozenset[EndpointsPort]]
 
 
 def mirror_endpoints(
-    services: Iterable[Service], endpoint_slices: Iterable[EndpointSlice], endpoints: Iterable[Endpoints]
+    services: Iterable[Service],
+    endpoint_slices: Iterable[EndpointSlice],
+    endpoints: Iterable[Endpoints],
+    *,
+    honour_skip_mirror: bool = True,
 ) -> tuple[EndpointSlice, ...]:
     """The EndpointSlices that mirror those `endpoints` whose Service has none among `endpoint_slices`.
 
     Skipped, as by the controller: Endpoints without a Service of that name, with the label skip-mirror "true", with a
     leader-election annotation, or in deletion.
+
+    Args:
+        honour_skip_mirror: False for who reads Endpoints instead of EndpointSlices. The label says that the writer
+            makes slices of its own, as kube-apiserver does for `kubernetes`; that is no help where nobody reads them.
     """
     owners = {service.metadata.key for service in services}
     served = {
@@ -57,7 +65,7 @@ def mirror_endpoints(
         for item in endpoints
         if item.metadata.key in owners
         and item.metadata.key not in served
-        and item.metadata.labels.get(_SKIP_LABEL) != "true"
+        and not (honour_skip_mirror and item.metadata.labels.get(_SKIP_LABEL) == "true")
         and _LEADER_ANNOTATION not in item.metadata.annotations
         and not item.metadata.deletion_timestamp
         for mirrored in _mirror(item)

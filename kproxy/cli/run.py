@@ -118,6 +118,8 @@ def command(
         raise click.UsageError(
             "-f takes manifests instead of an API server; it excludes --use-endpoints, --master and --context"
         )
+    if "-" in filenames and len(filenames) > 1:
+        raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
     confirm("keeps changing", "run", netns, yes)
     open_namespace(netns).close()  # what is wrong with it is told before anything is started
     first = read_cluster(filenames) if filenames and not init_only else None

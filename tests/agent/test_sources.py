@@ -109,6 +109,17 @@ def test_the_mirror_follows_services_and_endpoints_in_any_order() -> None:
     assert sink.take() == []
 
 
+def test_who_reads_endpoints_reads_also_those_with_slices_of_their_own() -> None:
+    """kube-apiserver's own Endpoints say skip-mirror, because it writes their slices itself."""
+    sink = Recorder()
+    mirror = EndpointsMirror(sink)
+    subset = EndpointSubset((EndpointAddress("172.18.0.2"),), (), (EndpointsPort(6443, "https"),))
+    meta = ObjectMeta("kubernetes", "default", {"endpointslice.kubernetes.io/skip-mirror": "true"})
+    mirror.put_endpoints("default/kubernetes", Endpoints(meta, (subset,)))
+    mirror.put_service("default/kubernetes", Service(ObjectMeta("kubernetes", "default")))
+    assert [line.split()[0] for line in sink.take()] == ["+service", "+slice"]
+
+
 def test_tombstones_are_deletions() -> None:
     told: list[tuple[str, Service | None]] = []
     handler: KeyedHandler[Service] = KeyedHandler(lambda key, item: told.append((key, item)))

@@ -41,6 +41,7 @@ def test_bad_input_is_told_before_anything_starts(kproxy: Run, tmp_path: Path) -
         (("--config", broken), "broken.yaml"),
         (("--netns", "kp-not-there", "-f", CLUSTER), "kp-not-there"),
         (("-f", CLUSTER, "--use-endpoints", "--netns", "x"), "excludes --use-endpoints"),
+        (("-f", "-", "-f", CLUSTER, "--netns", "x"), "excludes other -f"),
         (("--feature", "magic=on"), "magic"),
     ):
         done = kproxy("run", *arguments)

@@ -210,6 +210,16 @@ def test_once_init_only_cleanup_and_a_changed_configuration(namespace: str, tmp_
     assert "KUBE" not in run("iptables-nft-save", namespace=namespace)
 
 
+def test_once_that_is_ended_early_is_no_success(namespace: str, tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        master = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with running_agent(tmp_path, "--master", master, "--netns", namespace, "--node", NODE, "--once") as agent:
+            eventually(lambda: "list or watch failed" in agent.said(), what=agent.said)
+            assert agent.stop() == 128 + signal.SIGTERM
+    assert "KUBE-SERVICES" not in run("iptables-nft-save", namespace=namespace)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_faults_against_the_real_kernel(server: Server, namespace: str, tmp_path: Path, seed: int) -> None:
