@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,22 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.browser import running_browser
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "rules_golden"
 MINI = GOLDEN / "minikube"
 CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--window-size=1200,1400",
-)
 WATCHERS = ("--src", "10.244.0.36", "--in", "cni0", "--to", "svc/default/crd-array-watchers")
 
 
@@ -54,21 +43,8 @@ def write_page(path: Path, *arguments: str | Path, scenario: Path = MINI) -> Pat
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs a browser: Debian's chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
+    with running_browser(tmp_path_factory.mktemp("profile"), 1400, "performance") as session:
         yield session
-    finally:
-        session.quit()
 
 
 def complaints(browser: Any) -> list[str]:
