@@ -6,29 +6,50 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kproxy.lab import processes
-from kproxy.lab.state import LabDirectory
 from tests.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
 
 root_only = pytest.mark.root
 
 
+# How far `up` is when it is hit; moments on the clock would mean something else on every machine.
+REACHED: dict[str, Callable[[Lab], bool]] = {
+    "the directory": lambda lab: lab.directory.exists(),
+    "the record": lambda lab: lab.directory.record() is not None,
+    "the API server": lambda lab: lab.directory.log("apiserver").exists(),
+    "a node": lambda lab: any(name.endswith("-node-1") for name in lab.namespaces()),
+    "the kubelet": lambda lab: any(item.kind == "kubelet" for item in processes.find(lab.directory)),
+}
+
+
+def up_as_far_as(lab: Lab, reached: Callable[[Lab], bool], *arguments: str) -> subprocess.Popen[str]:
+    """Starts `lab up` and returns once it has come so far; it may go on meanwhile."""
+    begun = subprocess.Popen(lab.command("up", *arguments), env=lab.environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not reached(lab):
+        assert time.monotonic() < deadline
+        assert begun.poll() is None, begun.stderr
+        time.sleep(0.002)
+    return begun
+
+
 @root_only
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.15, 0.8, 1.6])
-def test_killed_in_the_middle_of_up(tmp_path: Path, seconds: float) -> None:
-    """Whenever it is killed: `up` again works, and `down` leaves nothing."""
+@pytest.mark.parametrize("reached", REACHED)
+def test_killed_in_the_middle_of_up(tmp_path: Path, reached: str) -> None:
+    """Wherever it is killed: `up` again works, and `down` leaves nothing."""
     lab = Lab(fresh_name(), tmp_path)
     try:
-        begun = subprocess.Popen(lab.command("up", "--nodes", "1"), env=lab.environment, stderr=subprocess.DEVNULL)
-        time.sleep(seconds)
+        begun = up_as_far_as(lab, REACHED[reached], "--nodes", "1")
         begun.kill()
-        begun.wait()
-        left = LabDirectory(lab.name, tmp_path).record()
+        begun.communicate()
+        left = lab.directory.record()
+        assert left is None or left.phase == "starting", "it was done before it was killed"
         done = lab.call("up", "--nodes", "1")
         assert done.returncode == 0, done.stderr
         assert (left is None) == ("did not finish" not in done.stderr)
@@ -44,13 +65,9 @@ def test_killed_in_the_middle_of_up(tmp_path: Path, seconds: float) -> None:
 @root_only
 def test_down_all_after_a_crash(tmp_path: Path) -> None:
     lab = Lab(fresh_name(), tmp_path)
-    begun = subprocess.Popen(lab.command("up", "--nodes", "1"), env=lab.environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
-    while not any(item.kind == "kubelet" for item in processes.find(lab.directory)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    begun = up_as_far_as(lab, REACHED["the kubelet"], "--nodes", "1")
     begun.kill()
-    begun.wait()
+    begun.communicate()
     status = lab.call("status")
     assert status.returncode == 1
     assert "it was left starting" in status.stderr
@@ -68,10 +85,10 @@ def test_down_all_after_a_crash(tmp_path: Path) -> None:
 @root_only
 def test_interrupted_up_cleans_up_after_itself(tmp_path: Path) -> None:
     lab = Lab(fresh_name(), tmp_path)
-    begun = subprocess.Popen(lab.command("up", "--nodes", "2"), env=lab.environment, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.0)
+    begun = up_as_far_as(lab, REACHED["a node"], "--nodes", "2")
     begun.terminate()
-    assert begun.wait(30) != 0
+    begun.communicate(timeout=30)
+    assert begun.returncode != 0
     assert lab.namespaces() == []
     assert processes.find(lab.directory) == []
 
