@@ -1,13 +1,12 @@
 """Examining where two outcome functions differ: a confirmed witness for each place, and the difference in words.
 
-Packets are picked from the region in which two functions differ, one per path of the diagram, until the concrete
-evaluator confirms one. A region that no packet can be in (an address cannot be local and not local) is no difference;
-one that the evaluator does not confirm is undecided, and is said to be.
+Packets are picked (`compare_pick`) from the region in which two functions differ, one per path of the diagram, until
+the concrete evaluator confirms one. A region that no packet can be in (an address cannot be local and not local) is no
+difference; one that the evaluator does not confirm is undecided, and is said to be.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,28 +18,28 @@ from kproxy.dataplane.compare_explain import (
     distributions_text,
     fate_text,
 )
+from kproxy.dataplane.compare_pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare_read import Distribution, Fate, distribution_at
 from kproxy.dataplane.compare_sites import Place
-from kproxy.dataplane.compare_ties import tied, tuples_fit
+from kproxy.dataplane.compare_ties import tied
 from kproxy.dataplane.compare_witness import Situation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.index import Index, index_ruleset
-from kproxy.dataplane.packet import ICMP_ECHO, PORT_PROTOCOLS, SYN
-from kproxy.dataplane.regions import FALSE, LEAF, TRUE, Node
-from kproxy.dataplane.symbolic_actions import Destination
-from kproxy.dataplane.symbolic_fields import BROADCAST, LOCAL, UNICAST
+from kproxy.dataplane.packet import PORT_PROTOCOLS
+from kproxy.dataplane.regions import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic_destination import Destination
+from kproxy.dataplane.symbolic_fields import LOCAL, UNICAST
 from kproxy.dataplane.symbolic_matches import Question
 from kproxy.dataplane.symbolic_outcome import UNDECIDED
 from kproxy.dataplane.symbolic_setup import Setup
-from kproxy.dataplane.symbolic_way import STATES, Connected, feasible_start
+from kproxy.dataplane.symbolic_way import STATES
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.ruleset import Ruleset
-from kproxy.netfilter.targets import NetmapTarget, SnatTarget
+from kproxy.netfilter.targets import SnatTarget
 
 _MOST_TRIES: Final = 60
 _MOST_BOXES: Final = 3
-_MOST_UPPER: Final = 8
 NOT_MODELLED: Final = "multicast is not modelled"
 """What the evaluator says of multicast once it is routed."""
 UNCONFIRMED: Final = "the model sees a difference here that traces do not confirm"
@@ -48,10 +47,6 @@ TOO_MANY: Final = "the model sees a difference here, and too many regions to fin
 CONTRADICTION: Final = "the model sees a difference here, only for packets that contradict themselves as far as tried"
 _UNUSUAL: Final = frozenset({"opaque"})
 
-_DOCUMENTATION: Final = {
-    Family.IPV4: ("198.51.100.7", "203.0.113.9", "192.0.2.11"),
-    Family.IPV6: ("2001:db8:1::7", "2001:db8:2::9", "2001:db8:3::b"),
-}
 """Addresses that a witness has where it may have any (RFC 5737, RFC 3849)."""
 
 
@@ -104,7 +99,6 @@ class Examiner:
         self._rulesets = rulesets
         self._indexes: list[Index | None] = [None, None]
         self._host = host
-        self._feasible: dict[tuple[str, str], Node] = {}
         self._sources = tuple(
             sorted(
                 {
@@ -115,7 +109,7 @@ class Examiner:
                 }
             )
         )
-        self._addresses = {final.address for final in setup.actions.finals if final.address >= 0}
+        self._picker = Picker(setup, host)
         self._watches = [watch_of(setup, side) for side in setup.sides]
         self._names = [{ours: theirs for theirs, ours in watch.lists.items()} for watch in self._watches]
         self._one_sided: frozenset[str] | None = None
@@ -191,7 +185,7 @@ class Examiner:
         if rest == FALSE:
             return None, rest, reason
         exhausted = False
-        for values, feasible in self._upper_values(place, rest):
+        for values, feasible in self._picker.upper_values(place, rest):
             if values is None:
                 exhausted = True
                 break
@@ -201,9 +195,9 @@ class Examiner:
             for _ in range(_MOST_TRIES):
                 if inside == FALSE:
                     break
-                agreed = diagrams.both(inside, self._agreed(inside))
-                chosen, path = self._pick(inside if agreed == FALSE else agreed, values)
-                found = self._try(place, nodes, {**values, **self._same_answers(chosen)})
+                agreed = diagrams.both(inside, self._picker.agreed(inside))
+                chosen, path = self._picker.pick(inside if agreed == FALSE else agreed, values)
+                found = self._try(place, nodes, {**values, **self._picker.same_answers(chosen)})
                 if isinstance(found, str):
                     reason = found or reason
                     inside = diagrams.both(inside, diagrams.negate(path))
@@ -212,35 +206,6 @@ class Examiner:
             else:
                 reason = reason or TOO_MANY
         return None, rest, reason if exhausted else reason or TOO_MANY
-
-    def _agreed(self, condition: Node) -> Node:
-        """That questions of the same text have the same answer, wherever they are asked: a witness's rules cannot be
-        given two."""
-        diagrams = self._diagrams
-        support = diagrams.support(condition)
-        result = TRUE
-        for levels in self._asked_alike():
-            asked = [level for level in levels if level in support]
-            for one, other in itertools.pairwise(asked):
-                yes = diagrams.equals(other, 1)
-                result = diagrams.both(result, diagrams.choose(diagrams.equals(one, 1), yes, diagrams.negate(yes)))
-        return result
-
-    def _same_answers(self, chosen: dict[int, int]) -> dict[int, int]:
-        """The chosen values, and for questions that do not matter the answers given to the same question elsewhere."""
-        result = dict(chosen)
-        for levels in self._asked_alike():
-            answers = [chosen[level] for level in levels if level in chosen]
-            result |= {level: answers[0] for level in levels if answers and level not in chosen}
-        return result
-
-    def _asked_alike(self) -> list[list[int]]:
-        """The questions that the rules put in the same words, several at a time."""
-        by_text: dict[str, list[int]] = {}
-        for key, level in self._fields.questions.items():
-            if isinstance(key, Question):
-                by_text.setdefault(key.text, []).append(level)
-        return [levels for levels in by_text.values() if len(levels) > 1]
 
     def _put(self, place: Place, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
         """A confirmed difference in words, and what is left of its condition without its box."""
@@ -262,7 +227,7 @@ class Examiner:
         """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""
         fields = self._fields
         kinds = [point.get(kind, 0) for kind in (fields.dst_kind, fields.later_kind)]
-        endpoint = Values(fields, point).address(fields.dst) in self._addresses
+        endpoint = Values(fields, point).address(fields.dst) in self._picker.addresses
         return all(kind in (UNICAST, LOCAL) for kind in kinds) and not (endpoint and kinds[0] == LOCAL)
 
     def _usual(self, point: Mapping[int, int]) -> Node:
@@ -270,165 +235,15 @@ class Examiner:
         it is about them."""
         fields, diagrams = self._fields, self._diagrams
         usual = diagrams.among(fields.src_kind, ((UNICAST, LOCAL),))
-        usual = diagrams.both(usual, self._unicast(fields.src))
+        usual = diagrams.both(usual, self._picker.unicast(fields.src))
         return usual if diagrams.at(usual, point) == TRUE else TRUE
-
-    def _upper_values(self, place: Place, different: Node) -> Iterator[tuple[dict[int, int] | None, Node]]:
-        """Destination, protocol and port of packets to a site, with what is feasible for them; None after the last.
-
-        First some that read well; if none of those will do, whatever can be.
-        """
-        fields, diagrams = self._fields, self._diagrams
-        key = (place.origin, place.state.name)
-        feasible = self._feasible.get(key)
-        if feasible is None:
-            feasible = self._all_feasible(place.origin, place.state)
-            if place.origin == "local" and place.state.fresh and fields.family is Family.IPV4:
-                feasible = diagrams.both(feasible, self._masqueraded({}))
-            self._feasible[key] = feasible
-        seen: set[tuple[tuple[int, int], ...]] = set()
-        site = diagrams.both(place.site.address, place.site.service)
-        selecting = {fields.protocol, *range(fields.dst, fields.dst + fields.chunks), fields.dport, fields.dport + 1}
-        if not place.state.fresh:
-            selecting |= {*range(fields.later_dst, fields.later_dst + fields.chunks)}
-            selecting |= {fields.later_dport, fields.later_dport + 1}
-        for number in range(_MOST_UPPER):
-            prefer = self._preferences(number % 3)
-            wanted = site
-            if number >= 3:
-                wanted = diagrams.both(diagrams.both(site, feasible), different)
-                for upper in seen:
-                    asked = tuple((level, value) for level, value in upper if level in selecting)
-                    wanted = diagrams.both(wanted, diagrams.negate(self._point(asked)))
-                if wanted == FALSE:
-                    yield None, FALSE
-                    return
-            chosen, _ = self._pick(wanted, prefer)
-            values = {**prefer, **{level: value for level, value in chosen.items() if level < fields.final}}
-            upper = tuple(sorted((level, value) for level, value in values.items() if level < fields.final))
-            if upper not in seen:
-                seen.add(upper)
-                possible = diagrams.assign(feasible, upper)
-                if place.origin == "local" and place.state.fresh and fields.family is Family.IPV6:
-                    possible = diagrams.both(possible, self._masqueraded(values))
-                yield values, possible
-
-    def _masqueraded(self, values: Mapping[int, int]) -> Node:
-        """What MASQUERADE may choose for a packet that the host sends to itself (`nat.masquerade_address`): IPv4 takes
-        an address of global scope, IPv6 the destination."""
-        fields, diagrams = self._fields, self._diagrams
-        if any(isinstance(shape.target, (SnatTarget, NetmapTarget)) for shape in self._setup.structure.shapes):
-            return TRUE  # these may choose anything
-        if fields.family is Family.IPV4:
-            return diagrams.negate(self._loopback(fields.later_src))
-        if len(self._addresses) > _MOST_TRIES:
-            return TRUE
-        result = FALSE
-        for address in sorted({Values(fields, values).address(fields.dst), *self._addresses}):
-            result = diagrams.either(result, fields.address_between(fields.later_src, address, address))
-        return result
-
-    def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
-        node = TRUE
-        for level, value in reversed(values):
-            node = self._diagrams.equals(level, value, node)
-        return node
-
-    def _preferences(self, number: int) -> dict[int, int]:
-        """Values for fields that may have any, in three variants."""
-        fields = self._fields
-        texts = _DOCUMENTATION[fields.family]
-        result: dict[int, int] = {}
-        for place, level in enumerate((fields.src, fields.dst, fields.later_dst)):
-            address = parse_address(texts[(place + number) % 3], fields.family) + number
-            result |= dict(fields.address_values(level, address))
-        result[fields.protocol] = 6
-        result |= dict(fields.port_values(fields.dport, 8000 + number))
-        result |= dict(fields.port_values(fields.later_dport, 9000 + number))
-        result |= dict(fields.port_values(fields.sport, 40000 + number))
-        result |= dict(fields.port_values(fields.later_sport, 50000 + number))
-        last = len(fields.interfaces.names) - 1
-        for level in (fields.in_interface, fields.out_interface, fields.later_out):
-            result[level] = min(2, last)
-        result |= {fields.tcp_flags: SYN, fields.length: 60, fields.ttl: 64, fields.icmp_type: ICMP_ECHO[fields.family]}
-        return result
-
-    def _all_feasible(self, origin: str, state: Connected) -> Node:
-        fields, diagrams = self._fields, self._diagrams
-        result = feasible_start(fields, origin, state)
-        pairs = ((fields.dst, fields.dst_kind), (fields.src, fields.src_kind), (fields.later_dst, fields.later_kind))
-        for level, kind in pairs:
-            result = diagrams.both(result, fields.possible(level, kind))
-            if level != fields.later_dst or not state.fresh:
-                result = diagrams.both(result, self._on_host(level, kind))
-        if state.tracked and not state.fresh:
-            result = diagrams.both(result, tuples_fit(fields))
-        # Connections are translated to addresses that hosts have.
-        return diagrams.both(result, self._unicast(fields.later_dst))
-
-    def _on_host(self, level: int, kind: int) -> Node:
-        """What the host tells about an address, if there is one."""
-        fields, diagrams = self._fields, self._diagrams
-        if self._host is None or self._host.local_addresses is None:
-            return TRUE
-        local = self._loopback(level)
-        for family, address in sorted(self._host.local_addresses, key=lambda pair: (pair[0].value, pair[1])):
-            if family is fields.family:
-                local = diagrams.either(local, fields.address_between(level, address, address))
-        others = diagrams.negate(diagrams.equals(kind, LOCAL))
-        if self._host.interfaces is None:  # then no network of its own is known, and no broadcast address
-            certain = diagrams.negate(fields.possible(level, kind))
-            never = diagrams.both(diagrams.equals(kind, BROADCAST), self._unicast(level))
-            others = diagrams.both(others, diagrams.negate(diagrams.either(certain, never)))
-        return diagrams.choose(local, diagrams.equals(kind, LOCAL), others)
-
-    def _unicast(self, level: int) -> Node:
-        """Addresses that hosts have."""
-        fields, diagrams = self._fields, self._diagrams
-        if fields.family is Family.IPV4:
-            return fields.address_between(level, 0x01000000, 0xDFFFFFFF)
-        return diagrams.both(
-            fields.address_between(level, 2, Family.IPV6.full_mask),
-            diagrams.negate(fields.address_under(level, MULTICAST_NETWORKS[Family.IPV6])),
-        )
-
-    def _loopback(self, level: int) -> Node:
-        fields = self._fields
-        if fields.family is Family.IPV4:
-            return fields.address_between(level, 0x7F000000, 0x7FFFFFFF)
-        return fields.address_between(level, 1, 1)
-
-    def _pick(self, condition: Node, prefer: Mapping[int, int]) -> tuple[dict[int, int], Node]:
-        """Values that fulfil a condition, preferred ones where possible, and the condition of their path."""
-        diagrams = self._diagrams
-        chosen: dict[int, int] = {}
-        steps: list[tuple[int, int, int]] = []
-        while diagrams.level[condition] != LEAF:
-            level = diagrams.level[condition]
-            wanted = prefer.get(level, 0)
-            options = []
-            start = 0
-            for stop, kid in zip(diagrams.cuts[condition], diagrams.kids[condition], strict=True):
-                if kid != FALSE:
-                    fits = start <= wanted < stop
-                    options.append((not fits, start - stop, start, stop, kid))
-                start = stop
-            unfit, _, start, stop, kid = min(options)
-            value = wanted if not unfit else min(start + (stop - start > 2), stop - 1)
-            chosen[level] = value
-            steps.append((level, start, stop - 1))
-            condition = kid
-        path = TRUE
-        for level, first, last in reversed(steps):
-            path = diagrams.among(level, ((first, last),), path)
-        return chosen, path
 
     def _try(self, place: Place, nodes: list[Node], values: dict[int, int]) -> Shown | str:
         """Whether a packet shows a difference; if not, why, or nothing if it is sure that it cannot."""
         fields = self._fields
         if place.origin == "local" and LOCAL in (values.get(fields.dst_kind), values.get(fields.later_kind)):
             # What MASQUERADE takes for a packet that the host sends to itself.
-            masqueraded = parse_address(_DOCUMENTATION[fields.family][2], fields.family) + 100
+            masqueraded = parse_address(DOCUMENTATION[fields.family][2], fields.family) + 100
             values = {**dict(fields.address_values(fields.later_src, masqueraded)), **values}
         read = Values(fields, values)
         if read.address(fields.src) == read.address(fields.dst):  # one address is of one kind: see `tied`
@@ -461,7 +276,7 @@ class Examiner:
             dict.fromkeys(
                 final
                 for final in chosen
-                if final.text or ((final.address, final.port) != here and final.address in self._addresses)
+                if final.text or ((final.address, final.port) != here and final.address in self._picker.addresses)
             )
         )
         if place.state.fresh and not self._allows(finals, point):

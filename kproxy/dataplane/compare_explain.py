@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.compare_read import Distribution, Fate
 from kproxy.dataplane.packet import PORT_PROTOCOLS, format_endpoint
 from kproxy.dataplane.regions import FALSE, TRUE, Node
-from kproxy.dataplane.symbolic_actions import OPEN
+from kproxy.dataplane.symbolic_destination import OPEN
 from kproxy.dataplane.symbolic_fields import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Fields
 from kproxy.dataplane.symbolic_matches import Question
 from kproxy.dataplane.symbolic_outcome import ACCEPT, UNDECIDED, Outcome

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kproxy.dataplane.compare_witness import Values
 from kproxy.dataplane.packet import PORT_PROTOCOLS
 from kproxy.dataplane.regions import LEAF, ZERO, Node
-from kproxy.dataplane.symbolic_actions import KEEP, Destination
+from kproxy.dataplane.symbolic_destination import KEEP, Destination
 from kproxy.dataplane.symbolic_outcome import ACCEPT, UNDECIDED, Outcome
 from kproxy.dataplane.symbolic_setup import Setup
 
@@ -45,7 +45,7 @@ def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Dist
             outcome = setup.outcomes.settled(symbolic, values)
             fate = Fate(None, outcome._replace(source=""))
             if outcome.verdict in (ACCEPT, UNDECIDED):
-                fate = Fate(exact(setup.actions.finals[final], here), outcome)
+                fate = Fate(exact(setup.translation.finals[final], here), outcome)
             result[fate] = result.get(fate, Fraction(0)) + weight
     return result
 

@@ -28,7 +28,7 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
     A final destination that is the packet's own counts as none, and what becomes of packets that go no further is
     put together.
     """
-    fields, diagrams, actions = setup.fields, setup.fields.diagrams, setup.actions
+    fields, diagrams, translation = setup.fields, setup.fields.diagrams, setup.translation
     read = Values(fields, values or {})
     dst = None if values is None else read.address(fields.dst)
     port = read.port(fields.dport) if read.get(fields.protocol) in PORT_PROTOCOLS else 0
@@ -37,16 +37,16 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
     start = 0
     for end, kid in zip(*diagrams.parts(node, fields.final), strict=True):
         for place in range(start, end) if kid != ZERO else ():
-            final = actions.finals[place]
+            final = translation.finals[place]
             address = final.address
             if moved:
                 address = -1 if dst is None else read.address(fields.later_dst)
             result = kid
             if address >= 0 and address == dst:
-                result = actions.renamed(result, {fields.later_kind: fields.dst_kind})
-                result = actions.renamed(result, {fields.later_out: fields.out_interface})
+                result = translation.renamed(result, {fields.later_kind: fields.dst_kind})
+                result = translation.renamed(result, {fields.later_out: fields.out_interface})
             elif address >= 0 and diagrams.reaches(result, fields.later_kind):
-                same = actions.renamed(result, {fields.later_kind: fields.src_kind})
+                same = translation.renamed(result, {fields.later_kind: fields.src_kind})
                 result = diagrams.choose(fields.address_is(fields.src, address), same, result)
             own = dst is not None and final.address in (dst, -1) and final.port in (port, -1) and not final.text
             where = 0 if own else place
@@ -55,7 +55,7 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
     result = _ends_together(setup, parts)
     if dst is None:
         return result
-    same = actions.renamed(result, {fields.src_kind: fields.dst_kind})
+    same = translation.renamed(result, {fields.src_kind: fields.dst_kind})
     return diagrams.choose(fields.address_is(fields.src, dst), same, result)
 
 

@@ -23,10 +23,11 @@ from kproxy.dataplane.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddre
 from kproxy.dataplane.index import Index, index_ruleset
 from kproxy.dataplane.packet import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Packet
 from kproxy.dataplane.state import State
-from kproxy.dataplane.symbolic_actions import KEPT, Destination
+from kproxy.dataplane.symbolic_destination import Destination
 from kproxy.dataplane.symbolic_fields import BROADCAST, CHUNK, LOCAL, Fields
 from kproxy.dataplane.symbolic_matches import AFTER, LOOPED, Listed, Question
 from kproxy.dataplane.symbolic_setup import Setup
+from kproxy.dataplane.symbolic_translation import KEPT
 from kproxy.dataplane.symbolic_way import Connected
 from kproxy.dataplane.way import Journey
 from kproxy.netfilter.address import Network

@@ -21,10 +21,12 @@ from typing import Final
 
 from kproxy.dataplane.compare_structure import Shape, Structure
 from kproxy.dataplane.regions import FALSE, MISS, TRUE, ZERO, Node
-from kproxy.dataplane.symbolic_actions import Actions, Destination, Exits, is_simple, simple_destination
+from kproxy.dataplane.symbolic_actions import Actions
+from kproxy.dataplane.symbolic_destination import Destination, is_simple, simple_destination
 from kproxy.dataplane.symbolic_fields import Fields
 from kproxy.dataplane.symbolic_matches import Conditions, Draw, Seen, Stage
 from kproxy.dataplane.symbolic_outcome import Outcomes
+from kproxy.dataplane.symbolic_translation import Exits
 from kproxy.netfilter.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.targets import (
     ConnmarkTarget,
@@ -108,7 +110,7 @@ class Evaluator:
         if not targets:
             return exits
         stage = exits.stage
-        reached = [self._actions.treated(target, exits) for target in targets]
+        reached = [self._actions.translation.treated(target, exits) for target in targets]
         return stage, self._diagrams.assign(exits.accept, known), tuple(reached)
 
     def _destinations(self, number: int) -> tuple[Destination, ...]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from kproxy.dataplane.compare_structure import Shape, Side, Structure, reduce_both
 from kproxy.dataplane.symbolic import Evaluator
-from kproxy.dataplane.symbolic_actions import UNCHANGED, Actions, finals_of
+from kproxy.dataplane.symbolic_actions import Actions
+from kproxy.dataplane.symbolic_destination import UNCHANGED, finals_of
 from kproxy.dataplane.symbolic_fields import Fields, Interfaces
 from kproxy.dataplane.symbolic_matches import Conditions
 from kproxy.dataplane.symbolic_outcome import Outcomes
+from kproxy.dataplane.symbolic_translation import Translation
 from kproxy.dataplane.symbolic_way import InPlay, Ways
 from kproxy.netfilter.codec import UINT32
 from kproxy.netfilter.family import Family
@@ -44,6 +46,7 @@ class Setup:
     sides: tuple[Side, Side]
     fields: Fields
     outcomes: Outcomes
+    translation: Translation
     actions: Actions
     ways: Ways
 
@@ -129,7 +132,8 @@ def set_up(one: Ruleset, other: Ruleset) -> Setup:
     finals.discard(UNCHANGED)
     fields = Fields(family, Interfaces(names), len(finals) + 1)
     outcomes = Outcomes(fields, marks.watched(fields))
-    actions = Actions(fields, outcomes, (UNCHANGED, *sorted(finals)), frozenset(read_lists))
+    translation = Translation(fields, outcomes, (UNCHANGED, *sorted(finals)))
+    actions = Actions(fields, outcomes, translation, frozenset(read_lists))
     evaluator = Evaluator(structure, fields, outcomes, Conditions(fields), actions)
     ways = Ways(fields, outcomes, actions, evaluator, InPlay(ttl, tproxy, untracking, _stateful(one, other)))
-    return Setup(family, structure, (ours, theirs), fields, outcomes, actions, ways)
+    return Setup(family, structure, (ours, theirs), fields, outcomes, translation, actions, ways)

@@ -16,10 +16,11 @@ from kproxy.dataplane.host import MULTICAST_NETWORKS
 from kproxy.dataplane.packet import ICMP, ICMPV6
 from kproxy.dataplane.regions import TRUE, Node
 from kproxy.dataplane.symbolic import Evaluator
-from kproxy.dataplane.symbolic_actions import Actions, Exits
+from kproxy.dataplane.symbolic_actions import Actions
 from kproxy.dataplane.symbolic_fields import BROADCAST, LOCAL, Fields
 from kproxy.dataplane.symbolic_matches import AFTER, BEFORE, Question, Stage, asked_before
 from kproxy.dataplane.symbolic_outcome import Outcome, Outcomes
+from kproxy.dataplane.symbolic_translation import Exits
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.codec import Range
 from kproxy.netfilter.family import Family
@@ -73,6 +74,7 @@ class Ways:
         self._diagrams = fields.diagrams
         self._outcomes = outcomes
         self._actions = actions
+        self._translation = actions.translation
         self._evaluator = evaluator
         self._in_play = in_play
         self._stages: dict[tuple[object, ...], Stage] = {}
@@ -103,7 +105,7 @@ class Ways:
         return node
 
     def _dropped(self) -> Node:
-        return self._actions.file(self._actions.drop, 0)
+        return self._translation.file(self._actions.drop, 0)
 
     def _run(
         self,
@@ -162,9 +164,9 @@ class Ways:
         if not state.fresh:
             if state.tracked:
                 onward = diagrams.choose(self._translated(True), self._elsewhere(rerouted), onward)
-            return self._actions.file(onward, 0)
+            return self._translation.file(onward, 0)
         untranslated = diagrams.assign(onward, ((fields.dnat, 0),))
-        accept = self._actions.file(untranslated, 0)
+        accept = self._translation.file(untranslated, 0)
         node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
         for key, level in list(fields.questions.items()):
             if isinstance(key, Question) and key.kind == "conntrack" and isinstance(key.where, tuple):
@@ -202,7 +204,7 @@ class Ways:
         moved = {fields.dst + chunk: fields.later_dst + chunk for chunk in range(fields.chunks)}
         moved |= {fields.dport: fields.later_dport, fields.dport + 1: fields.later_dport + 1}
         moved[fields.dst_kind] = fields.later_kind
-        return self._actions.renamed(node, moved)
+        return self._translation.renamed(node, moved)
 
     # after PREROUTING
 
@@ -260,7 +262,7 @@ class Ways:
         moved = {fields.src + chunk: fields.later_src + chunk for chunk in range(fields.chunks)}
         moved |= {fields.sport: fields.later_sport, fields.sport + 1: fields.later_sport + 1}
         moved[fields.src_kind] = fields.later_src_kind
-        return self._actions.renamed(node, moved)
+        return self._translation.renamed(node, moved)
 
     def _forward(self, side: Side, state: Connected) -> Node:
         fields, diagrams = self._fields, self._diagrams
@@ -304,7 +306,7 @@ class Ways:
                 else outcome
             ),
         )
-        return self._actions.renamed(node, moved)
+        return self._translation.renamed(node, moved)
 
     # after OUTPUT's nat table
 
@@ -317,7 +319,7 @@ class Ways:
         back = diagrams.assign(self._loop(side, state), ((fields.in_interface, LO),))
         end = diagrams.choose(diagrams.equals(fields.out_interface, LO), back, self._end)
         after = self._postrouting(side, state, end, local=True)
-        elsewhere = self._actions.renamed(after, {fields.out_interface: fields.later_out})
+        elsewhere = self._translation.renamed(after, {fields.out_interface: fields.later_out})
         again = diagrams.choose(
             diagrams.equals(fields.dst_kind, LOCAL), diagrams.assign(after, ((fields.out_interface, LO),)), elsewhere
         )

@@ -15,9 +15,9 @@ from kproxy.dataplane.compare_read import Distribution, distribution_at
 from kproxy.dataplane.compare_ties import tied, tuples_fit
 from kproxy.dataplane.compare_witness import Observation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.regions import TRUE, Node
-from kproxy.dataplane.symbolic_actions import KEPT
 from kproxy.dataplane.symbolic_matches import Question
 from kproxy.dataplane.symbolic_setup import Setup, set_up
+from kproxy.dataplane.symbolic_translation import KEPT
 from kproxy.dataplane.symbolic_way import LO, ORIGINS, STATES, Connected
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
@@ -122,7 +122,7 @@ def check(seed: int, points: int) -> int:
     with deep_recursion():
         setup = set_up(*rulesets)
         watches = [watch_of(setup, side) for side in setup.sides]
-        opens = any(final.text for final in setup.actions.finals)
+        opens = any(final.text for final in setup.translation.finals)
         for origin in ORIGINS:
             for state in STATES:
                 if state.name == "RELATED (an ICMP error)":
@@ -130,7 +130,9 @@ def check(seed: int, points: int) -> int:
                 nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
                 for _ in range(points):
                     values = random_values(random, setup, origin, state)
-                    situation = situation_of(setup.fields, values, origin, state, setup.actions.finals, sources=SNAT)
+                    situation = situation_of(
+                        setup.fields, values, origin, state, setup.translation.finals, sources=SNAT
+                    )
                     if situation is None:
                         continue
                     compared += 1
