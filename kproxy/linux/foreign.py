@@ -15,6 +15,11 @@ def load(module: str) -> Any:
         ToolMissingError: it is not installed.
     """
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
+        if module.partition(".")[0] == "pyroute2":
+            # It opens a socket in a namespace by a forked child, which it ends with SIGTERM once it has the socket. The
+            # child would run our handler, which raises, and go on as a second kproxy in the middle of its work.
+            importlib.import_module("pyroute2.config").__dict__["disable_mp_signal"] = True
+        return found
     except ImportError as error:
         raise ToolMissingError(f"the Python package {module.partition('.')[0]} cannot be imported: {error}") from error
