@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -13,8 +12,8 @@ import click
 from kproxy.errors import InputError
 from kproxy.linux.binaries import Variant
 from kproxy.linux.engine import Progress
-from kproxy.linux.errors import PrivilegeError
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.privilege import check_privileges
 from kproxy.services import IPFamily
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -70,11 +69,10 @@ def open_namespace(netns: str | None) -> Namespace:
     """The namespace to act in.
 
     Raises:
-        PrivilegeError: the process is not root.
+        PrivilegeError: the process is not root, or lacks CAP_NET_ADMIN.
         NamespaceError: it is not there.
     """
-    if os.geteuid() != 0:
-        raise PrivilegeError("this needs root: iptables can neither be read nor written without\nstate: unchanged")
+    check_privileges()
     return Namespace.current() if netns is None else Namespace.named(netns)
 
 

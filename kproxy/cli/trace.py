@@ -12,7 +12,7 @@ import msgspec
 from kproxy.cli.inputs import feature_option, read_config
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace_hosts import read_host
-from kproxy.cli.trace_packets import Asked, read_packets
+from kproxy.cli.trace_packets import Asked, read_packets, refusal_record
 from kproxy.cli.trace_sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.packet import parse_ip
@@ -108,16 +108,24 @@ def command(
         source = ManifestSource(loaded.cluster, loaded.config, loaded.target, features, host, local_ips)
         resolve = loaded.resolve
     asked = _asked(given, pcap, packets, resolve)
+    refused = _families_without_rules(source, asked) if many else {}
     if pcap is not None:
-        asked = _of_families_with_rules(source, asked)
-    reports = [_report(source, each, paths, LIMITS.get(limit or "")) for each in asked]
+        asked = _of_families_with_rules(refused, asked)
+    reports = [
+        refused.get(each.question.packet.family) or _report(source, each, paths, LIMITS.get(limit or ""))
+        for each in asked
+    ]
     if html is not None:
         from kproxy.cli.trace_page import report_page
 
-        write_files({Path(html): report_page(reports[0], source.label)})
+        only = reports[0]
+        assert isinstance(only, Report)
+        write_files({Path(html): report_page(only, source.label)})
         if output_format is None:
             return
     _print(reports, asked, source.label, output_format or ("json" if packets else "text"), lines=bool(many))
+    if packets is not None and refused:
+        raise click.exceptions.Exit(1)
 
 
 _FIELDS = {
@@ -203,21 +211,28 @@ def _asked(
     return [Asked(read_question(resolve(given)))]
 
 
-def _of_families_with_rules(source: Source, asked: Sequence[Asked]) -> list[Asked]:
-    """The packets of a capture that the rules are for: captures hold packets of both families, dumps rules of one."""
+def _families_without_rules(source: Source, asked: Sequence[Asked]) -> dict[Family, InputError]:
+    """The families of packets that the rules are not for, with why: flow logs and captures hold packets of both, dumps
+    rules of one. That they are for none of them is an error."""
     refused: dict[Family, InputError] = {}
-    for family in dict.fromkeys(each.question.packet.family for each in asked):
+    families = dict.fromkeys(each.question.packet.family for each in asked)
+    for family in families:
         try:
             source.index(family)
         except InputError as error:
             refused[family] = error
-    kept = [each for each in asked if each.question.packet.family not in refused]
-    if not kept:
-        raise next(iter(refused.values()))
+    if len(refused) == len(families):
+        first = next(each for each in asked)
+        raise InputError(f"{first.source}: {refused[first.question.packet.family]}")
+    return refused
+
+
+def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequence[Asked]) -> list[Asked]:
+    """The packets of a capture that the rules are for."""
     for family in refused:
         count = sum(each.question.packet.family is family for each in asked)
         report_note(f"skipped {count} packets of IPv{family.value}: there are no rules for them")
-    return kept
+    return [each for each in asked if each.question.packet.family not in refused]
 
 
 def _report(source: Source, asked: Asked, paths: bool, limit: bool | None) -> Report:
@@ -231,10 +246,15 @@ def _report(source: Source, asked: Asked, paths: bool, limit: bool | None) -> Re
         raise InputError(f"{asked.source}: {error}") from error
 
 
-def _print(reports: Sequence[Report], asked: Sequence[Asked], label: str, output_format: str, *, lines: bool) -> None:
+def _print(
+    reports: Sequence[Report | InputError], asked: Sequence[Asked], label: str, output_format: str, *, lines: bool
+) -> None:
     if output_format == "json":
         texts = [
-            msgspec.json.encode(report_record(item, each.source)) for item, each in zip(reports, asked, strict=True)
+            refusal_record(each.question, item, each.source)
+            if isinstance(item, InputError)
+            else msgspec.json.encode(report_record(item, each.source))
+            for item, each in zip(reports, asked, strict=True)
         ]
         if not lines:
             texts = [msgspec.json.format(text) for text in texts]
@@ -244,6 +264,7 @@ def _print(reports: Sequence[Report], asked: Sequence[Asked], label: str, output
 
     shown = []
     for item, each in zip(reports, asked, strict=True):
+        assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON
         heading = f"{each.source}\n" if each.source else ""
         shown.append(heading + report_text(item, label))
     text = "\n".join(shown)

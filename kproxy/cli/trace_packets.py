@@ -12,7 +12,7 @@ import msgspec
 
 from kproxy.cli.output import read_text
 from kproxy.dataplane import DataplaneError
-from kproxy.dataplane.question import Question, read_question
+from kproxy.dataplane.question import Question, read_question, write_question
 from kproxy.errors import InputError, Location
 
 Resolve = Callable[[Mapping[str, object]], Mapping[str, object]]
@@ -46,6 +46,13 @@ def read_packets(path: str, resolve: Resolve) -> list[Asked]:
     if not found:
         raise InputError(f"{label}: no packets")
     return found
+
+
+def refusal_record(question: Question, error: InputError, source: str) -> bytes:
+    """The line of a packet that cannot be traced: no outcomes, and why."""
+    return msgspec.json.encode(
+        {"packet": write_question(question), "outcomes": [], "error": str(error), "source": source}
+    )
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:

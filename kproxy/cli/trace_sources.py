@@ -28,7 +28,7 @@ from kproxy.dataplane.surroundings import (
     surroundings_of_rules,
 )
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, Ruleset, parse_save
+from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.render import Features, Target, render_target
 from kproxy.render.base import jump_origins
 from kproxy.render.save import saved_ruleset
@@ -83,8 +83,8 @@ class FileSource:
     @cached_property
     def _index(self) -> Index:
         with working(f"reading {self.label}"):
-            ruleset = parse_save(_text(self._path), self._path)
-            return index_ruleset(checked(ruleset, self.label))
+            text = _text(self._path)
+            return index_ruleset(checked(parse_save(text, self._path), self.label, text))
 
     @cached_property
     def _named(self) -> NamedAddresses:
@@ -194,8 +194,11 @@ class LiveSource:
         return self._given if self._given is not None else read_host_facts(self._netns)
 
 
-def checked(ruleset: Ruleset, label: str) -> Ruleset:
+def checked(ruleset: Ruleset, label: str, text: str = "") -> Ruleset:
     """The rule set, if packets can be traced through it.
+
+    Args:
+        text: the dump it was read from, for line numbers in errors.
 
     Raises:
         InputError: there are no rules, or jumps lead nowhere or round in a loop; every problem is named.
@@ -203,8 +206,10 @@ def checked(ruleset: Ruleset, label: str) -> Ruleset:
     try:
         check_traceable(ruleset)
     except DataplaneError as error:
-        problems = str(error).splitlines()
-        raise InputError("\n".join(f"{label}: {problem}" for problem in problems)) from error
+        lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
+        told = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
+        message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in told)
+        raise InputError(message) from error
     return ruleset
 
 

@@ -11,19 +11,15 @@ import msgspec
 
 from kproxy.linux import nfacct
 from kproxy.linux.binaries import COMMAND, Iptables, Variant, installed
-from kproxy.linux.canonical import Place
-from kproxy.linux.difference import keep_reachable
-from kproxy.linux.dump import Dump
+from kproxy.linux.difference import removable_chains
 from kproxy.linux.engine import Progress, put_back, read_dump
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError, ToolMissingError
 from kproxy.linux.executor import Executor, IptablesExecutor, legacy_tables
 from kproxy.linux.jumps import remove_jumps
 from kproxy.linux.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.owned import foreign_references, kubelet_present, owned_chains
 from kproxy.linux.report import KeptChain, StepTime, Stopwatch
 from kproxy.linux.steps import Change, plan_runs, run_text
-from kproxy.render.chains import FILTER, FIREWALL
 from kproxy.services.names import IPFamily
 
 
@@ -60,9 +56,12 @@ def cleanup(
         ApplyFailedError: removing failed; the error says what state that left.
     """
     watch = Stopwatch()
-    found: dict[tuple[IPFamily, Variant], Iptables] = {
-        (family, variant): tools for family in IPFamily for variant, tools in installed(family).items()
-    }
+    try:
+        found: dict[tuple[IPFamily, Variant], Iptables] = {
+            (family, variant): tools for family in IPFamily for variant, tools in installed(family).items()
+        }
+    except LinuxError as error:
+        raise ApplyFailedError(str(error), KernelState.UNCHANGED) from error
     if not found:
         raise ToolMissingError("no iptables is installed, so nothing can be read or removed\nstate: unchanged")
     cleaned: list[CleanedTables] = []
@@ -107,7 +106,7 @@ def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progr
         ApplyFailedError: removing failed.
     """
     before = read_dump(executor, counters=True)
-    doomed, kept = _doomed(before)
+    doomed, kept = removable_chains(before)
     edits = remove_jumps(before, kept)
     report = CleanedTables(
         executor.family.value,
@@ -130,16 +129,7 @@ def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progr
         after = read_dump(executor, counters=False)
     except (LinuxError, KeyboardInterrupt) as error:
         raise put_back(executor, before, str(error) or "interrupted") from error
-    left, _ = _doomed(after)
+    left, _ = removable_chains(after)
     if left or remove_jumps(after, kept):
         raise put_back(executor, before, f"removing failed: {len(left)} chains of kube-proxy's are still there")
     return report
-
-
-def _doomed(dump: Dump) -> tuple[list[Place], dict[Place, str]]:
-    """The chains to delete, and those that stay, each with who keeps it."""
-    owned = owned_chains(dump)
-    kept = keep_reachable(owned, foreign_references(dump), dump)
-    if kubelet_present(dump) and (FILTER, FIREWALL) in owned:
-        kept[(FILTER, FIREWALL)] = "the kubelet"
-    return [place for place in owned if place not in kept], kept

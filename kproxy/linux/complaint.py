@@ -34,11 +34,11 @@ def restore_error(program: str, complaint: str, text: str) -> RestoreFailedError
     lines = text.split("\n")
     numbers = sorted({int(next(filter(None, groups))) for groups in _NUMBERED.findall(complaint)})
     numbers = [number for number in numbers if 0 < number <= len(lines)]
-    first = numbers[0] if numbers else len(lines)
-    before = lines[: first - 1]
+    # Without a line nobody knows how far it came: it crashed, say.
+    first = numbers[0] if numbers else 0
     table = next((line[1:] for line in reversed(lines[:first]) if line.startswith("*")), "")
     failed = [FailedLine(number, _shown(lines, number, table)) for number in numbers]
-    return RestoreFailedError(program, _reason(complaint), failed, table, before.count("COMMIT"))
+    return RestoreFailedError(program, _reason(complaint), failed, table, lines[: max(0, first - 1)].count("COMMIT"))
 
 
 def _shown(lines: list[str], number: int, table: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from kproxy.linux.canonical import Place, same_rules
 from kproxy.linux.dump import Dump
 from kproxy.linux.jumps import JumpEdit, JumpFault, ensure_jumps
-from kproxy.linux.owned import foreign_references, is_owned, kubelet_present, target_of
+from kproxy.linux.owned import foreign_references, is_owned, kubelet_present, owned_chains, target_of
 from kproxy.linux.wanted import Wanted
 from kproxy.render.chains import FILTER, FIREWALL
 
@@ -78,3 +78,13 @@ def keep_reachable(stale: list[Place], references: Mapping[Place, str], dump: Du
         chain = dump.chain(*place)
         queue += [((place[0], target_of(rule)), by) for rule in (chain.rules if chain else ())]
     return kept
+
+
+def removable_chains(dump: Dump) -> tuple[list[Place], dict[Place, str]]:
+    """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with who keeps it: somebody
+    whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
+    owned = owned_chains(dump)
+    kept = keep_reachable(owned, foreign_references(dump), dump)
+    if kubelet_present(dump) and (FILTER, FIREWALL) in owned:
+        kept[(FILTER, FIREWALL)] = "the kubelet"
+    return [place for place in owned if place not in kept], kept

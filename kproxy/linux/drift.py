@@ -149,17 +149,21 @@ def _repair(
 
 
 def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:
+    """Rules in the other variant: a finding for each table that has some, which names the chains."""
     variant = prepared.choice.variant.other
-    for family, count in prepared.choice.others.items():
-        yield Finding(
-            family.value,
-            variant.value,
-            "other-variant",
-            "",
-            "",
-            f"packets meet kube-proxy's rules of both variants: {count} chains of the {variant.value} variant still "
-            "send traffic where they were told to last",
-        )
+    for family, places in prepared.choice.others.items():
+        for table in dict.fromkeys(table for table, _ in places):
+            chains = [chain for each, chain in places if each == table]
+            yield Finding(
+                family.value,
+                variant.value,
+                "other-variant",
+                table,
+                "",
+                f"packets meet kube-proxy's rules of both variants: {len(chains)} chains of the {variant.value} "
+                "variant still send traffic where they were told to last",
+                found=" ".join(chains),
+            )
 
 
 def family_findings(wanted: Wanted, dump: Dump, difference: Difference, variant: Variant) -> list[Finding]:

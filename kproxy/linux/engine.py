@@ -7,7 +7,9 @@ unchanged, restored and partly applied it came to.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -19,6 +21,7 @@ from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError, Resto
 from kproxy.linux.executor import Executor
 from kproxy.linux.jumps import return_jumps
 from kproxy.linux.owned import owned_chains
+from kproxy.linux.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.report import FamilyReport, Stopwatch, kept_chains, service_changes
 from kproxy.linux.steps import Batch, Change, plan_runs, run_text
 from kproxy.linux.wanted import Wanted
@@ -30,6 +33,11 @@ Progress = Callable[[str, int, int], None]
 APPLIED: Final = "applied"
 NOTHING: Final = "nothing to do"
 WOULD_CHANGE: Final = "would change"
+
+
+HEAD_START: Final = 0.02
+"""Seconds until what is to be read back is worked out: two busy threads would take turns of 5 ms, and starting iptables
+needs many turns."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -48,11 +56,6 @@ class Outcome(msgspec.Struct, frozen=True):
 def read_dump(executor: Executor, *, counters: bool) -> Dump:
     """What the kernel holds. Raises LinuxError."""
     return parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
-
-
-def read_back(executor: Executor, wanted: Wanted) -> Dump:
-    """What the kernel holds, of which much is expected to be as wanted. Raises LinuxError."""
-    return parse_dump(executor.save(counters=False), f"iptables-{executor.variant.value}-save", wanted.expected)
 
 
 def apply_rules(
@@ -130,25 +133,37 @@ def write_verified(
     """
     total = sum(map(len, runs))
     done = 0
+    saver = f"iptables-{executor.variant.value}-save"
     try:
-        with watch.step("write"):
-            for run in runs:
-                if progress is not None:
-                    progress("writing", done, total)
-                executor.restore(run_text(run))
-                done += len(run)
-        if progress is not None:
-            progress("verifying", done, total)
-        with watch.step("verify"):
-            left = find_difference(wanted, read_back(executor, wanted))
+        with ThreadPoolExecutor(1) as beside:
+            # How it will look when read back can be worked out while iptables works.
+            blocks = beside.submit(_expect, wanted)
+            with watch.step("write"):
+                for run in runs:
+                    if progress is not None:
+                        progress("writing", done, total)
+                    executor.restore(run_text(run))
+                    done += len(run)
+            if progress is not None:
+                progress("verifying", done, total)
+            with watch.step("verify"):
+                left = find_left(wanted, executor.save(counters=False), saver, blocks.result())
     except (LinuxError, KeyboardInterrupt) as error:
         if isinstance(error, RestoreFailedError):
             done += error.committed
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        raise put_back(executor, before, f"{what}\n({done} of {total} transactions had been carried out)") from error
+        least = "at least " if isinstance(error, LinuxError) and not getattr(error, "lines", ()) else ""
+        raise put_back(
+            executor, before, f"{what}\n({least}{done} of {total} transactions had been carried out)"
+        ) from error
     if left:
         told = describe(left)
         raise put_back(executor, before, f"verification failed: what was written is not what is there: {told}")
+
+
+def _expect(wanted: Wanted) -> Blocks:
+    time.sleep(HEAD_START)
+    return expected_blocks(wanted)
 
 
 def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:

@@ -36,6 +36,10 @@ class ToolFailedError(LinuxError):
     """A program failed, and what it said does not concern a rule."""
 
 
+class UnreadableDumpError(ToolFailedError):
+    """What iptables-save printed cannot be understood, so what the kernel holds is not known."""
+
+
 class LockHeldError(LinuxError):
     """Somebody else held the xtables lock for longer than we were willing to wait."""
 
@@ -66,7 +70,7 @@ class RestoreFailedError(LinuxError):
         reason: what iptables said, in its own words.
         lines: the input lines it spoke of; empty if it named none.
         table: the table that was being restored, "" if unknown.
-        committed: how many tables of the input had been committed before, in order.
+        committed: how many tables of the input had been committed before, in order; 0 if it named no line.
     """
 
     def __init__(self, program: str, reason: str, lines: Sequence[FailedLine], table: str, committed: int) -> None:

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from kproxy.linux.binaries import Iptables, Variant
 from kproxy.linux.complaint import restore_error
-from kproxy.linux.errors import PrivilegeError, ToolFailedError
-from kproxy.linux.lock import DEFAULT_WAIT, lock_held_error, xtables_lock
+from kproxy.linux.errors import LockHeldError, PrivilegeError, ToolFailedError
+from kproxy.linux.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.services.names import IPFamily
@@ -78,26 +78,42 @@ class IptablesExecutor:
 
     def save(self, *, counters: bool) -> str:
         if self.variant is Variant.LEGACY:
-            # The restore of an applier that was killed may still be at work; iptables-save itself does not wait.
-            with xtables_lock(self._lock_wait):
-                pass
-            if not self._namespace.call(legacy_tables, self.family):
+            self._await_others()
+            if not self._legacy_tables():
                 return ""
         command = [self._iptables.save, "-c"] if counters else [self._iptables.save]
         done = run(self._namespace, command, timeout=TIMEOUT)
         if done.code:
-            self._refuse(done.complaint)
+            self._refuse(done.code, done.complaint)
             raise ToolFailedError(f"{self._iptables.save} failed: {_one_line(done.complaint)}")
         return done.output
 
     def restore(self, text: str) -> None:
         done = run(self._namespace, self._restore, text=text, timeout=TIMEOUT + self._lock_wait)
         if done.code:
-            self._refuse(done.complaint)
+            self._refuse(done.code, done.complaint)
             raise restore_error(os.path.basename(self._iptables.restore), done.complaint, text)
 
-    def _refuse(self, complaint: str) -> None:
+    def _await_others(self) -> None:
+        """Waits for who is writing, which iptables-save itself does not: the restore of an applier that was killed may
+        still be at work. Where there are no tables, only who works in this very namespace matters: it may make one.
+        """
+        try:
+            with xtables_lock(0):
+                return
+        except LockHeldError:
+            if not self._legacy_tables() and not self._namespace.call(locked_here):
+                return
+        with xtables_lock(self._lock_wait):
+            pass
+
+    def _legacy_tables(self) -> list[str]:
+        return self._namespace.call(legacy_tables, self.family)
+
+    def _refuse(self, code: int, complaint: str) -> None:
         """Raises what has nothing to do with rules."""
+        if code < 0:
+            raise ToolFailedError(f"{self._iptables} was ended by signal {-code}")
         if "xtables lock" in complaint and "holding" in complaint:
             raise lock_held_error(self._lock_wait)
         if os.geteuid() != 0 and _NOT_PERMITTED.search(complaint):

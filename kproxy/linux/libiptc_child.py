@@ -8,7 +8,9 @@ it reads. One handle and `easy.decode_iptc_rule` for each rule is linear where `
 from __future__ import annotations
 
 import json
+import os
 import sys
+import sysconfig
 
 from kproxy.errors import KproxyError
 from kproxy.linux.executor import legacy_tables
@@ -19,6 +21,9 @@ from kproxy.services.names import IPFamily
 
 def print_tables(family: IPFamily, wait: float) -> None:
     """Prints every chain of every table that exists."""
+    # Where python-iptables finds its own extension. Else it has ctypes ask the linker, for each of the names that the
+    # file may have: ten starts of gcc or ldconfig, half of an apply's time.
+    os.environ.setdefault("IPTABLES_LIBDIR", sysconfig.get_path("platlib"))
     iptc = load("iptc")
     decode = load("iptc.easy").decode_iptc_rule
     kind = iptc.Table6 if family.is_ipv6 else iptc.Table

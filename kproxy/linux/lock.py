@@ -28,20 +28,37 @@ def lock_path() -> str:
 
 
 def lock_holder(path: str | None = None) -> str:
-    """Who holds the lock, in words: "process 123 (iptables)", or "" if it cannot be found out.
+    """Who holds the lock, in words: "process 123 (iptables)", or "" if it cannot be found out."""
+    try:
+        pids = _holders(path or lock_path())
+    except OSError:
+        return ""
+    return f"process {pids[0]}{_name_of(pids[0])}" if pids else ""
+
+
+def locked_here() -> bool:
+    """Whether a process in the calling thread's network namespace holds the lock, or may hold it."""
+    try:
+        here = os.stat("/proc/thread-self/ns/net").st_ino
+        return any(os.stat(f"/proc/{pid}/ns/net").st_ino == here for pid in _holders(lock_path()))
+    except OSError:
+        return True
+
+
+def _holders(path: str) -> list[str]:
+    """The processes that hold the lock. Raises OSError.
 
     /proc/locks (proc(5)) names, for every lock, the process that took it and the file by device and inode.
     """
-    try:
-        status = os.stat(path or lock_path())
-        inode = f":{status.st_ino}"
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if "->" not in words and len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(inode):
-                return f"process {words[4]}{_name_of(words[4])}"
-    except OSError:
-        return ""
-    return ""
+    if not os.path.exists(path):
+        return []
+    inode = f":{os.stat(path).st_ino}"
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return [
+        words[4]
+        for words in lines
+        if "->" not in words and len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(inode)
+    ]
 
 
 def _name_of(pid: str) -> str:

@@ -81,7 +81,9 @@ def prepare_node(request: NodeRequest, namespace: Namespace) -> PreparedNode:
         LinuxError: the host cannot be programmed; nothing was changed.
     """
     families = request.families or tuple(IPFamily)
-    choice = choose_variant(namespace, families, request.variant, demand_all=bool(request.families))
+    choice = choose_variant(
+        namespace, families, request.variant, demand_all=bool(request.families), lock_wait=request.lock_wait
+    )
     prepared: list[PreparedFamily] = []
     left_out: list[FeatureMissingError] = []
     notes = []

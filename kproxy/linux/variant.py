@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kproxy.linux.binaries import COMMAND, Iptables, Variant, find_iptables, installed
-from kproxy.linux.dump import Dump
-from kproxy.linux.engine import read_dump
-from kproxy.linux.errors import LinuxError, ToolMissingError
-from kproxy.linux.executor import Executor, IptablesExecutor
+from kproxy.linux.canonical import Place
+from kproxy.linux.difference import removable_chains
+from kproxy.linux.dump import Dump, parse_dump
+from kproxy.linux.errors import LinuxError, LockHeldError, PrivilegeError, ToolMissingError, UnreadableDumpError
+from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.owned import KUBELET_CANARY, KUBELET_HINT, owned_chains
 from kproxy.render.chains import MANGLE
@@ -29,38 +31,47 @@ class Choice(msgspec.Struct, frozen=True):
     Attributes:
         reason: why it was chosen, for people.
         tools: the binaries of each family that can be programmed.
-        others: for each family, how many of kube-proxy's chains the other variant holds, if any.
+        others: for each family, what the other variant holds of kube-proxy's chains and `cleanup` would remove from it,
+            if any.
         notes: what the user should know.
     """
 
     variant: Variant
     reason: str
     tools: Mapping[IPFamily, Iptables]
-    others: Mapping[IPFamily, int]
+    others: Mapping[IPFamily, tuple[Place, ...]]
     notes: tuple[str, ...] = ()
 
 
 def choose_variant(
-    namespace: Namespace, families: Iterable[IPFamily], requested: Variant | None, *, demand_all: bool
+    namespace: Namespace,
+    families: Iterable[IPFamily],
+    requested: Variant | None,
+    *,
+    demand_all: bool,
+    lock_wait: float = DEFAULT_WAIT,
 ) -> Choice:
     """Chooses the variant for all families alike.
 
     Args:
         requested: None for `auto`.
         demand_all: whether a family without binaries is an error; otherwise it is left out with a note.
+        lock_wait: seconds to wait for the xtables lock.
 
     Raises:
         ToolMissingError: what is needed is not installed.
-        LinuxError: what is there cannot be read.
+        LinuxError: what is there cannot be read, and what is chosen depends on it.
     """
     families = list(families)
-    dumps = {
-        (family, variant): dump
-        for family in families
-        for variant, tools in installed(family).items()
-        # What is asked for is read later anyway, and may be long.
-        if variant is not requested and (dump := _read(IptablesExecutor(namespace, tools))) is not None
-    }
+    notes: list[str] = []
+    dumps: dict[tuple[IPFamily, Variant], Dump] = {}
+    for family in families:
+        for variant, found in installed(family).items():
+            # What is asked for is read later anyway, and may be long.
+            if variant is not requested:
+                dump = _read(namespace, found, requested, lock_wait, notes)
+                if dump is not None:
+                    dumps[(family, variant)] = dump
     counts = {variant: _weight(dumps, variant) for variant in Variant}
     if requested is not None:
         variant, reason = requested, "asked for"
@@ -68,11 +79,10 @@ def choose_variant(
         variant, reason = _automatic(counts)
     elif dumps:
         variant = next(key[1] for key in dumps)
-        reason = "the only variant that is installed"
+        reason = "the only variant that can be used" if notes else "the only variant that is installed"
     else:
         find_iptables(families[0], Variant.NFT)
-        raise ToolMissingError("no variant of iptables can be used")
-    notes = []
+        raise ToolMissingError("".join(["no variant of iptables can be used", *(f"\n  {note}" for note in notes)]))
     tools = {}
     errors = []
     for family in families:
@@ -89,23 +99,34 @@ def choose_variant(
             "programmed"
         )
     others = {
-        family: len(owned_chains(dump))
+        family: tuple(chains)
         for (family, each), dump in dumps.items()
-        if each is variant.other and owned_chains(dump)
+        if each is variant.other and (chains := removable_chains(dump)[0])
     }
-    for family, count in others.items():
+    for family, held in others.items():
         notes.append(
-            f"{COMMAND[family]} of the {variant.other.value} variant holds {count} chains of kube-proxy's too, and "
+            f"{COMMAND[family]} of the {variant.other.value} variant holds {len(held)} chains of kube-proxy's too, and "
             "packets meet both: `kproxy cleanup` removes kube-proxy's rules from both variants, then apply again"
         )
     return Choice(variant, reason, tools, others, tuple(notes))
 
 
-def _read(executor: Executor) -> Dump | None:
+def _read(
+    namespace: Namespace, tools: Iptables, requested: Variant | None, lock_wait: float, notes: list[str]
+) -> Dump | None:
+    """What a variant holds; None, with a note, if its iptables does not work here.
+
+    Raises:
+        LinuxError: it may hold something, and which variant is chosen depends on what.
+    """
     try:
-        return read_dump(executor, counters=False)
-    except LinuxError:
-        # It matters only for the variant that is chosen, and is told when that is read again.
+        text = IptablesExecutor(namespace, tools, lock_wait=lock_wait).save(counters=False)
+        return parse_dump(text, f"iptables-{tools.variant.value}-save")
+    except LinuxError as error:
+        undecided = isinstance(error, (LockHeldError, PrivilegeError, UnreadableDumpError))
+        if requested is None and undecided:
+            raise
+        notes.append(f"{tools} was not looked at: {error}")
         return None
 
 

@@ -33,22 +33,13 @@ class Wanted(msgspec.Struct, frozen=True):
     owners: Mapping[str, ServicePortName]
     jumps: Mapping[Place, tuple[str, ...]]
     origins: Callable[[], Mapping[Place, list[Origin]]]
-    _canonical: dict[Place, tuple[list[str], str]] = msgspec.field(default_factory=dict)
+    _canonical: dict[Place, list[str]] = msgspec.field(default_factory=dict)
 
     def rules(self, place: Place) -> list[str]:
         """The rules of a chain as iptables-save prints them."""
-        return self._expect(place)[0]
-
-    def expected(self, table: str, chain: str) -> tuple[list[str], str] | None:
-        """The rules of a chain, and the same as lines of iptables-save; None if the chain is not wanted."""
-        return self._expect((table, chain)) if (table, chain) in self.chains else None
-
-    def _expect(self, place: Place) -> tuple[list[str], str]:
         known = self._canonical.get(place)
         if known is None:
-            name = place[1]
-            rules = canonicalizer(self.family).rules(name, self.chains[place])
-            known = self._canonical[place] = rules, "".join([f"-A {name} {rule}\n" for rule in rules])
+            known = self._canonical[place] = canonicalizer(self.family).rules(place[1], self.chains[place])
         return known
 
 

@@ -30,7 +30,7 @@ what is guaranteed and what is not. Nothing here does I/O.
 from __future__ import annotations
 
 from kproxy.netfilter.address import Address, AddressRange, Network
-from kproxy.netfilter.check import Problem, check_ruleset, find_loop
+from kproxy.netfilter.check import Problem, check_ruleset, find_loop, line_of_rule
 from kproxy.netfilter.codec import Masked, Range
 from kproxy.netfilter.errors import RestoreError, RuleSyntaxError
 from kproxy.netfilter.family import BUILTIN_CHAINS, Family
@@ -84,6 +84,7 @@ __all__ = [
     "check_ruleset",
     "detect_family",
     "find_loop",
+    "line_of_rule",
     "parse_restore",
     "parse_rule",
     "parse_save",

@@ -5,7 +5,9 @@ A dump that a kernel printed has none of these; hand-written rules and edited du
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, protocol_name
 from kproxy.netfilter.option import Negatable
@@ -20,6 +22,8 @@ from kproxy.netfilter.targets import (
     SnatTarget,
     TproxyTarget,
 )
+
+_RULE_OF: Final = re.compile(r"(?:\[\d+:\d+\] )?-A ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,20 @@ def check_ruleset(ruleset: Ruleset) -> tuple[Problem, ...]:
         if loop:
             problems.append(Problem("loop", table.name, loop[0], 0, f"a loop of jumps: {' -> '.join(loop)}"))
     return tuple(problems)
+
+
+def line_of_rule(text: str, table: str, chain: str, place: int) -> int:
+    """The line of a dump, from 1, in which a chain's rule of this number stands; 0 if it does not hold that rule."""
+    current, count = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("*"):
+            current = line[1:].strip()
+        elif current == table and _RULE_OF.match(line) is not None:
+            words = line.partition("-A ")[2].split(" ", 1)
+            count += words[0] == chain
+            if count == place and words[0] == chain:
+                return number
+    return 0
 
 
 def _rule_problems(table: Table, builtin: tuple[str, ...], rule: Rule) -> list[tuple[str, str]]:

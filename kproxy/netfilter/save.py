@@ -82,7 +82,7 @@ def parse_save(text: str, source: str = "-", *, family: Family | None = None) ->
     """Read a dump.
 
     `source` names the text in errors. Without `family`, the text decides (`detect_family`), and if it does not, the
-    result's family is None.
+    result's family is None. Lines may end in CRLF.
 
     An empty text gives a rule set without tables: callers for whom that is a mistake check `Ruleset.tables` or
     `Ruleset.rule_count`.
@@ -91,6 +91,8 @@ def parse_save(text: str, source: str = "-", *, family: Family | None = None) ->
         RuleSyntaxError: a line is none of those that iptables-save prints; a table that Linux does not have, or one
             twice; a chain declared twice; a rule for a chain that is not declared; a table without COMMIT.
     """
+    # A dump that went through Windows or a serial console: iptables-save itself never writes a carriage return there.
+    text = text.replace("\r\n", "\n")
     known = family or detect_family(text)
     parser = _SaveParser(source, RuleReader(known or Family.IPV4, keep_spelling=True))
     with collector_paused():

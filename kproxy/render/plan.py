@@ -19,7 +19,8 @@ Where the nat table's part (2 to 4, and its deletions) is no more than one batch
 which size, was measured with iptables 1.8.9, 5000 Services of 10 endpoints, 60,000 chains: iptables-nft takes time
 quadratic in the chains of one transaction; batches of 200 chains, many to a process, take 2.7 s, batches of 500 take
 3.2 s, a plain restore over 250 s. iptables-legacy replaces the whole table with every transaction, so there the nat
-table is one batch whatever its size.
+table is one batch whatever its size; its chains are sorted by name, because libiptc keeps them so and then spends 1.3 s
+of processor time instead of 1.8 s on that cluster.
 """
 
 from __future__ import annotations
@@ -241,6 +242,8 @@ def _nat_batches(
     """The batches of the nat table, and those of its deletions that are not in them."""
     chains = {chain: text for (table, chain), text in change.writes.items() if table == NAT}
     edits = tuple(edit for edit in change.edits if edit.table == NAT)
+    if chains_per_batch is None:
+        chains = dict(sorted(chains.items()))
     if chains_per_batch is None or len(chains) + len(deletions) <= chains_per_batch:
         return [Batch(NAT, chains, deletions, edits, "nat chains")], []
     heights = {chain: height(chain) for chain in chains}

@@ -8,13 +8,14 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kproxy.services import IPFamily
-from tests.cli.conftest import Run
+from tests.cli.conftest import CODE, Run
 from tests.netns.namespaces import fresh_namespace, save, split_tables
 from tests.netns.namespaces import run as run_command
 from tests.recorded import CLUSTERS, MINIKUBE, render
@@ -109,10 +110,6 @@ def test_without_root(kproxy: Run, namespace: str) -> None:
     command = ["setpriv", "--reuid=65534", "--clear-groups", shutil.which("true") or "true"]
     if subprocess.run(command, check=False).returncode:
         pytest.fail("setpriv cannot drop root here")
-    import sys
-
-    from tests.cli.conftest import CODE
-
     arguments = [str(each) for each in (*MINI, "--netns", namespace)]
     done = subprocess.run(
         [*command[:-1], sys.executable, "-c", CODE, "apply", *arguments], capture_output=True, text=True, check=False
@@ -121,6 +118,29 @@ def test_without_root(kproxy: Run, namespace: str) -> None:
         pytest.skip("the checkout cannot be read without root")
     assert done.returncode == 1
     assert "needs root" in done.stderr
+    assert "state: unchanged" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["apply", "drift", "cleanup"])
+def test_root_without_the_capability(namespace: str, command: str) -> None:
+    arguments = [str(each) for each in (*(MINI if command != "cleanup" else ()), "--netns", namespace)]
+    done = subprocess.run(
+        [
+            "setpriv",
+            "--bounding-set=-net_admin",
+            "--inh-caps=-net_admin",
+            sys.executable,
+            "-c",
+            CODE,
+            command,
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2 if command == "drift" else 1, "")
+    assert "root but lacks the capability CAP_NET_ADMIN" in done.stderr
     assert "state: unchanged" in done.stderr
 
 
@@ -250,6 +270,26 @@ def test_iptables_failing_in_the_middle(
     assert "KUBE-SEP-2HOYKLJ74O6HO2NH -m comment" in done.stderr
     assert "state: the kernel's rules are unchanged" in done.stderr
     assert save("iptables-nft", namespace) == before
+
+
+def test_iptables_crashing_in_the_middle(
+    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("ip6tables-nft-restore")
+    fake = tmp_path / "ip6tables-nft-restore"
+    fake.write_text(
+        f'#!/bin/sh\ncase "$*" in *version*) exec {real} "$@";; esac\n'
+        f'cat > {tmp_path}/input\nif grep -q PREFLIGHT {tmp_path}/input; then exec {real} "$@" < {tmp_path}/input; fi\n'
+        "kill -SEGV $$\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft")
+    assert done.returncode == 1
+    assert "IPv6: ip6tables 1" in done.stderr
+    assert "was ended by signal 11" in done.stderr
+    assert "(at least 0 of 3 transactions had been carried out)" in done.stderr
+    assert "the rules of IPv4 are applied, those of IPv6 are unchanged" in done.stderr
 
 
 def test_a_lock_that_somebody_holds(

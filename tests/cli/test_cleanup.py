@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,25 @@ def test_tables_that_do_not_exist_are_not_made(kproxy: Run, namespace: str) -> N
     for name in ("ip_tables_names", "ip6_tables_names"):
         assert run("cat", f"/proc/net/{name}", namespace=namespace) == ""
     assert saved("ip6tables-nft", namespace) == ""
+
+
+def test_the_lock_does_not_matter_where_there_are_no_legacy_tables(
+    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
+    kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft")
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = kproxy("cleanup", "--netns", namespace, "--lock-wait", "600")
+        assert done.returncode == 0, done.stderr
+        assert kproxy("drift", *MINI, "--netns", namespace, "--lock-wait", "600", "--variant", "nft").returncode == 1
+    kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy", "-4")
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = kproxy("cleanup", "--netns", namespace, "--lock-wait", "0.2")
+    assert done.returncode == 1
+    assert f"IPv4 legacy: the xtables lock {tmp_path}/lock was not free within 0.2 s" in done.stderr
+    assert "state: the kernel's rules are unchanged" in done.stderr
 
 
 def test_nfacct_counters_go_too(kproxy: Run, namespace: str) -> None:

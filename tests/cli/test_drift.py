@@ -81,10 +81,24 @@ def test_rules_in_the_other_variant(kproxy: Run, namespace: str) -> None:
     arguments = (*MINI, "--netns", namespace, "--variant", "nft")
     done = kproxy("drift", *arguments, "-o", "json")
     assert done.returncode == 1
-    assert [finding["kind"] for finding in json.loads(done.stdout)["findings"]] == ["other-variant"]
+    findings = json.loads(done.stdout)["findings"]
+    assert {(each["kind"], each["variant"]) for each in findings} == {("other-variant", "legacy")}
+    assert [each["table"] for each in findings] == ["mangle", "nat", "filter"]
+    assert "KUBE-SVC-GCRHHKL6ZB4XAFBC" in findings[1]["found"].split()
+    assert "legacy nat: other-variant\n  found:  KUBE-" in kproxy("drift", *arguments).stdout
     assert kproxy("drift", *arguments, "--repair").returncode == 0
     assert "KUBE" not in run("iptables-legacy-save", namespace=namespace)
     assert kproxy("drift", *arguments).returncode == 0
+
+
+def test_what_the_kubelet_keeps_in_the_other_variant_is_no_drift(kproxy: Run, namespace: str) -> None:
+    text = (
+        "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+        "*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"
+    )
+    run("iptables-legacy-restore", "--noflush", namespace=namespace, text=text)
+    done = kproxy("drift", *MINI, "--netns", namespace, "--variant", "nft")
+    assert (done.returncode, "no drift" in done.stdout) == (0, True)
 
 
 def test_a_flushed_table(kproxy: Run, namespace: str) -> None:

@@ -182,7 +182,10 @@ def test_a_host_file(kproxy: Run, tmp_path: Path) -> None:
         ("*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp --dprt 80 -j ACCEPT\nCOMMIT\n", "bad.save: line 3: "),
         ("*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp --dprt 80 -j ACCEPT\nCOMMIT\n", "--dprt 80 -j ACCEPT"),
         ("*nope\nCOMMIT\n", "line 1: a table expected (mangle"),
-        ("*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j GONE\nCOMMIT\n", "jump to chain GONE, which is not there"),
+        (
+            "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j GONE\nCOMMIT\n",
+            "line 3: table nat: chain PREROUTING: rule 1: a jump to chain GONE, which is not there",
+        ),
         ("*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\nCOMMIT\n", "a loop of jumps: A -> B -> A"),
         ("*nat\n:PREROUTING ACCEPT [0:0]\n", "COMMIT expected"),
         ("hello\n", "line 1: *TABLE expected: 'hello'"),

@@ -37,6 +37,24 @@ def test_json_lines_in_json_lines_out(kproxy: Run, tmp_path: Path) -> None:
     assert answers[2]["packet"]["mark"] == 0x4000
 
 
+def test_lines_of_a_family_without_rules_are_answered_with_an_error(kproxy: Run) -> None:
+    six = {"src": "[fd00::9]:40000", "dst": "[fd00::10]:53", "proto": "udp", "name": "six"}
+    text = "\n".join(map(json.dumps, (DNS, six, DNS)))
+    done = kproxy("trace", *SOURCE, "--packets", "-", stdin=text)
+    assert done.returncode == 1
+    first, second, third = lines_of(done.stdout)
+    assert first["outcomes"] == third["outcomes"]
+    assert len(first["outcomes"]) > 0
+    assert second["outcomes"] == []
+    assert "these are rules of IPv4, and the packet is one of IPv6" in second["error"]
+    assert second["source"] == "standard input: line 2"
+    assert second["packet"]["name"] == "six"
+    assert "error" not in first
+    done = kproxy("trace", *SOURCE, "--packets", "-", stdin=json.dumps(six))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input: line 1: " in done.stderr
+
+
 def test_answers_are_questions_again(kproxy: Run) -> None:
     first = kproxy("trace", *SOURCE, "--packets", "-", stdin=json.dumps(DNS))
     packet = json.dumps(lines_of(first.stdout)[0]["packet"])
@@ -58,7 +76,6 @@ def test_answers_are_questions_again(kproxy: Run) -> None:
         ('{"dst": "10.0.0.1:80", "proto": 700}', "proto: a number from 1 to 255"),
         ('{"dst": "10.0.0.1:80", "recent": "x"}', "recent: a list of names expected"),
         ('{"dst": "10.0.0.1:80", "tcpFlags": "X"}', "tcpFlags: flags of FIN"),
-        ('{"dst": "[fd00::1]:80", "src": "fd00::2"}', "rules of IPv4"),
         ('{"to": "svc/x", "src": "10.0.0.1"}', "names need manifests"),
     ],
 )

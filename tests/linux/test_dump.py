@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from kproxy.linux.dump import Dump, Expected, parse_dump
-from kproxy.linux.errors import ToolFailedError
+from kproxy.linux.dump import parse_dump
+from kproxy.linux.errors import ToolFailedError, UnreadableDumpError
 from kproxy.linux.report import service_of_rule, services_of_chains
-from kproxy.linux.wanted import wanted_rules
 from kproxy.netfilter import parse_save
-from kproxy.services import IPFamily
-from tests.recorded import MINIKUBE, render
+from tests.recorded import MINIKUBE
 
 
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
@@ -66,48 +62,7 @@ def test_services_by_comments() -> None:
     assert services_of_chains(dump) == {"KUBE-SVC-A": "shop/web", "KUBE-SEP-A": "shop/web"}
 
 
-@pytest.mark.parametrize("variant", ["nft", "legacy"])
-@pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: str(family.value))
-def test_expected_chains_are_not_split_and_the_others_are(variant: str, family: IPFamily) -> None:
-    command = "ip6tables" if family.is_ipv6 else "iptables"
-    text = (MINIKUBE / f"{command}-{variant}-save.v{family.value[-1]}.txt").read_text()
-    wanted = wanted_rules(render(MINIKUBE, family))
-    plain, quick = parse_dump(text), parse_dump(text, expected=wanted.expected)
-    assert rules(quick) == rules(plain)
-    shared = [
-        place
-        for place in wanted.chains
-        if (chain := quick.chain(*place)) is not None and chain.rules is wanted.rules(place)
-    ]
-    assert len(shared) > 10
-    chance = random.Random(variant)
-    lines = text.splitlines(keepends=True)
-    for _ in range(400):
-        edited = list(lines)
-        at = chance.randrange(len(edited))
-        kind = chance.choice(("drop", "double", "swap", "alter"))
-        if kind == "drop":
-            del edited[at]
-        elif kind == "double":
-            edited.insert(at, edited[at])
-        elif kind == "swap":
-            other = chance.randrange(len(edited))
-            edited[at], edited[other] = edited[other], edited[at]
-        else:
-            edited[at] = edited[at].replace("-j ", "-m mark --mark 0x1 -j ", 1)
-        assert told("".join(edited), None) == told("".join(edited), wanted.expected)
-
-
-def rules(dump: Dump) -> dict[str, dict[str, tuple[str, list[str]]]]:
-    return {
-        table: {name: (chain.policy, list(chain.rules)) for name, chain in chains.items()}
-        for table, chains in dump.tables.items()
-    }
-
-
-def told(text: str, expected: Expected | None) -> object:
-    """What is read from a text, or what is wrong with it."""
-    try:
-        return rules(parse_dump(text, expected=expected))
-    except (ToolFailedError, ValueError) as error:
-        return str(error)
+def test_a_declaration_without_counters_is_no_dump() -> None:
+    for line in (":FOO", ":FOO -"):
+        with pytest.raises(UnreadableDumpError, match="declaration that is none"):
+            parse_dump(f"*nat\n{line}\nCOMMIT\n")

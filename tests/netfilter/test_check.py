@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.netfilter import Problem, Table, check_ruleset, find_loop, parse_save
+from kproxy.netfilter import Problem, Table, check_ruleset, find_loop, line_of_rule, parse_save
 
 
 def problems(rules: str) -> list[tuple[str, str, int]]:
@@ -74,3 +74,12 @@ def test_a_deep_chain_of_jumps() -> None:
     assert find_loop(parse_save(f"*nat\n{chains}{rules}COMMIT\n").tables[0]) == ()
     back = f"-A C{count - 1} -j C0\n"
     assert len(find_loop(parse_save(f"*nat\n{chains}{rules}{back}COMMIT\n").tables[0])) == count + 1
+
+
+def test_the_line_of_a_rule() -> None:
+    text = "# x\n*filter\n:A - [0:0]\n-A A\nCOMMIT\n*nat\n:A - [0:0]\n:B - [0:0]\n"
+    text += "-A A -j B\n[1:2] -A B\n-A A -j A\nCOMMIT\n"
+    assert line_of_rule(text, "filter", "A", 1) == 4
+    assert [line_of_rule(text, "nat", "A", number) for number in (1, 2, 3)] == [9, 11, 0]
+    assert line_of_rule(text, "nat", "B", 1) == 10
+    assert line_of_rule(text, "nat", "A", 0) == 0

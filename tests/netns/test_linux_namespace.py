@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from kproxy.linux.addresses import interface_addresses, is_this_node
 from kproxy.linux.binaries import Variant, find_iptables, installed, parse_version
 from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError, ToolMissingError
 from kproxy.linux.executor import IptablesExecutor
-from kproxy.linux.lock import lock_holder, xtables_lock
+from kproxy.linux.lock import lock_holder, locked_here, xtables_lock
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.preflight import run_preflight
 from kproxy.linux.process import run as run_in
@@ -156,9 +157,35 @@ def test_iptables_itself_waits_for_the_lock(tmp_path: Path, monkeypatch: pytest.
             fcntl.flock(held, fcntl.LOCK_EX)
             with pytest.raises(LockHeldError, match="was not free within 1 s"):
                 executor.restore("*nat\nCOMMIT\n")
+            assert executor.save(counters=False) == "", "there are no tables that anybody could be writing"
+        executor.restore("*nat\nCOMMIT\n")
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
             with pytest.raises(LockHeldError):
                 executor.save(counters=False)
-        executor.restore("*nat\nCOMMIT\n")
+
+
+def test_who_holds_the_lock_inside_the_namespace_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does may be making the first table."""
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, Variant.LEGACY), lock_wait=0.2)
+        code = (
+            "import time; from kproxy.linux.lock import xtables_lock\n"
+            "with xtables_lock(): print(flush=True); time.sleep(30)"
+        )
+        command = ["ip", "netns", "exec", name, sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+            try:
+                assert holder.stdout is not None
+                holder.stdout.readline()
+                assert namespace.call(locked_here)
+                assert not locked_here()
+                with pytest.raises(LockHeldError):
+                    executor.save(counters=False)
+            finally:
+                holder.kill()
+        assert executor.save(counters=False) == ""
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))

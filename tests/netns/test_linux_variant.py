@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kproxy.linux.binaries import Variant
+from kproxy.linux.errors import LockHeldError, ToolFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.variant import choose_variant
 from kproxy.services import IPFamily
@@ -59,5 +63,47 @@ def test_what_the_other_variant_holds_is_told(name: str) -> None:
     load(name, "legacy", "nat", "KUBE-SERVICES")
     with Namespace.named(name) as namespace:
         choice = choose_variant(namespace, [IPFamily.IPV4], Variant.NFT, demand_all=True)
-    assert choice.others == {IPFamily.IPV4: 1}
+    assert choice.others == {IPFamily.IPV4: (("nat", "KUBE-SERVICES"),)}
     assert "kproxy cleanup" in choice.notes[0]
+
+
+def test_a_lock_that_hides_what_is_there_leaves_it_undecided(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
+    load(name, "legacy", "nat", "KUBE-SERVICES")
+    with (tmp_path / "lock").open("w") as held, Namespace.named(name) as namespace:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(LockHeldError):
+            choose_variant(namespace, [IPFamily.IPV4], None, demand_all=True, lock_wait=0.1)
+        choice = choose_variant(namespace, [IPFamily.IPV4], Variant.NFT, demand_all=True, lock_wait=0.1)
+    assert choice.others == {}
+    assert "iptables 1" in choice.notes[0]
+    assert "(legacy) was not looked at: the xtables lock" in choice.notes[0]
+
+
+def test_tables_that_only_nft_understands_leave_it_undecided(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_save(tmp_path, "cat <<'END'\n# Table `nat' is incompatible, use 'nft' tool.\nEND", monkeypatch)
+    with Namespace.named(name) as namespace, pytest.raises(ToolFailedError, match="cannot show table nat"):
+        choose_variant(namespace, [IPFamily.IPV4], None, demand_all=True)
+
+
+def test_a_variant_that_the_kernel_does_not_have_is_not_chosen(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_save(tmp_path, "echo 'iptables: Could not fetch rule set generation id' >&2; exit 4", monkeypatch)
+    with Namespace.named(name) as namespace:
+        choice = choose_variant(namespace, [IPFamily.IPV4], None, demand_all=True)
+    assert (choice.variant, choice.reason) == (Variant.LEGACY, "the only variant that can be used")
+    assert "(nft) was not looked at" in choice.notes[0]
+    assert "Could not fetch rule set generation id" in choice.notes[0]
+
+
+def fake_save(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts an iptables-nft-save in front of PATH."""
+    fake = directory / "iptables-nft-save"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
