@@ -41,6 +41,9 @@ _BODY_TIME: Final = 30.0
 _WRITE_TIME: Final = 60.0
 _SEND_TIME: Final = 30.0
 """Seconds that a client may leave a full buffer unread."""
+_LINGER: Final = 2.0
+_MOST_DRAINED: Final = 8 * 1024 * 1024
+"""Seconds and bytes for which a refused client is listened to, so that it finds its answer."""
 
 
 class App:
@@ -80,6 +83,8 @@ class App:
             resource = None
             if target.group is not None:
                 resource = self._catalog.find(target.group, target.version, target.resource)
+            if resource is not None and resource.deprecation:
+                request.deprecation = resource.deprecation
             if resource is None:
                 answer = self._pages.answer(request)
             elif request.verb == "watch":
@@ -88,6 +93,7 @@ class App:
             else:
                 if request.method not in ("GET", "HEAD"):
                     request.body = await _read_body(request, receive)
+                    request.body_read = True
                 async with asyncio.timeout(_WRITE_TIME):
                     answer = await self._verbs.answer(request, resource)
         except ApiError as error:
@@ -100,14 +106,14 @@ class App:
             log.exception("%s %s", request.method, request.path)
             self._health.faults += 1
             answer = self._refusal(request, ApiError(500, "InternalError", "Internal error occurred: unexpected error"))
-        await self._respond(request, answer, send)
+        await self._respond(request, answer, receive, send, scope)
 
     @staticmethod
     def _refusal(request: Request, error: ApiError) -> Answer:
         form = represent.form_of_status(request)
         return Answer(*represent.to_media(represent.encode(error.status), form), error.code, error.headers)
 
-    async def _respond(self, request: Request, answer: Answer, send: Send) -> None:
+    async def _respond(self, request: Request, answer: Answer, receive: Receive, send: Send, scope: Scope) -> None:
         self._health.count(request, answer.code)
         headers = [
             (b"audit-id", secrets.token_hex(16).encode()),
@@ -115,19 +121,22 @@ class App:
             (b"content-type", answer.media.encode()),
             (b"content-length", b"%d" % len(answer.body)),
             *answer.headers,
-            *((b"warning", _warning(text)) for text in request.warnings[:20]),
+            *_warnings(request),
         ]
-        if answer.code == 413 or (
-            request.body == b"" and answer.code >= 400 and request.method in ("POST", "PUT", "PATCH")
-        ):
-            headers.append((b"connection", b"close"))  # the body may not have been read
+        unread = not request.body_read and request.method not in ("GET", "HEAD") and _announces_body(request)
+        if unread:
+            headers.append((b"connection", b"close"))
         body = b"" if request.method == "HEAD" else answer.body
         try:
             async with asyncio.timeout(_SEND_TIME):
                 await send({"type": "http.response.start", "status": answer.code, "headers": headers})
-                await send({"type": "http.response.body", "body": body})
+                await send({"type": "http.response.body", "body": body, "more_body": unread})
+                if unread:
+                    if not request.header("expect"):
+                        await _drain(receive)
+                    await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
-            return
+            await _drop(scope, receive)
 
     def _impersonated(self, request: Request, user: User) -> User:
         """The user that a request wants to act as, if the real one may: every name, group, uid and extra it asks for.
@@ -179,6 +188,7 @@ class App:
             (b"audit-id", secrets.token_hex(16).encode()),
             (b"cache-control", b"no-cache, private"),
             (b"content-type", media.encode()),
+            *_warnings(request),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         self._health.count(request, 200)
@@ -189,7 +199,6 @@ class App:
             watcher.stop()
 
         listening = asyncio.ensure_future(until_gone())
-        abort = (scope.get("state") or {}).get("abort")
         chunks = watcher.chunks()
         try:
             async for chunk in chunks:
@@ -198,8 +207,9 @@ class App:
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             self._health.dropped += 1
-            if abort is not None:
-                abort()
+            _abort(scope)
+            # The connection is lost in the loop's next turn; whoever returns before that has forgotten to answer.
+            await asyncio.wait([listening], timeout=_LINGER)
         finally:
             listening.cancel()
             await chunks.aclose()
@@ -225,6 +235,45 @@ def _decoded_path(scope: Scope) -> str:
     return text
 
 
+def _announces_body(request: Request) -> bool:
+    return request.header("content-length") not in ("", "0") or "transfer-encoding" in request.headers
+
+
+async def _drain(receive: Receive) -> None:
+    """Reads what a client is still sending, within bounds.
+
+    A connection that is closed with unread data is reset, and many clients, which read only when they have sent
+    everything, would lose the answer.
+    """
+    size = 0
+    try:
+        async with asyncio.timeout(_LINGER):
+            while size < _MOST_DRAINED:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
+
+
+def _abort(scope: Scope) -> None:
+    abort = (scope.get("state") or {}).get("abort")
+    if abort is not None:
+        abort()
+
+
+async def _drop(scope: Scope, receive: Receive) -> None:
+    """Closes the connection of a client that does not read, and waits until it is closed."""
+    _abort(scope)
+    try:
+        async with asyncio.timeout(_LINGER):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        return
+
+
 async def _read_body(request: Request, receive: Receive) -> bytes:
     length = request.header("content-length")
     if length.isdecimal() and int(length) > MOST_BODY:
@@ -242,6 +291,11 @@ async def _read_body(request: Request, receive: Receive) -> bytes:
                 raise too_large(MOST_BODY)
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _warnings(request: Request) -> list[tuple[bytes, bytes]]:
+    deprecated = [request.deprecation] if request.deprecation else []
+    return [(b"warning", _warning(text)) for text in (*deprecated, *request.warnings[:20])]
 
 
 def _warning(text: str) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.registry import Registry
-from kproxy.apiserver.status import ApiError, Json
+from kproxy.apiserver.status import Json
 from kproxy.apiserver.writing import DeleteOptions, Options
 
 _MANAGER: Final = Options(field_manager="kube-apiserver")
@@ -161,35 +161,70 @@ def kubernetes_endpoints(address: str, port: int) -> Json:
     }
 
 
-async def write_defaults(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
-    """Creates what is not there yet; `cidrs` are the ranges of cluster IPs, `port` the server's own."""
-    futures: list[asyncio.Future[None]] = []
+class _Ensure:
+    """Creates what is not there; `done` waits until all of it is on disk."""
 
-    def ensure(group: str, plural: str, namespace: str, body: Json) -> None:
-        resource = catalog.find(group, "v1", plural)
+    def __init__(self, registry: Registry, catalog: Catalog) -> None:
+        self._registry = registry
+        self._catalog = catalog
+        self._futures: list[asyncio.Future[None]] = []
+
+    def __call__(self, group: str, plural: str, namespace: str, body: Json) -> None:
+        resource = self._catalog.find(group, "v1", plural)
         assert resource is not None
-        try:
-            written = registry.create(resource, namespace, body, _MANAGER)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
+        key = self._registry.key(resource, namespace, body["metadata"]["name"])
+        if self._registry.table(resource).head(key) is not None:
             return
+        written = self._registry.create(resource, namespace, body, _MANAGER)
         if written.done is not None:
-            futures.append(written.done)
+            self._futures.append(written.done)
 
-    rbac = "rbac.authorization.k8s.io"
-    for name in NAMESPACES:
-        ensure("", "namespaces", "", {"metadata": {"name": name}})
+    def same_ports(self, service: Json) -> None:
+        """Puts the ports of the `kubernetes` Service right: the server's own may have changed."""
+        resource = self._catalog.find("", "v1", "services")
+        assert resource is not None
+        entry = self._registry.table(resource).head("default/kubernetes")
+        value = entry.value if entry is not None else service
+        if value["spec"].get("ports") == service["spec"]["ports"]:
+            return
+        value["spec"]["ports"] = service["spec"]["ports"]
+        body = {"kind": "Service", "apiVersion": "v1", **value}
+        written = self._registry.update(resource, "default", "kubernetes", body, _MANAGER)
+        if written.done is not None:
+            self._futures.append(written.done)
+
+    async def done(self) -> None:
+        for future in self._futures:
+            await future
+
+
+async def write_roles(registry: Registry, catalog: Catalog) -> None:
+    """Creates the default roles and bindings that are not there yet."""
+    ensure, rbac = _Ensure(registry, catalog), "rbac.authorization.k8s.io"
     for role in cluster_roles():
         ensure(rbac, "clusterroles", "", role)
     for binding in cluster_role_bindings():
         ensure(rbac, "clusterrolebindings", "", binding)
+    await ensure.done()
+
+
+async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
+    """Creates the system's namespaces, the ServiceCIDR and the `kubernetes` Service, unless they are there; `cidrs` are
+    the ranges of cluster IPs, `port` the server's own.
+
+    Raises:
+        ApiError: the Service's address is somebody else's.
+    """
+    ensure = _Ensure(registry, catalog)
+    for name in NAMESPACES:
+        ensure("", "namespaces", "", {"metadata": {"name": name}})
     service_cidr = {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": list(cidrs)}}
     ensure("networking.k8s.io", "servicecidrs", "", service_cidr)
     first = next(iter(registry.allocators.addresses.values())).first
-    ensure("", "services", "default", kubernetes_service(first, port))
-    for future in futures:
-        await future
+    service = kubernetes_service(first, port)
+    ensure("", "services", "default", service)
+    ensure.same_ports(service)
+    await ensure.done()
 
 
 async def publish_address(registry: Registry, catalog: Catalog, address: str, port: int) -> None:

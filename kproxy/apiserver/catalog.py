@@ -6,15 +6,19 @@ A CRD takes effect when its write is visible, before the client that wrote it ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from kproxy.apiserver.columns import custom_columns
+from kproxy.apiserver.crd import Names, warning_of
+from kproxy.apiserver.deletion import CRDS
 from kproxy.apiserver.resources import ALL_VERBS, Resource, Subresource, built_in
 from kproxy.apiserver.status import Json
-from kproxy.apiserver.store import Event, Store, Table
+from kproxy.apiserver.store import Entry, Event, Store, Table
 from kproxy.apiserver.strategy import path_fields
-from kproxy.apiserver.structural import CustomResourceStrategy, compile_structural
+from kproxy.apiserver.structural import CustomResourceStrategy, View, compile_structural
 
-CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+_TERMINATING: Final = tuple(verb for verb in ALL_VERBS if verb != "create")
+"""What may be done to the objects of a CRD that is being deleted."""
 
 
 class Catalog:
@@ -23,12 +27,14 @@ class Catalog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._built_in = built_in()
-        self._custom: dict[str, list[Resource]] = {}
+        self._custom: dict[str, _Definition] = {}
         self._index: dict[tuple[str, str, str], Resource] = {}
         self.on_change: list[Callable[[], None]] = []
+        self.conflicts: dict[str, tuple[str, str]] = {}
+        """Reason and message for each CRD that is not served because of its names."""
         self.crds: Table = store.table(CRDS)
         for entry in self.crds.entries.values():
-            self._custom[entry.key] = custom_resources(entry.value)
+            self._custom[entry.key] = _Definition(entry)
         self._rebuild()
         self.crds.listeners.append(self._changed)
 
@@ -36,19 +42,24 @@ class Catalog:
         if event.deleted:
             self._custom.pop(event.entry.key, None)
         else:
-            self._custom[event.entry.key] = custom_resources(event.entry.value)
+            self._custom[event.entry.key] = _Definition(event.entry)
         self._rebuild()
         for call in self.on_change:
             call()
 
     def _rebuild(self) -> None:
         self._index = {(each.group, each.version, each.plural): each for each in self._built_in}
-        for rows in self._custom.values():
-            for each in rows:
+        self.conflicts = {}
+        taken: dict[str, Names] = {}
+        for key, definition in sorted(self._custom.items(), key=lambda pair: pair[1].created):
+            conflict = taken.setdefault(definition.group, Names()).conflict(definition.names)
+            if conflict is not None:
+                self.conflicts[key] = conflict
+                continue
+            for each in definition.rows:
                 self._index.setdefault((each.group, each.version, each.plural), each)
-                table = self._store.tables.get(each.storage)
-                if table is not None:
-                    table.fields_of = each.fields_of
+            if definition.rows and (table := self._store.tables.get(definition.rows[0].storage)) is not None:
+                table.select_by(definition.rows[0].fields_of)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """A resource, None if it is not served."""
@@ -74,17 +85,38 @@ class Catalog:
         return list(found.values())
 
 
+class _Definition:
+    """One CustomResourceDefinition: its names, the resources it makes, and since which revision it exists."""
+
+    __slots__ = ("created", "group", "names", "rows")
+
+    def __init__(self, entry: Entry) -> None:
+        value = entry.value
+        self.created = entry.created
+        self.group: str = value["spec"]["group"]
+        self.names: Json = value["spec"]["names"]
+        self.rows = custom_resources(value)
+
+
 def custom_resources(crd: Json) -> list[Resource]:
-    """The resources that a CustomResourceDefinition makes, one for each served version."""
+    """The resources that a CustomResourceDefinition makes, one for each served version.
+
+    Their objects are in one table, so all of them take the fields of every version out of an object; which of these a
+    selector may name is the version's own affair.
+    """
     spec = crd["spec"]
     names = spec["names"]
     found = []
+    nodes = [compile_structural(_schema_of(spec, version), root=True) for version in spec.get("versions") or ()]
+    stored = [node for version, node in zip(spec.get("versions") or (), nodes, strict=True) if version.get("storage")]
+    every: dict[str, None] = {}
     for version in spec.get("versions") or ():
+        every |= dict.fromkeys(_selectable(version))
+    fields_of = path_fields(tuple(every))
+    for version, node in zip(spec.get("versions") or (), nodes, strict=True):
         if not version.get("served"):
             continue
-        schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
-        if spec.get("preserveUnknownFields"):
-            schema = {**schema, "x-kubernetes-preserve-unknown-fields": True}
+        schema = _schema_of(spec, version)
         subs = version.get("subresources") or {}
         kind = names.get("kind", "")
         subresources = []
@@ -92,8 +124,7 @@ def custom_resources(crd: Json) -> list[Resource]:
             subresources.append(Subresource("scale", "Scale", group="autoscaling", version="v1"))
         if "status" in subs:
             subresources.append(Subresource("status", kind))
-        node = compile_structural(schema, root=True)
-        fields = tuple(each.get("jsonPath", "").lstrip(".") for each in version.get("selectableFields") or ())
+        fields = _selectable(version)
         found.append(
             Resource(
                 spec["group"],
@@ -105,17 +136,29 @@ def custom_resources(crd: Json) -> list[Resource]:
                 singular=names.get("singular", kind.lower()),
                 short_names=tuple(names.get("shortNames") or ()),
                 categories=tuple(names.get("categories") or ()),
-                verbs=ALL_VERBS,
+                verbs=_TERMINATING if crd["metadata"].get("deletionTimestamp") else ALL_VERBS,
                 subresources=tuple(subresources),
                 columns=custom_columns(version.get("additionalPrinterColumns") or ()),
                 strategy=CustomResourceStrategy(schema, node, "status" in subs),
                 storage=f"{names.get('plural', '')}.{spec['group']}",
                 list_kind=names.get("listKind") or f"{kind}List",
                 custom=True,
-                fields_of=path_fields(fields),
+                fields_of=fields_of,
                 selectable=("metadata.name", "metadata.namespace", *fields),
                 has_status="status" in subs,
                 scale=subs.get("scale"),
+                view=View(node, stored[0] if stored else node),
+                deprecation=warning_of(spec["group"], version, kind),
             )
         )
     return found
+
+
+def _schema_of(spec: Json, version: Json) -> Json:
+    schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
+    return {**schema, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else schema
+
+
+def _selectable(version: Json) -> tuple[str, ...]:
+    """The dotted paths of one version's selectableFields."""
+    return tuple(each.get("jsonPath", "").lstrip(".") for each in version.get("selectableFields") or ())

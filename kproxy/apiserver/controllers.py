@@ -1,14 +1,13 @@
 """What a cluster's controllers do that the API itself depends on.
 
 Namespaces are emptied before they go; objects whose owners are gone are collected, or orphaned, or deleted before their
-owner (Background, Orphan, Foreground); a CRD is established; aggregated ClusterRoles get their rules; every namespace
-has a ServiceAccount `default`; Events live for an hour; history is compacted. All of it follows the tables' events.
+owner (Background, Orphan, Foreground); a CRD is established; aggregated ClusterRoles get their rules; Events live for
+an hour; history is compacted. All of it follows the tables' events. What always has to be there is in essentials.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
@@ -16,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from kproxy.apiserver.catalog import Catalog
+from kproxy.apiserver.deletion import CRD_CLEANUP, CRDS
 from kproxy.apiserver.rbac import Authorizer
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
@@ -29,6 +29,8 @@ _EVENT_LIFE: Final = timedelta(hours=1)
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
 _SWEEP: Final = 30.0
+_AGAIN: Final = 1.0
+"""Seconds until what is held by finalizers is looked at again."""
 
 
 class Controllers:
@@ -43,6 +45,8 @@ class Controllers:
         self._tasks: list[asyncio.Task[None]] = []
         self._dependents: dict[str, set[tuple[str, str]]] = {}
         self._followed: set[str] = set()
+        self._refused: set[str] = set()
+        """CRDs whose names were not accepted when they were last looked at."""
 
     def start(self) -> None:
         """Follows every table, and looks once at what is there."""
@@ -58,9 +62,6 @@ class Controllers:
                     self._deleting(resource, entry)
                 for uid in entry.owners:
                     self._push(self._collect, resource.storage, entry.key, uid)
-        namespaces = self._resource("", "namespaces")
-        for entry in list(self._registry.table(namespaces).entries.values()):
-            self._push(self._service_account, entry.name)
 
     async def stop(self) -> None:
         """Ends the tasks."""
@@ -105,9 +106,8 @@ class Controllers:
     def _listener(self, resource: Resource) -> Callable[[Event], None]:
         storage = resource.storage
         special = {
-            "namespaces": self._namespace_event,
             "clusterroles.rbac.authorization.k8s.io": lambda _event: self._push(self._aggregate),
-            "customresourcedefinitions.apiextensions.k8s.io": self._crd_event,
+            CRDS: self._crd_event,
         }.get(storage)
 
         def listen(event: Event) -> None:
@@ -148,6 +148,8 @@ class Controllers:
     def _deleting(self, resource: Resource, entry: Entry) -> None:
         if resource.storage == "namespaces":
             self._push(self._empty_namespace, entry.name)
+        elif resource.storage == CRDS and CRD_CLEANUP.encode() in entry.body:
+            self._push(self._empty_crd, entry.name)
         elif _FOREGROUND.encode() in entry.body or f'"{_ORPHAN}"'.encode() in entry.body:
             self._push(self._finish_owner, resource, entry.key)
 
@@ -232,17 +234,6 @@ class Controllers:
 
     # --- namespaces ---
 
-    def _namespace_event(self, event: Event) -> None:
-        if not event.deleted and event.previous is None:
-            self._push(self._service_account, event.entry.name)
-
-    async def _service_account(self, namespace: str) -> None:
-        resource = self._resource("", "serviceaccounts")
-        if self._registry.table(resource).head(f"{namespace}/default") is None:
-            body = {"metadata": {"name": "default", "namespace": namespace}}
-            with contextlib.suppress(ApiError):  # the namespace may be on its way out already
-                self._registry.create(resource, namespace, body, Options(field_manager="kproxy-apiserver"))
-
     async def _empty_namespace(self, name: str) -> None:
         """Deletes what is in a namespace; once nothing is left, the namespace."""
         namespaces = self._resource("", "namespaces")
@@ -270,7 +261,7 @@ class Controllers:
                 if resource.namespaced
             )
         if left:
-            asyncio.get_running_loop().call_later(1.0, self._push, self._empty_namespace, name)
+            asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_namespace, name)
             return
         entry = self._registry.table(namespaces).head(name)
         if entry is not None and entry.value["spec"].get("finalizers"):
@@ -283,9 +274,12 @@ class Controllers:
     def _crd_event(self, event: Event) -> None:
         if event.deleted:
             value = event.entry.value
+            self._refused.discard(event.entry.key)
             self._push(self._drop_instances, f"{value['spec']['names'].get('plural')}.{value['spec'].get('group')}")
         else:
             self._push(self._establish, event.entry.key)
+        for name in self._refused:  # what has changed may have been in their way
+            self._push(self._establish, name)
 
     async def _establish(self, name: str) -> None:
         """Accepts a CRD's names and says that it is served."""
@@ -297,23 +291,41 @@ class Controllers:
         names = value["spec"]["names"]
         status = value.setdefault("status", {})
         wanted = {key: item for key, item in names.items() if item}
-        if status.get("acceptedNames") == wanted and status.get("conditions"):
+        if value["metadata"].get("deletionTimestamp"):
+            return
+        conflict = self._catalog.conflicts.get(name)
+        if conflict is None:
+            self._refused.discard(name)
+        else:
+            self._refused.add(name)
+        shown = [{**each, "lastTransitionTime": ""} for each in status.get("conditions") or ()]
+        settled = conflict is not None or status.get("acceptedNames") == wanted
+        if settled and shown == [{**each, "lastTransitionTime": ""} for each in _conditions(conflict)]:
             return
         now = timestamp(self._registry.now())
-        accepted = {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts"}
-        established = {
-            "type": "Established",
-            "status": "True",
-            "lastTransitionTime": now,
-            "reason": "InitialNamesAccepted",
-        }
-        status["acceptedNames"] = wanted
-        status["conditions"] = [
-            {**accepted, "message": "no conflicts found"},
-            {**established, "message": "the initial names have been accepted"},
-        ]
+        status["acceptedNames"] = wanted if conflict is None else {"plural": "", "kind": ""}
+        status["conditions"] = [{**each, "lastTransitionTime": now} for each in _conditions(conflict)]
         body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
         self._registry.update(crds, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status")
+
+    async def _empty_crd(self, name: str) -> None:
+        """Deletes the objects of a CRD that is being deleted; once none is left, lets it go."""
+        crds = self._resource("apiextensions.k8s.io", "customresourcedefinitions")
+        resource = self._by_storage(name)
+        if self._registry.table(crds).head(name) is None:
+            return
+        if resource is not None:
+            table = self._registry.table(resource)
+            futures = []
+            for entry in table.heads():
+                written = self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
+                if written.done is not None:
+                    futures.append(written.done)
+            await asyncio.gather(*futures, return_exceptions=True)
+            if table.heads():
+                asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_crd, name)
+                return
+        await self._drop_finalizer(crds, name, CRD_CLEANUP)
 
     async def _drop_instances(self, storage: str) -> None:
         """Deletes the objects of a CRD that has gone."""
@@ -355,6 +367,23 @@ class Controllers:
 
     async def _expire(self, resource: Resource, namespace: str, name: str) -> None:
         self._registry.delete(resource, namespace, name, DeleteOptions())
+
+
+def _conditions(conflict: tuple[str, str] | None) -> list[Json]:
+    """The conditions of a CRD, without their times."""
+    if conflict is None:
+        return [
+            {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"},
+            {
+                "type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+                "message": "the initial names have been accepted",
+            },
+        ]  # fmt: skip
+    text = "not all names are accepted"
+    return [
+        {"type": "NamesAccepted", "status": "False", "reason": conflict[0], "message": conflict[1]},
+        {"type": "Established", "status": "False", "reason": "NotAccepted", "message": text},
+    ]
 
 
 def _drop_owner(meta: Json, uid: str) -> None:

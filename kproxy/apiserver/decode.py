@@ -17,6 +17,7 @@ import msgspec
 import yaml
 
 from kproxy.apiserver import protobuf
+from kproxy.apiserver.quantity import canonical_quantity
 from kproxy.apiserver.schema import Node, Prop
 from kproxy.apiserver.status import ApiError, Json, bad_request, unsupported_media_type
 
@@ -26,7 +27,6 @@ _MOST_NODES: Final = 500_000
 _DEEPEST: Final = 200
 _KEY: Final = re.compile(rb'"[ \t\r\n]*:')
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-_QUANTITY: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -58,7 +58,7 @@ def parse_json(body: bytes) -> Any:
         found = re.search(r"\(byte (\d+)\)", str(error))
         if found and int(found[1]) < len(body):
             character = body[int(found[1]) : int(found[1]) + 1].decode("latin-1")
-            raise ValueError(f"invalid character {character!r} looking for beginning of value") from error
+            raise ValueError(f"invalid character '{character}' looking for beginning of value") from error
         raise ValueError("invalid JSON") from error
     except RecursionError as error:
         raise ValueError("exceeded max depth") from error
@@ -210,8 +210,11 @@ class Decoder:
             typed = self._value(
                 item, child, f"{path}.{key}" if path else key, node, f"{dotted}.{key}" if dotted else key
             )
-            if not typed and _omitted(typed, prop):
-                continue
+            if not typed:
+                if _omitted(typed, prop):
+                    continue
+                if typed == [] and child.kind == "list":
+                    typed = None  # stored as protobuf, an empty list is no list: kube-apiserver gives back null
             result[key] = typed
         for key in node.always:
             if key not in result:
@@ -245,7 +248,23 @@ class Decoder:
                 return self._list(value, node, path, owner, dotted)
             case "any":
                 return value
+            case "schemaor":
+                return self._schema_or(value, node, path, owner, dotted)
         return self._scalar(value, node, owner, dotted)
+
+    def _schema_or(self, value: Any, node: Node, path: str, owner: Node, dotted: str) -> Any:
+        """A JSON schema, or what may stand in its place: a boolean, a list of schemas, a list of strings."""
+        item = node.item
+        assert item is not None
+        if isinstance(value, dict):
+            return self._object(value, item, path, dotted)
+        if node.format == "boolean" and isinstance(value, bool):
+            return value
+        if node.format == "array" and isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            return [self._object(each, item, f"{path}[{index}]", dotted) for index, each in enumerate(value)]
+        if node.format == "strings" and isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return value
+        raise self._mismatch(value, owner, dotted, "", f"v1.{node.name}")
 
     def _list(self, value: list[Any], node: Node, path: str, owner: Node, dotted: str) -> list[Any]:
         item = node.item
@@ -307,10 +326,12 @@ class Decoder:
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     value = str(value)
                 fits = isinstance(value, str)
-                if fits and not _QUANTITY.fullmatch(value):
-                    raise TypeMismatchError(
-                        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-                    )
+                if fits:
+                    try:
+                        return canonical_quantity(value.strip())
+                    except ValueError:
+                        text = "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                        raise TypeMismatchError(f"quantities must match the regular expression {text}") from None
             case "bytes":
                 fits = isinstance(value, str)
                 if fits:

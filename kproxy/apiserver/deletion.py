@@ -12,6 +12,8 @@ from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json, forbidden
 from kproxy.apiserver.writing import DeleteOptions, timestamp
 
+CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+CRD_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -49,6 +51,24 @@ def check_preconditions(resource: Resource, name: str, live: Json, options: Dele
         message = f'Operation cannot be fulfilled on {resource.kind}.{resource.group} "{name}": {why}'
     details: Json = {"name": name, "kind": resource.kind}
     raise ApiError(409, "Conflict", message, {**({"group": resource.group} if resource.group else {}), **details})
+
+
+def hold_instances(resource: Resource, value: Json, now: datetime) -> None:
+    """A CustomResourceDefinition waits for its objects: a finalizer of its own, and a condition that says so.
+
+    Source: k8s.io/apiextensions-apiserver pkg/registry/customresourcedefinition/etcd.go.
+    """
+    meta = value["metadata"]
+    if resource.storage != CRDS or meta.get("deletionTimestamp"):
+        return
+    meta["finalizers"] = [each for each in meta.get("finalizers") or () if each != CRD_CLEANUP] + [CRD_CLEANUP]
+    terminating = {
+        "type": "Terminating", "status": "True", "lastTransitionTime": timestamp(now),
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    }  # fmt: skip
+    status = value.setdefault("status", {})
+    status["conditions"] = [*(status.get("conditions") or ()), terminating]
 
 
 def set_finalizers(meta: Json, propagation: str) -> None:

@@ -17,6 +17,8 @@ from kproxy.apiserver.status import Json, bad_request, rejected
 _DELETE_LIST: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 _MOST_OPERATIONS: Final = 10_000
+_SHOWN: Final = 500
+"""Characters of a value that a message repeats."""
 
 
 def apply_json_patch(document: Any, operations: Any) -> Any:
@@ -239,12 +241,12 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
     named: list[Any] = []
     for item in patch:
         if not isinstance(item, dict):
-            raise bad_request(f"expected an object in a list merged by {key!r}")
+            raise bad_request(f"expected an object in a list that is merged by its items' {key}")
         directive = item.get("$patch")
         if directive == "replace" and key not in item:
             continue
         if key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+            raise bad_request(f"map: {_go_value(item)[:_SHOWN]} does not contain declared merge key: {key}")
         place = next((n for n, each in enumerate(items) if isinstance(each, dict) and each.get(key) == item[key]), -1)
         if directive == "delete":
             items = [each for each in items if each.get(key) != item[key]]
@@ -256,6 +258,20 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
         else:
             items.append(merged)
     return _ordered(items, order if isinstance(order, list) else named, server, key)
+
+
+def _go_value(value: Any) -> str:
+    """A value as Go's %v prints it."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "map[" + " ".join(f"{key}:{_go_value(item)}" for key, item in sorted(value.items())) + "]"
+        case list():
+            return "[" + " ".join(map(_go_value, value)) + "]"
+    return str(value)
 
 
 def _identity(item: Any, key: str) -> Any:

@@ -2,7 +2,8 @@
 
 Clients written in Go send built-in kinds as `application/vnd.kubernetes.protobuf`; answers in protobuf are made by
 protobuf_encode.py. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
-v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto); numbers never change between releases.
+v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto), with some fields of later releases; numbers
+never change between releases. docs/limits.md lists the fields that are missing.
 An envelope is `k8s\\0` and a runtime.Unknown message. Fields without an entry are skipped, as protobuf demands.
 """
 
@@ -65,7 +66,7 @@ def decode_envelope(body: bytes) -> Json:
             raw = value
     message = message_name(api_version, kind)
     if message not in messages():
-        raise ValueError(f"no protobuf message for {kind or 'an object without kind'} in version {api_version!r}")
+        raise ValueError(f'no protobuf message for {kind or "an object without kind"} in version "{api_version}"')
     return {"apiVersion": api_version, "kind": kind, **decode_message(raw, message)}
 
 

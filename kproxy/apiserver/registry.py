@@ -132,6 +132,8 @@ class Registry:
             raise already_exists(resource.group, resource.plural, name)
         self._refuse(resource, name, resource.strategy.allocate(value, None, context))
         warnings += resource.strategy.warnings(value)
+        if resource.view is not None:
+            resource.view.store(value)
         if options.dry_run:
             return Written(value, None, 201, warnings)
         entry, done = self.store.put(table, key, value)
@@ -260,6 +262,8 @@ class Registry:
         if not subresource:
             self._refuse(resource, name, resource.strategy.allocate(value, live, context))
         warnings += resource.strategy.warnings(value)
+        if resource.view is not None:
+            resource.view.store(value)
         if same_but_times(value, live):
             return Written(live, self._pending(resource, entry), 200, warnings, entry)
         if options.dry_run:
@@ -373,6 +377,7 @@ class Registry:
         deletion.check_preconditions(resource, name, live, options)
         value = entry.value
         deletion.set_finalizers(value["metadata"], options.propagation)
+        deletion.hold_instances(resource, value, self._now())
         grace = deletion.grace_of(resource, value, options)
         if deletion.held(resource, value, grace):
             return self._mark(resource, entry, value, grace, options)

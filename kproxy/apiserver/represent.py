@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from kproxy.api.problems import show
 from kproxy.apiserver import protobuf_encode
 from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.request import Request
@@ -129,6 +130,10 @@ def full(resource: Resource, entry: Entry) -> bytes:
     """An object's JSON with kind and apiVersion."""
     if resource.storage == "events" and resource.group:
         return full_value(resource, shown(resource, entry.value))
+    if resource.view is not None:
+        if entry.view is None or entry.view[0] is not resource.view:
+            entry.view = (resource.view, full_value(resource, shown(resource, entry.value)))
+        return entry.view[1]
     return prefix(resource) + entry.body[1:]
 
 
@@ -164,7 +169,7 @@ def table(
 ) -> Json:
     """meta.k8s.io/v1 Table."""
     if include not in ("", "None", "Metadata", "Object"):
-        raise bad_request(f"unrecognized includeObject value: {include!r}")
+        raise bad_request(f"unrecognized includeObject value: {show(include)}")
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

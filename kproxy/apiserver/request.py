@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from kproxy.api.problems import FieldError, not_supported
+from kproxy.api.problems import FieldError, not_supported, show
 from kproxy.apiserver.rbac import Ask
 from kproxy.apiserver.status import bad_request, invalid
 from kproxy.apiserver.writing import DeleteOptions, Options
@@ -70,9 +70,12 @@ class Request:
     query: dict[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
+    body_read: bool = False
     target: Target = field(default_factory=Target)
     user: Any = None
     warnings: list[str] = field(default_factory=list)
+    deprecation: str = ""
+    """What is to be said of the resource itself."""
 
     def header(self, name: str) -> str:
         """A header, "" if it is not there."""
@@ -171,7 +174,7 @@ class Request:
             text = "Too long: may not be more than 128 bytes"
             raise invalid("meta.k8s.io", kind, "", [FieldError("fieldManager", text)])
         if not manager.isprintable():
-            text = f"Invalid value: {manager!r}: should only contain printable characters"
+            text = f"Invalid value: {show(manager)}: should only contain printable characters"
             raise invalid("meta.k8s.io", kind, "", [FieldError("fieldManager", text)])
         validation = self.query.get("fieldValidation", "") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):

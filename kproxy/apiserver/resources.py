@@ -1,7 +1,7 @@
 """The table of resources: one row each drives discovery, REST, tables and OpenAPI.
 
 Adding a resource is adding a row here and its schema in data/schemas.json; a CustomResourceDefinition makes rows of the
-same type at run time (crd.py). What a resource does beyond being stored is its strategy.
+same type at run time (catalog.py). What a resource does beyond being stored is its strategy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kproxy.apiserver.schema import Node, named
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategies import STRATEGIES
 from kproxy.apiserver.strategy import FieldsOf, Strategy, no_fields, path_fields
+from kproxy.apiserver.structural import View
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -63,6 +64,10 @@ class Resource:
     """Where a custom resource keeps what its scale subresource shows."""
     has_status: bool = False
     """Whether status is written only through its subresource."""
+    view: View | None = None
+    """How a custom resource's version sees what is stored."""
+    deprecation: str = ""
+    """What every request about it is warned of."""
 
     @property
     def api_version(self) -> str:
@@ -107,6 +112,7 @@ def _row(
     verbs: tuple[str, ...] = ALL_VERBS,
     singular: str | None = None,
     columns_: Columns | None = None,
+    deprecation: str = "",
 ) -> Resource:
     subresources = [*others]
     if scale:
@@ -133,6 +139,7 @@ def _row(
         fields_of=path_fields(fields),
         selectable=("metadata.name", "metadata.namespace", *fields),
         has_status=status,
+        deprecation=deprecation,
     )
 
 
@@ -155,7 +162,10 @@ def built_in() -> list[Resource]:
     """The rows of every resource that is always there."""
     return [
         _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
-        _row("", "Endpoints", "endpoints", CORE + "Endpoints", short="ep", singular="endpoints"),
+        _row(
+            "", "Endpoints", "endpoints", CORE + "Endpoints", short="ep", singular="endpoints",
+            deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
         _row("", "Event", "events", CORE + "Event", short="ev", fields=_EVENT_FIELDS),
         _row(
             "", "Namespace", "namespaces", CORE + "Namespace", short="ns", namespaced=False, verbs=NO_COLLECTION,

@@ -48,16 +48,24 @@ OMIT_ZERO: Final = frozenset(
 POINTER_ZERO: Final = frozenset({("ClientIPConfig", "timeoutSeconds")})
 """Exceptions of OMIT_ZERO: pointers of the same name."""
 
-NEVER_OMITTED: Final = frozenset({("EndpointSlice", "ports"), ("CustomResourceDefinitionStatus", "conditions")})
+NEVER_OMITTED: Final = frozenset(
+    {("EndpointSlice", "endpoints"), ("EndpointSlice", "ports"), ("CustomResourceDefinitionStatus", "conditions")}
+)
 """Optional lists that Go prints as `null` when they are empty: no omitempty in their tag."""
+
+_EITHER: Final = {
+    "JSONSchemaPropsOrArray": "array", "JSONSchemaPropsOrBool": "boolean", "JSONSchemaPropsOrStringArray": "strings",
+}  # fmt: skip
+"""Types of CustomResourceDefinitions that are a schema or something else, which OpenAPI does not say."""
 
 EMPTY_KEPT: Final = frozenset({("EnvVar", "value.pointer"), ("PersistentVolumeClaimSpec", "storageClassName")})
 """Optional strings that are pointers, so that "" is not the same as absent."""
 
 
 class Node:
-    """One type. `kind` is object, map, list, string, integer, number, boolean, any, intstr, quantity, time, microtime
-    or bytes; `name` is the schema's last name component, as Go names the struct."""
+    """One type. `kind` is object, map, list, string, integer, number, boolean, any, intstr, quantity, time, microtime,
+    bytes or schemaor (`item`, or what `format` says); `name` is the schema's last name component, as Go names the
+    struct."""
 
     __slots__ = (
         "always", "default", "embedded", "enum", "format", "item", "kind", "list_keys", "list_type", "merge_key",
@@ -124,6 +132,11 @@ def named(name: str) -> Node:
         return node
     node = Node("object", name.rpartition(".")[2])
     _compiled[name] = node  # before compiling: JSONSchemaProps refers to itself
+    if (inner := _EITHER.get(node.name)) is not None:
+        node.kind = "schemaor"
+        node.format = inner
+        node.item = named(name.rpartition(".")[0] + ".JSONSchemaProps")
+        return node
     _fill(node, definitions()[name])
     return node
 

@@ -27,6 +27,7 @@ from kproxy.apiserver.auth import MASTERS, Authenticator, ServiceAccountTokens, 
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.controllers import Controllers
 from kproxy.apiserver.endpointslices import EndpointSliceController
+from kproxy.apiserver.essentials import Essentials
 from kproxy.apiserver.health import Health
 from kproxy.apiserver.http import Http, Refusing
 from kproxy.apiserver.kubeconfig import kubeconfig_text
@@ -55,7 +56,8 @@ class Configuration:
     `data` is its directory, `host` and `port` where it listens (port 0: any), `tokens` static tokens, `service_cidrs`
     the ranges of cluster IPs (the primary family first), `history` the seconds of history that compaction leaves.
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
-    opens further listening sockets for the port, in other network namespaces, say.
+    opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
+    certificate into a ConfigMap of every namespace, as kube-controller-manager does.
     """
 
     data: Path
@@ -68,6 +70,7 @@ class Configuration:
     most_connections: int = 20_000
     synchronous: str = "FULL"
     advertise: str | None = None
+    publish_root_ca: bool = False
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
 
 
@@ -133,7 +136,7 @@ class ApiServer:
         sock = self._bind()
         self.port = sock.getsockname()[1]
         self._assemble(key)
-        await self._bootstrap()
+        await self.essentials.start()
         self.controllers.start()
         self.endpoint_slices.start()
         await self._listen(sock)
@@ -178,6 +181,11 @@ class ApiServer:
         self.app = App(self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health)
         self.controllers = Controllers(self.registry, self.catalog, self.authorizer, configuration.history)
         self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
+        self.essentials = Essentials(
+            self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
+            address=self._advertised(),
+            root_ca=self.authority.certificate_pem.decode() if configuration.publish_root_ca else "",
+        )  # fmt: skip
 
     def _take_allocated(self, allocators: Allocators) -> None:
         """Takes what the stored Services have."""
@@ -190,14 +198,6 @@ class ApiServer:
                 if port:
                     with contextlib.suppress(Exception):
                         allocators.ports.take(port)
-
-    # --- what is there from the start ---
-
-    async def _bootstrap(self) -> None:
-        cidrs, address = self.configuration.service_cidrs, self._advertised()
-        await bootstrap.write_defaults(self.registry, self.catalog, cidrs, self.port)
-        if address is not None:
-            await bootstrap.publish_address(self.registry, self.catalog, address, self.port)
 
     # --- listening ---
 
@@ -244,6 +244,7 @@ class ApiServer:
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self.endpoint_slices.stop()
+        await self.essentials.stop()
         await self.controllers.stop()
         await asyncio.to_thread(self.store.close)
         await asyncio.sleep(0)

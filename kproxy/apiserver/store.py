@@ -40,7 +40,9 @@ FieldsOf = Callable[[Json], dict[str, str]]
 class Entry:
     """One version of one object: `body` is its JSON without kind and apiVersion, starting with metadata."""
 
-    __slots__ = ("body", "created", "fields", "key", "labels", "name", "namespace", "owners", "revision", "uid")
+    __slots__ = (
+        "body", "created", "fields", "key", "labels", "name", "namespace", "owners", "revision", "uid", "view",
+    )  # fmt: skip
 
     def __init__(self, key: str, revision: int, created: int, body: bytes, value: Json, fields: dict[str, str]) -> None:
         meta = value.get("metadata") or {}
@@ -53,6 +55,8 @@ class Entry:
         self.uid: str = meta.get("uid", "")
         self.owners: tuple[str, ...] = tuple(owner.get("uid", "") for owner in meta.get("ownerReferences") or ())
         self.fields = fields
+        self.view: tuple[Any, bytes] | None = None
+        """The JSON that one version of a custom resource last showed of it, and which."""
 
     @property
     def value(self) -> Json:
@@ -98,6 +102,20 @@ class Table:
         self.took = 0.0
         """Seconds that serving the crowd of watchers took the last time."""
         self.wake_timer: asyncio.TimerHandle | None = None
+
+    def select_by(self, fields_of: FieldsOf) -> None:
+        """From now on, field selectors look at other fields, also of what is there already."""
+        if fields_of == self.fields_of:
+            return
+        self.fields_of = fields_of
+        entries = {id(entry): entry for entry in self.entries.values()}
+        for event in (*self.pending.values(), *self.events):
+            entries[id(event.entry)] = event.entry
+            if event.previous is not None:
+                entries[id(event.previous)] = event.previous
+        for entry in entries.values():
+            entry.fields = fields_of(entry.value)
+        self.scratch.clear()
 
     def head(self, key: str) -> Entry | None:
         """The newest version of an object, on disk or on its way."""

@@ -15,17 +15,18 @@ from kproxy.api.notices import strict_errors
 from kproxy.api.problems import FieldError, invalid, not_supported, required, too_many
 from kproxy.api.validate_discovery import validate_endpoint_slice, validate_endpoints
 from kproxy.api.validate_node import validate_node
+from kproxy.apiserver.crd import CustomResourceDefinitionStrategy
 from kproxy.apiserver.fields import Path
+from kproxy.apiserver.networkpolicy import NetworkPolicyStrategy
+from kproxy.apiserver.quantity import round_resources
 from kproxy.apiserver.service import ServiceStrategy
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name, path_name
-from kproxy.apiserver.structural import CustomResourceDefinitionStrategy
 from kproxy.apiserver.workloads import (
     DaemonSetStrategy,
     DeploymentStrategy,
     PodStrategy,
     ReplicaSetStrategy,
-    selector_errors,
 )
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
@@ -71,6 +72,8 @@ class NodeStrategy(Strategy):
         elif spec.get("podCIDRs") and not spec.get("podCIDR"):
             spec["podCIDR"] = spec["podCIDRs"][0]
         status = value["status"]
+        round_resources(status.get("capacity"))
+        round_resources(status.get("allocatable"))
         if "allocatable" not in status and status.get("capacity"):
             status["allocatable"] = dict(status["capacity"])
 
@@ -131,9 +134,6 @@ class EndpointsStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldError]:
         spelled = msgspec.convert({"kind": "Endpoints", **value}, wire.WireEndpoints)
         return validate_endpoints(convert_endpoints(spelled)) + strict_errors(spelled)
-
-    def warnings(self, value: Json) -> list[str]:
-        return ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
 
 
 class ConfigMapStrategy(Strategy):
@@ -210,43 +210,6 @@ def _immutable_errors(value: Json, old: Json, names: tuple[str, ...]) -> list[Fi
     if not value.get("immutable"):
         errors.insert(0, FieldError("immutable", text))
     return errors
-
-
-class NetworkPolicyStrategy(Strategy):
-    """networking.k8s.io/v1 NetworkPolicy."""
-
-    has_generation: ClassVar[bool] = True
-
-    def default(self, value: Json) -> None:
-        spec = value["spec"]
-        if not spec.get("policyTypes"):
-            spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
-        for kind in ("ingress", "egress"):
-            for rule in spec.get(kind) or ():
-                for port in rule.get("ports") or ():
-                    port.setdefault("protocol", "TCP")
-
-    def validate(self, value: Json) -> list[FieldError]:
-        spec = value["spec"]
-        errors = list(selector_errors(spec.get("podSelector") or {}, "spec.podSelector"))
-        for index, kind in enumerate(spec.get("policyTypes") or ()):
-            if kind not in ("Ingress", "Egress"):
-                errors.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
-        for kind, peers in (("ingress", "from"), ("egress", "to")):
-            for number, rule in enumerate(spec.get(kind) or ()):
-                for index, port in enumerate(rule.get("ports") or ()):
-                    if port["protocol"] not in ("TCP", "UDP", "SCTP"):
-                        path = f"spec.{kind}[{number}].ports[{index}].protocol"
-                        errors.append(not_supported(path, port["protocol"], ("TCP", "UDP", "SCTP")))
-                for index, peer in enumerate(rule.get(peers) or ()):
-                    block = peer.get("ipBlock")
-                    path = f"spec.{kind}[{number}].{peers}[{index}]"
-                    if block is not None:
-                        cidr = block.get("cidr", "")
-                        errors += [invalid(f"{path}.ipBlock.cidr", cidr, text) for text in check_cidr(cidr, True)]
-                    elif not peer:
-                        errors.append(required(path, "must specify a peer"))
-        return errors
 
 
 class RoleStrategy(Strategy):

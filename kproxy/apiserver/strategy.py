@@ -6,7 +6,6 @@ or `prepare_update` (which put back what the client may not write), then validat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -22,19 +21,26 @@ from kproxy.apiserver.status import Json
 if TYPE_CHECKING:
     from kproxy.apiserver.allocator import Allocators
 
-FieldsOf = Callable[[Json], dict[str, str]]
 
-SPEC: Final[Path] = ("f:spec",)
-STATUS: Final[Path] = ("f:status",)
+class FieldsOf:
+    """Takes the values of dotted paths out of an object, for field selectors; equal if its paths are."""
 
+    __slots__ = ("_split", "paths")
 
-def path_fields(paths: tuple[str, ...]) -> FieldsOf:
-    """A function that takes the values of dotted paths out of an object, for field selectors."""
-    split = [(path, path.split(".")) for path in paths]
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        self._split = [(path, path.split(".")) for path in paths]
 
-    def fields_of(value: Json) -> dict[str, str]:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FieldsOf) and self.paths == other.paths
+
+    def __hash__(self) -> int:
+        return hash(self.paths)
+
+    def __call__(self, value: Json) -> dict[str, str]:
+        """The fields that are there, as text."""
         found = {}
-        for path, parts in split:
+        for path, parts in self._split:
             item: Any = value
             for part in parts:
                 item = item.get(part) if isinstance(item, dict) else None
@@ -46,12 +52,18 @@ def path_fields(paths: tuple[str, ...]) -> FieldsOf:
                 found[path] = str(item)
         return found
 
-    return fields_of
+
+SPEC: Final[Path] = ("f:spec",)
+STATUS: Final[Path] = ("f:status",)
 
 
-def no_fields(value: Json) -> dict[str, str]:
-    """The fields of a resource that is selected by name only."""
-    return {}
+def path_fields(paths: tuple[str, ...]) -> FieldsOf:
+    """A function that takes the values of dotted paths out of an object, for field selectors."""
+    return FieldsOf(paths)
+
+
+no_fields: Final = FieldsOf(())
+"""The fields of a resource that is selected by name only."""
 
 
 class Context:

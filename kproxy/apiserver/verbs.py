@@ -24,7 +24,7 @@ from kproxy.apiserver.status import (
     not_found,
     unsupported_media_type,
 )
-from kproxy.apiserver.writing import APPLY_PATCH, Written, shown
+from kproxy.apiserver.writing import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Written, shown
 
 _LARGE: Final = 256 * 1024
 """Bytes of a list whose conversion to another media type happens beside the event loop."""
@@ -142,7 +142,7 @@ class Verbs:
         elif request.flag("force"):
             errors = [FieldError("force", "Forbidden: may not be specified for non-apply patch")]
             raise invalid("meta.k8s.io", "PatchOptions", "", errors)
-        if not media.startswith("application/") or "patch" not in media:
+        if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH):
             raise unsupported_media_type(
                 PATCHES
                 if resource.custom

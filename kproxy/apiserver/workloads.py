@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from kproxy.api.names import check_dns_label, check_port_number
+from kproxy.api.names import check_dns_label, check_label_value, check_port_number, check_qualified_name
 from kproxy.api.problems import FieldError, duplicate, invalid, not_supported, required
 from kproxy.api.validate_meta import validate_labels
 from kproxy.apiserver.fields import Path
+from kproxy.apiserver.quantity import round_resources
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import STATUS, Context, Strategy
 
@@ -33,6 +34,9 @@ def default_pod_spec(spec: Json) -> None:
         spec["serviceAccount"] = spec["serviceAccountName"]
     elif spec.get("serviceAccount") and not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec["serviceAccount"]
+    round_resources(spec.get("overhead"))
+    for part in ("limits", "requests"):
+        round_resources((spec.get("resources") or {}).get(part))
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     for name in ("initContainers", "containers"):
@@ -66,6 +70,8 @@ def _default_container(container: Json, host_network: bool) -> None:
         if reference is not None:
             reference.setdefault("apiVersion", "v1")
     resources = container["resources"]
+    round_resources(resources.get("limits"))
+    round_resources(resources.get("requests"))
     for name, quantity in (resources.get("limits") or {}).items():
         resources.setdefault("requests", {}).setdefault(name, quantity)
 
@@ -293,7 +299,10 @@ def selector_errors(selector: Json, path: str) -> Iterator[FieldError]:
     yield from validate_labels(f"{path}.matchLabels", selector.get("matchLabels") or {})
     for index, term in enumerate(selector.get("matchExpressions") or ()):
         where = f"{path}.matchExpressions[{index}]"
-        operator, values = term.get("operator"), term.get("values") or []
+        key, operator, values = term.get("key", ""), term.get("operator"), term.get("values") or []
+        yield from (invalid(f"{where}.key", key, text) for text in check_qualified_name(key))
+        for place, value in enumerate(values):
+            yield from (invalid(f"{where}.values[{place}]", value, text) for text in check_label_value(value))
         if operator in ("In", "NotIn"):
             if not values:
                 yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")

@@ -63,7 +63,9 @@ def utc_now() -> datetime:
 
 
 def shown(resource: Resource, value: Json) -> Json:
-    """A stored value as this version of the resource spells it."""
+    """A stored value as this version of the resource spells it; a custom resource's is changed in place."""
+    if resource.view is not None:
+        return resource.view.show(value)
     if resource.storage == "events" and resource.group:
         return to_new_event(value)
     return value

@@ -33,8 +33,15 @@ from kproxy.errors import InputError
     "--history", metavar="SECONDS", type=click.FloatRange(min=0), default=300.0, show_default=True,
     help="How long old versions are kept for watches and paged lists.",
 )  # fmt: skip
+@click.option("--root-ca-configmap", is_flag=True, help="Publish the CA's certificate as kube-root-ca.crt everywhere.")
 def command(
-    data: str, listen: str, write_kubeconfig: str | None, token_file: str | None, cidrs: str, history: float
+    data: str,
+    listen: str,
+    write_kubeconfig: str | None,
+    token_file: str | None,
+    cidrs: str,
+    history: float,
+    root_ca_configmap: bool,
 ) -> None:
     """Serve a small, durable Kubernetes API.
 
@@ -48,7 +55,9 @@ def command(
     """
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}
-    configuration = Configuration(Path(data), host, port, tokens, parse_cidrs(cidrs), history)
+    configuration = Configuration(
+        Path(data), host, port, tokens, parse_cidrs(cidrs), history, publish_root_ca=root_ca_configmap
+    )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
     sys.setswitchinterval(0.001)
     loop = event_loop()

@@ -95,8 +95,9 @@ class Player:
 
     def translate(self, text: str) -> str:
         """A recorded text with our names."""
-        for theirs, ours in sorted(self._names.items(), key=lambda pair: -len(pair[0])):
-            text = text.replace(theirs, ours)
+        if self._names:  # in one pass: what it is translated to may be somebody else's name
+            longest_first = sorted(self._names, key=len, reverse=True)
+            text = re.sub("|".join(map(re.escape, longest_first)), lambda match: self._names[match[0]], text)
 
         def version(match: re.Match[str]) -> str:
             return match[1] + self._versions.get(match[2], match[2])

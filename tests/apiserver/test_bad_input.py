@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import http.client
 import json
 import socket
 import ssl
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kproxy.apiserver import app
 from tests.apiserver.conftest import Api
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -143,14 +144,41 @@ def test_yaml_bombs_are_refused(shared: Api) -> None:
     assert shared("POST", MAPS, "\n".join(lines).encode(), "application/yaml")[0] == 400
 
 
+def _padded(size: int) -> bytes:
+    return json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * size}}).encode()
+
+
+@pytest.mark.parametrize("size", [3_200_000, 4_000_000, 7_900_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_who_sends_too_much_reads_that_it_is_too_much(shared: Api, size: int, chunked: bool) -> None:
+    """Clients that send everything before they read, as http.client and urllib3 do, must find the answer."""
+    context = ssl.create_default_context(cafile=str(shared.server.ca))
+    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=30)
+    body = _padded(size)
+    parts = (body[start : start + 65536] for start in range(0, len(body), 65536))
+    headers = {"Authorization": "Bearer admin-token", "Content-Type": "application/json"}
+    connection.request("POST", MAPS, parts if chunked else body, headers, encode_chunked=chunked)
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    assert (response.status, answer["kind"], answer["code"]) == (413, "Status", 413)
+    connection.close()
+
+
+def test_who_may_not_write_reads_that(shared: Api) -> None:
+    """The body of a refused request is not wanted, and its sender finds out all the same."""
+    status, answer = shared.as_user("bob-token")("POST", MAPS, _padded(2_000_000))
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    status, answer = shared.as_user("wrong")("PUT", f"{MAPS}/x", _padded(2_000_000))
+    assert (status, answer["reason"]) == (401, "Unauthorized")
+
+
+def test_who_asks_before_sending_is_told_at_once(shared: Api) -> None:
+    request = b"POST " + MAPS.encode() + b" HTTP/1.1\r\nContent-Length: 9000000\r\nExpect: 100-continue\r\n" + _auth()
+    assert _exchange(shared, request)[:12] == b"HTTP/1.1 413"
+
+
 def test_oversized_requests(shared: Api) -> None:
-    body = json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * 4_000_000}}).encode()
-    assert (
-        _exchange(shared, b"POST " + MAPS.encode() + b" HTTP/1.1\r\nContent-Length: 4000100\r\n" + _auth() + body)[:12]
-        == b"HTTP/1.1 413"
-    )
-    data = json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * 1_100_000}}).encode()
-    assert shared("POST", MAPS, data)[0] == 422
+    assert shared("POST", MAPS, _padded(1_100_000))[0] == 422
     for request, code in ((b"GET / HTTP/1.1\r\nx: " + b"y" * 300_000, 431), (b"nonsense\r\n\r\n", 400)):
         head, _, body = _exchange(shared, request).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 %d" % code)
@@ -170,8 +198,7 @@ def _connect(api: Api) -> ssl.SSLSocket:
 
 def _exchange(api: Api, data: bytes) -> bytes:
     with _connect(api) as connection:
-        with contextlib.suppress(OSError):  # it may have answered and closed before everything was sent
-            connection.sendall(data)
+        connection.sendall(data)
         return connection.recv(4096)
 
 
@@ -188,6 +215,31 @@ def test_slow_and_rude_clients_hurt_nobody(shared: Api) -> None:
     assert time.perf_counter() - start < 20
     for each in (*idle, *slow, watching):
         each.close()
+
+
+def test_who_does_not_read_is_dropped_without_a_word(
+    shared: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A watcher and a lister that leave their buffers full are dropped; uvicorn must not take that for a fault."""
+    monkeypatch.setattr(app, "_SEND_TIME", 0.3)
+    path = "/api/v1/namespaces/kube-public/configmaps"
+    watching, listing = _connect(shared), _connect(shared)
+    dropped = shared.server.call(lambda server: server.health.dropped)
+    watching.sendall(b"GET " + path.encode() + b"?watch=1 HTTP/1.1\r\n" + _auth())
+    assert watching.recv(64)
+    for number in range(24):
+        shared.ok("POST", path, {"metadata": {"name": f"n{number}"}, "data": {"a": "x" * 900_000}})
+    listing.sendall(b"GET " + path.encode() + b" HTTP/1.1\r\n" + _auth())
+    for _ in range(100):
+        if shared.server.call(lambda server: (server.health.dropped, len(server._state.tasks))) == (dropped + 1, 1):
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    assert shared.server.call(lambda server: server.health.dropped) == dropped + 1
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+    for each in (watching, listing):
+        each.close()
+    shared.ok("DELETE", path)
 
 
 JSON = st.recursive(

@@ -133,3 +133,11 @@ def test_lightkube_lists_in_pages_and_custom_resources(light: lightkube.Client, 
     nut: Any = create_namespaced_resource("example.org", "v1", "Nut", "nuts")
     light.create(nut({"metadata": {"name": "a", "namespace": "default"}, "spec": {"size": 1}}))
     assert light.get(nut, "a", namespace="default").spec["size"] == 1
+
+
+def test_official_reads_that_a_body_is_too_large(python: Any) -> None:
+    """It sends everything before it reads anything."""
+    body = {"metadata": {"name": "big"}, "data": {"a": "x" * 4_000_000}}
+    with pytest.raises(official.ApiException) as caught:
+        official.CoreV1Api(python).create_namespaced_config_map("default", body)
+    assert caught.value.status == 413

@@ -186,3 +186,23 @@ def test_the_controller_comes_to_rest(shared: Api, ports: Any, extra: Any) -> No
     shared.ok("PATCH", f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"annotations": {"a": "b"}}}, MERGE)
     time.sleep(0.1)
     assert shared.ok("GET", path)["items"] == before["items"]
+
+
+def test_an_emptied_slice_says_that_it_is_empty(shared: Api) -> None:
+    """`endpoints` has no omitempty, and an empty list does not survive kube-apiserver's storage: null."""
+    name = f"emptied-{next(NUMBERS)}"
+    item = pod(1, port=8080)
+    item["metadata"] = {"name": name, "labels": {"app": name}}
+    status = item.pop("status")
+    shared.ok("POST", "/api/v1/namespaces/default/pods", item)
+    shared.ok("PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"status": status}, MERGE)
+    body = {"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": [{"port": 80}]}}
+    shared.ok("POST", "/api/v1/namespaces/default/services", body)
+    path = f"{SLICES}?labelSelector=kubernetes.io/service-name={name}"
+    shared.eventually(path, lambda found: found["items"] and found["items"][0]["endpoints"])
+    shared.ok("DELETE", f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0})
+    found = shared.eventually(path, lambda found: not found["items"][0]["endpoints"])
+    assert found["items"][0]["endpoints"] is None
+    given = {"metadata": {"name": name}, "addressType": "IPv4", "endpoints": [], "ports": []}
+    made = shared.ok("POST", SLICES, given)
+    assert (made["endpoints"], made["ports"]) == (None, None)

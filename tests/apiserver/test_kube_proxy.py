@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 import ssl
 import struct
 from collections.abc import Iterator
@@ -166,3 +167,63 @@ def test_repeated_events_become_a_series(proxy: Proxy, shared: Api) -> None:
     status, _, data = proxy("PATCH", f"{path}/{name}", patch, "application/strategic-merge-patch+json")
     assert status == 200, data
     assert shared.ok("GET", f"{path}/{name}")["series"] == series
+
+
+def test_go_offers_http2_and_gets_http1(shared: Api) -> None:
+    context = ssl.create_default_context(cafile=str(shared.server.ca))
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection(("127.0.0.1", shared.server.port), timeout=10) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
+    ):
+        assert connection.selected_alpn_protocol() == "http/1.1"
+
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis"])
+@pytest.mark.parametrize(
+    ("accept", "kind", "version"),
+    [
+        (f"{AGGREGATED.format('v2')},{AGGREGATED.format('v2beta1')},application/json", "APIGroupDiscoveryList", "v2"),
+        (f"{AGGREGATED.format('v2beta1')},application/json", "APIGroupDiscoveryList", "v2beta1"),
+        ("application/vnd.kubernetes.protobuf,application/json", "", ""),
+        ("application/json, */*", "", ""),
+    ],
+)
+def test_discovery_as_client_go_asks_for_it(shared: Api, path: str, accept: str, kind: str, version: str) -> None:
+    response = shared.raw("GET", path, Accept=accept)
+    found = json.loads(response.read())
+    assert response.headers["Vary"] == "Accept"
+    if kind:
+        assert (found["kind"], found["apiVersion"]) == (kind, f"apidiscovery.k8s.io/{version}")
+        wanted = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+        assert response.headers["Content-Type"] == wanted
+    else:
+        assert found["kind"] == {"/api": "APIVersions", "/apis": "APIGroupList"}[path]
+
+
+def test_who_prefers_cbor_gets_json_and_who_insists_is_refused(shared: Api) -> None:
+    path = "/api/v1/namespaces/default"
+    response = shared.raw("GET", path, Accept="application/cbor, application/json;q=0.9")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
+    assert shared.raw("GET", path, Accept="application/cbor").status == 406
+    response = shared.raw("GET", f"{path}?watch=1&timeoutSeconds=1", Accept="application/cbor-seq")
+    assert response.status == 406
+    maps = "/api/v1/namespaces/default/configmaps"
+    assert shared.raw("POST", maps, b"\xd9\xd9\xf7\xa0", Content_Type="application/cbor").status == 415
+    patch = shared.raw("PATCH", f"{maps}/x", b"\xd9\xd9\xf7\xa0", Content_Type="application/apply-patch+cbor")
+    assert patch.status == 415
+
+
+@pytest.mark.parametrize("part", ["exec?command=ls", "attach", "portforward", "log", "ephemeralcontainers", "eviction"])
+def test_what_pods_cannot_do_is_not_found(shared: Api, part: str) -> None:
+    path = f"/api/v1/namespaces/default/pods/p/{part}"
+    for method, headers in (
+        ("POST", {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}),
+        ("GET", {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}),
+        ("GET", {}),
+    ):
+        response = shared.raw(method, path, None, **headers)
+        assert (response.status, json.loads(response.read())["reason"]) == (404, "NotFound")

@@ -128,3 +128,11 @@ def test_merge_of_lists_by_key() -> None:
 )
 def test_label_selectors(selector: str, matches: bool) -> None:
     assert matches_labels(parse_label_selector(selector), {"a": "1", "b": "2", "e": ""}) is matches
+
+
+def test_a_missing_merge_key_is_named_as_go_prints_it() -> None:
+    patch = {"spec": {"ports": [{"name": "x", "on": True, "none": None, "list": [1, "a"]}]}}
+    with pytest.raises(ApiError) as caught:
+        apply_strategic_patch({"spec": {}}, patch, SERVICE)
+    wanted = "map: map[list:[1 a] name:x none:<nil> on:true] does not contain declared merge key: port"
+    assert caught.value.message == wanted

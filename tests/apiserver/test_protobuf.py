@@ -7,6 +7,7 @@ import string
 import struct
 from base64 import b64encode
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kproxy.apiserver import protobuf
 from kproxy.apiserver.protobuf import INLINED, META, RENAMED, decode_envelope, decode_message, messages
 from kproxy.apiserver.protobuf_encode import encode_envelope, encode_message, has_message
 from kproxy.apiserver.resources import built_in
+from kproxy.apiserver.schema import definitions
 from tests.apiserver.conftest import Api
 
 ACCEPT = "application/vnd.kubernetes.protobuf"
@@ -230,3 +232,48 @@ def test_curl_gets_indented_json(shared: Api) -> None:
     assert text.startswith(b'{"kind"')
     assert json.loads(text)["metadata"]["name"] == "kubernetes"
     assert shared.raw("GET", path + "x", User_Agent="curl/8.0").read().startswith(b'{\n  "kind": "Status"')
+
+
+LOST = {
+    "core.v1.NodeStatus": {"declaredFeatures"},
+    "core.v1.PodSpec": {"schedulingGroup"},
+    "core.v1.PodStatus": {
+        "allocatedResources", "extendedResourceClaimStatus", "nodeAllocatableResourceClaimStatuses", "resources",
+    },
+    "core.v1.ResourceHealth": {"message"},
+    "core.v1.VolumeMountStatus": {"volumeStatus"},
+    "core.v1.VolumeProjection": {"podCertificate"},
+    "apimachinery.pkg.apis.meta.v1.ListMeta": {"shardInfo"},
+}  # fmt: skip
+
+
+def test_the_fields_without_a_number_are_those_that_the_docs_name() -> None:
+    """Of every message that is known; docs/limits.md lists the same."""
+
+    def numbered(message: str) -> set[str]:
+        found = set()
+        for name, _, kind in messages()[message].values():
+            found.add(RENAMED.get(name, name))
+            found |= numbered(kind) if name in INLINED and kind in messages() else set()
+        return found
+
+    lost = {}
+    for name, schema in definitions().items():
+        short = name.removeprefix("io.k8s.").removeprefix("api.")
+        message = ("k8s.io.api." if ".api." in name else "k8s.io.") + short
+        if message in messages():
+            missing = set(schema.get("properties") or ()) - {"apiVersion", "kind"} - numbered(message)
+            if missing:
+                lost[short] = missing
+    assert lost == LOST
+    text = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+    assert [field for fields in lost.values() for field in fields if f"{field}`" not in text] == []
+
+
+def test_later_fields_survive_the_way_there_and_back() -> None:
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [1, 42]}}
+    key = {"volumeName": "v", "path": "p", "key": "k", "optional": True}
+    container = {"name": "c", "env": [{"name": "A", "valueFrom": {"fileKeyRef": key}}], "restartPolicyRules": [rule]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    pod["spec"] = {"hostnameOverride": "h", "containers": [container]}
+    assert decode_envelope(encode_envelope(pod))["spec"] == pod["spec"]
