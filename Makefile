@@ -51,7 +51,7 @@ vm-test: vm-validate  ## In a virtual machine with Debian's kernel: the overlay 
 	bash vagrant/qemu/test.sh $(SCENARIOS)
 
 vm-validate:  ## Check the Vagrantfile, without a provider
-	sh vagrant/validate.sh
+	bash vagrant/validate.sh
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 VAGRANT = Path(__file__).parents[2] / "vagrant"
 SCRIPTS = sorted(VAGRANT.glob("**/*.sh"))
+IMAGE = VAGRANT / "qemu" / "image.sh"
+NODES = VAGRANT / "provision" / "nodes.py"
 INSTALL, OVERLAY, CHECK = (VAGRANT / "provision" / f"{name}.sh" for name in ("install", "overlay", "check"))
 TEST = VAGRANT / "qemu" / "test.sh"
 
@@ -88,9 +94,9 @@ def test_without_the_tools_it_names_the_packages(tmp_path: Path) -> None:
     for name in ("bash", "dirname", "uname", "id"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     tmp_path.chmod(0o755)
+    shutil.copytree(TEST.parent, tmp_path / "vagrant" / "qemu")
     text = TEST.read_text().replace('export PATH="$PATH:/usr/sbin:/sbin"', "")
     script = tmp_path / "vagrant" / "qemu" / "test.sh"
-    script.parent.mkdir(parents=True)
     script.write_text(text)
     for parent in (tmp_path, *tmp_path.parents):
         if parent.owner() == "root" and str(parent).startswith("/tmp/pytest-of-root"):
@@ -101,8 +107,91 @@ def test_without_the_tools_it_names_the_packages(tmp_path: Path) -> None:
     assert code == 1, said
     assert said.splitlines()[-1] == (
         "vm: Debian packages are missing; install them with: sudo apt-get install"
-        " qemu-system-x86 mmdebstrap e2fsprogs util-linux"
+        " qemu-system-x86 mmdebstrap gpg mount e2fsprogs util-linux"
     )
+
+
+def stub(folder: Path, name: str, script: str) -> str:
+    """A command in the place of another one; the PATH that has it first."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+@pytest.mark.root
+def test_an_image_that_could_not_be_built_is_not_kept(tmp_path: Path) -> None:
+    """Nor is what a build left that was killed: the next one starts anew."""
+    cache = tmp_path / "cache" / "vm"
+    (cache / "building" / "root").mkdir(parents=True)
+    (cache / "building" / "vmlinuz").write_text("half an image")
+    path = stub(tmp_path / "bin", "mmdebstrap", "echo what went wrong; exit 7")
+    code, said = run("bash", IMAGE, PATH=path, KPROXY_CACHE=str(tmp_path / "cache"))
+    assert code == 1, said
+    assert "what went wrong" in said
+    assert "the image could not be built (Debian's packages): exit 7" in said
+    assert [item.name for item in cache.iterdir() if item.is_dir()] == []
+
+
+@pytest.mark.root
+def test_an_interrupted_build_leaves_neither_processes_nor_an_image(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    path = stub(tmp_path / "bin", "mmdebstrap", f"echo $$ >{pid}.new && mv {pid}.new {pid} && exec sleep 300")
+    environment = os.environ | {"PATH": path, "KPROXY_CACHE": str(tmp_path / "cache")}
+    # By test.sh, which hands the signal on; it is not ended before what it started is.
+    with subprocess.Popen(["bash", TEST], env=environment | {"VM_STEPS": "image", "TMPDIR": str(tmp_path)}) as script:
+        deadline = time.monotonic() + 30
+        while not pid.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        script.send_signal(signal.SIGTERM)
+        assert script.wait(30) == 143
+    assert not Path("/proc", pid.read_text().strip()).exists()
+    assert [item.name for item in (tmp_path / "cache" / "vm").iterdir() if item.is_dir()] == []
+    assert list(tmp_path.glob("kproxy-vm.*")) == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("script", "told"), [(IMAGE, "building the image needs 1500 MB"), (TEST, "the guest's disk needs 1500 MB")]
+)
+def test_a_full_disk_is_told_before_anything_is_done(tmp_path: Path, script: Path, told: str) -> None:
+    path = stub(tmp_path / "bin", "df", "echo Avail; echo 12")
+    code, said = run("bash", script, PATH=path, KPROXY_CACHE=str(tmp_path / "cache"), TMPDIR=str(tmp_path))
+    assert code == 1, said
+    assert (
+        said.splitlines()[-1]
+        == f"vm: {told} in {tmp_path / 'cache/vm' if script == IMAGE else tmp_path}, and 12 MB are free"
+    )
+    assert list(tmp_path.glob("kproxy-vm.*")) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["config"], ["config", "5"], ["config", "soon", "a"], ["config", "5", "a=1", "b"], ["config", "5", "a="]],
+)
+def test_bad_usage_of_nodes(arguments: list[str]) -> None:
+    code, said = run(sys.executable, NODES, *arguments)
+    assert code == 2, said
+    assert said.startswith("usage: nodes.py")
+
+
+def test_nodes_waits_for_the_server_and_then_gives_up(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("""{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+      "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+      "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]}""")
+    began = time.monotonic()
+    code, said = run(sys.executable, NODES, config, "1", "node-1=192.0.2.1")
+    assert code == 1, said
+    assert said.startswith("nodes.py: 127.0.0.1:1: ")
+    assert len(said.splitlines()) == 1
+    assert time.monotonic() - began > 1
+
+
+def test_a_pod_outlives_the_script_that_made_it() -> None:
+    """`ip netns exec` gives a command mounts of its own; a namespace that is named there dies with it."""
+    lines = (VAGRANT / "qemu" / "guest.sh").read_text().splitlines()
+    assert not [line for line in lines if "netns exec" in line and "overlay.sh" in line]
 
 
 def test_the_vagrantfile_names_scripts_that_exist() -> None:

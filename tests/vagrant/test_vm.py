@@ -34,8 +34,8 @@ def test_a_wrong_golden_file_fails_the_run(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("--to-destination 10.244.0.5:8080", "--to-destination 10.244.0.5:8081"))
     code, said = run("wrong", VM_GOLDEN=str(tmp_path), VM_STEPS="checks", VM_LOG=str(tmp_path / "log"))
     assert code == 1, said
-    assert "wrong, nft: DIFFERS" in said
-    assert "wrong, legacy: DIFFERS" in said
+    assert "wrong, nft: examined: DIFFERS" in said
+    assert "wrong, legacy: examined: DIFFERS" in said
     assert "--to-destination 10.244.0.5:8081" in said
     assert "kproxy-vm-result 1" in (tmp_path / "log").read_text()
 
@@ -44,3 +44,10 @@ def test_a_guest_that_is_not_done_in_time_is_ended(tmp_path: Path) -> None:
     code, said = run(VM_TIMEOUT="4", VM_ACCEL="tcg", VM_LOG=str(tmp_path / "log"))
     assert code == 1, said
     assert "the guest was not done after 4 s (VM_TIMEOUT)" in said
+
+
+def test_a_guest_that_panics_is_told_with_the_end_of_its_console(tmp_path: Path) -> None:
+    code, said = run(VM_APPEND="init=/bin/false", VM_ACCEL="tcg", VM_LOG=str(tmp_path / "log"))
+    assert code == 1, said
+    assert "Kernel panic - not syncing: Attempted to kill init!" in said
+    assert "the guest ended without a result" in said

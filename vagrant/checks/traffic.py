@@ -64,7 +64,8 @@ def _send_family(scenario: Scenario, variant: str, family: int, text: str) -> Se
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(Network(own, route_localnet=bool(host.flag("route_localnet", None))))
         command = f"{'iptables' if family == 4 else 'ip6tables'}-{variant}-restore"
-        in_namespace(network.node, [command], text)
+        # The legacy one's lock is the machine's, whatever the namespace.
+        in_namespace(network.node, [command, "-w", "60"], text)
         sender = Sender(network, frozenset(own), scenario.pods)
         servers = stack.enter_context(Servers())
         for expectation in possible:

@@ -1,17 +1,22 @@
-"""Make the Node objects of a cluster, which `kproxy overlay` reads: `nodes.py KUBECONFIG NAME=ADDRESS...`.
+"""Make the Node objects of a cluster, which `kproxy overlay` reads: `nodes.py KUBECONFIG SECONDS NAME=ADDRESS...`.
 
 The Nth node has fd00:10:56::N beside its address, and its pods have 10.244.N.0/24 and fd00:10:244:N::/64. A Node that
-is there already stays as it is.
+is there already stays as it is. An API server that does not answer yet is asked again until SECONDS are over: by one
+process, because to start Python takes seconds on an emulated processor.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from kproxy.client import ApiError, RestClient, load_client_config
-from kproxy.client.resources import NODES
+from kproxy.client import NODES, ApiError, RestClient, TransportError, load_client_config
 from kproxy.errors import KproxyError
+
+USAGE = "usage: nodes.py KUBECONFIG SECONDS NAME=ADDRESS..."
+PAUSE = 0.5
 
 
 def node(number: int, name: str, address: str) -> dict[str, object]:
@@ -27,22 +32,45 @@ def node(number: int, name: str, address: str) -> dict[str, object]:
     }
 
 
+def patiently(ask: Callable[[], object], seconds: float) -> None:
+    """Ask until there is an answer.
+
+    Raises:
+        KproxyError: there was none in time, or one that time does not change: 401, say.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            ask()
+            return
+        except (TransportError, ApiError) as error:
+            may_come = isinstance(error, TransportError) or error.code >= 500
+            if not may_come or time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE)
+
+
+def create(client: RestClient, body: dict[str, object]) -> None:
+    """Make a Node unless it is there."""
+    try:
+        client.create(NODES, body)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+
+
 def main(arguments: Sequence[str]) -> int:
     """Make them; the exit code."""
-    if len(arguments) < 2 or not all("=" in pair for pair in arguments[1:]):
-        sys.stderr.write("usage: nodes.py KUBECONFIG NAME=ADDRESS...\n")
+    pairs = [pair.partition("=") for pair in arguments[2:]]
+    if not pairs or not arguments[1].isdecimal() or not all(name and address for name, _, address in pairs):
+        sys.stderr.write(f"{USAGE}\n")
         return 2
     try:
         client = RestClient(load_client_config(arguments[0]))
-        for number, pair in enumerate(arguments[1:], 1):
-            name, _, address = pair.partition("=")
-            try:
-                client.create(NODES, node(number, name, address))
-            except ApiError as error:
-                if error.reason != "AlreadyExists":
-                    raise
+        for number, (name, _, address) in enumerate(pairs, 1):
+            patiently(partial(create, client, node(number, name, address)), float(arguments[1]))
     except KproxyError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"nodes.py: {error}\n")
         return 1
     return 0
 

@@ -23,6 +23,7 @@ shift 2
 export PATH="/usr/local/bin:$PATH:/usr/sbin:/sbin"
 kubeconfig=/etc/kproxy/kubeconfig
 server=${1#*=}
+pod=kp-pod-$node
 
 number=0 own=0
 for pair in "$@"; do
@@ -40,14 +41,14 @@ device=$(ip -o -4 addr show to "$own_v4/32" | awk '{ print $2; exit }')
 [ -n "$device" ] || { echo "overlay.sh: no interface of this machine has $node's address $own_v4" >&2; exit 1; }
 
 wait_for() { # wait_for SECONDS WHAT COMMAND...
-    limit=$1 what=$2
+    limit=$(($(date +%s) + $1)) what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
-        limit=$((limit - 1))
-        if [ "$limit" -le 0 ]; then
+        if [ "$(date +%s)" -ge "$limit" ]; then
             echo "overlay.sh: still waiting for $what; it says:" >&2
             "$@" >&2 || true
             ip neigh show >&2
+            ip netns exec "$pod" ip addr show >&2 || true
             return 1
         fi
         sleep 1
@@ -70,8 +71,9 @@ unit() { # unit NAME COMMAND...: a unit that runs a command, in this network nam
         echo "[Install]"
         echo "WantedBy=multi-user.target"
     } >"/etc/systemd/system/$name.service"
+    # Each by itself would have systemd read all units again, seconds on an emulated processor.
+    systemctl enable --quiet --no-reload "$name.service" || true
     systemctl daemon-reload
-    systemctl enable --quiet "$name.service" || true
     # Not waited for: while the machine boots, a job might wait for the one that runs this.
     systemctl restart --no-block "$name.service"
 }
@@ -96,17 +98,26 @@ if [ "$own" -eq 1 ]; then
     unit kproxy-apiserver /usr/local/bin/kproxy apiserver --data /var/lib/kproxy/apiserver --listen "$server:6443" \
         --token-file /etc/kproxy/tokens.csv
 fi
+# At once, because it follows the API server from whenever that answers: without its Node it only has a problem to tell,
+# and without a server for half a minute it ends, and systemd starts it again.
+daemon=kproxy-overlay-$node
+unit "$daemon" /usr/local/bin/kproxy overlay run --node "$node" --kubeconfig "$kubeconfig"
 if [ "$own" -eq 1 ]; then
-    wait_for 120 "the API server at $server" /opt/kproxy/bin/python "$tree/vagrant/provision/nodes.py" "$kubeconfig" "$@"
-else
-    # The first node may still be installing.
-    wait_for 300 "the Node object of $node at $server" kproxy get nodes "$node" --kubeconfig "$kubeconfig"
+    /opt/kproxy/bin/python "$tree/vagrant/provision/nodes.py" "$kubeconfig" 120 "$@"
 fi
-unit "kproxy-overlay-$node" /usr/local/bin/kproxy overlay run --node "$node" --kubeconfig "$kubeconfig"
+# The journal is cheaper to ask than kproxy.
+says_ready() {
+    run=$(systemctl show --property InvocationID --value "$daemon")
+    journalctl --quiet --output cat "_SYSTEMD_INVOCATION_ID=${run:-none}" >"$said"
+    grep -qx ready "$said" || { tail -n 5 "$said" && return 1; }
+}
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+# The first node may still be installing.
+wait_for 300 "the first round of $daemon" says_ready
 wait_for 120 "the overlay of $node" kproxy overlay check --node "$node" --kubeconfig "$kubeconfig"
 
 # A pod, as a container runtime makes it: a namespace, and the plugin's ADD.
-pod=kp-pod-$node
 cni() { # cni COMMAND
     env CNI_COMMAND="$1" CNI_CONTAINERID="$pod" CNI_NETNS="/run/netns/$pod" CNI_IFNAME=eth0 CNI_PATH=/usr/local/bin \
         kproxy-cni <<CONFIG

@@ -26,16 +26,29 @@ overlay() {
     ip -n kp-node-2 link set lo up
     ip -n kp-node-2 link set underlay up
     export KPROXY_TOKEN=only-this-guest
-    # Both at once, as machines come up; whichever has its overlay last pings the other's pod.
+    # Both at once, as machines come up; whichever has its overlay last pings the other's pod. By nsenter and not by
+    # `ip netns exec`, whose mount namespace ends with the command, and with it the pod's namespace that it mounted.
     sh "$provision/overlay.sh" "$tree" node-1 "node-1=$first" "node-2=$second" >/run/node-1.said 2>&1 &
     one=$!
-    KPROXY_NETNS=/run/netns/kp-node-2 ip netns exec kp-node-2 \
+    KPROXY_NETNS=/run/netns/kp-node-2 nsenter --net=/run/netns/kp-node-2 \
         sh "$provision/overlay.sh" "$tree" node-2 "node-1=$first" "node-2=$second" >/run/node-2.said 2>&1 &
     failed=0
     wait "$!" || failed=1
     wait "$one" || failed=1
     cat /run/node-1.said /run/node-2.said
-    grep -q 'its pod reaches those of: node-1 node-2$' /run/node-1.said /run/node-2.said && [ "$failed" -eq 0 ]
+    grep -q 'its pod reaches those of: node-1 node-2$' /run/node-1.said /run/node-2.said || failed=1
+    # Now that the scripts have ended: each node's pod is still there, and the other's answers it.
+    for pair in "1 2" "2 1"; do
+        from=${pair% *} to=${pair#* }
+        for address in "10.244.$to.10" "fd00:10:244:$to::10"; do
+            ip netns exec "kp-pod-node-$from" ping -c 1 -W 5 "$address" >/run/ping.said 2>&1 || {
+                failed=1
+                echo "node-$from's pod does not reach $address:"
+                cat /run/ping.said
+            }
+        done
+    done
+    [ "$failed" -eq 0 ]
 }
 
 main() {

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # Builds the guest's root directory: a small Debian from this machine's own apt sources, with Debian's cloud kernel and
 # what kproxy depends on, and without kproxy itself. It is kept in a cache and built again only when its recipe changes:
 # this file, provision/install.sh, kproxy's dependencies, the Debian suite and its sources.
@@ -7,27 +7,69 @@
 #   KPROXY_CACHE   where it is kept; ~/.cache/kproxy by default
 #   VM_SOURCES     a file of apt sources ("deb URI SUITE COMPONENT..." lines) instead of this machine's
 #   VM_SUITE       the Debian suite; this machine's by default
-set -eu
+set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$here/../.." && pwd)
-cache=${KPROXY_CACHE:-$HOME/.cache/kproxy}/vm
+cache=${KPROXY_CACHE:-${HOME:-/root}/.cache/kproxy}/vm
+work=$cache/building
+root=$work/root
+log=$cache/build.log
+# shellcheck source=vagrant/qemu/common.sh
+. "$here/common.sh"
 # Python is compiled against while the image is built; the compiler does not stay.
 build_packages="gcc libc6-dev python3-dev"
 packages="linux-image-cloud-amd64 systemd-sysv udev python3 python3-venv iptables ipset conntrack iproute2 iputils-ping kmod procps $build_packages"
 
-fail() { # fail CODE MESSAGE
-    echo "vm: $2" >&2
-    exit "$1"
+bootstrap() {
+    # No initramfs: the cloud kernel has NVMe and ext4 built in, so it mounts its disk by itself.
+    INITRD=No mmdebstrap --mode=root --variant=minbase --format=directory \
+        --include="${packages// /,}" --aptopt='Acquire::Languages "none"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' "$suite" "$root" - <"$work/sources"
 }
 
-say() {
-    echo "vm: $*" >&2
+install_dependencies() {
+    # pip in the guest's root fetches as pip of this machine does: its configuration, authorities and proxies are lent.
+    mkdir -p "$root/tmp/lent" "$root/tmp/tree" "$root/root/.config/pip"
+    cp "$tree/pyproject.toml" "$root/tmp/tree/"
+    cp "$here/../provision/install.sh" "$root/tmp/"
+    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
+    [ ! -f "$HOME/.config/pip/pip.conf" ] || cp "$HOME/.config/pip/pip.conf" "$root/root/.config/pip/pip.conf"
+    local authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
+    [ ! -f "$authorities" ] || cp "$authorities" "$root/tmp/lent/authorities.crt"
+    set -- PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+    [ ! -f "$authorities" ] || set -- "$@" PIP_CERT=/tmp/lent/authorities.crt
+    local name
+    for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
+        [ -z "${!name:-}" ] || set -- "$@" "$name=${!name}"
+    done
+    chroot "$root" env -i "$@" sh /tmp/install.sh /tmp/tree dependencies
+    rm -rf "$root/tmp/lent" "$root/tmp/tree" "$root/tmp/install.sh" "$root/etc/pip.conf" "$root/root/.config" "$root/root/.cache"
 }
+
+trim() {
+    # shellcheck disable=SC2086  # a list of names
+    DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get purge -y -qq --auto-remove $build_packages
+    rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/var/log/*.log "$root"/usr/lib/x86_64-linux-gnu/perl* \
+        "$root"/usr/share/perl*
+    cp "$root"/boot/vmlinuz-* "$work/vmlinuz"
+    rm -rf "${root:?}"/boot/*
+}
+
+if [ "${1:-}" = --step ]; then
+    # Of itself, below: one step as a process of its own, which can be ended. It does not end before what it runs has:
+    # mmdebstrap has mounts to undo.
+    trap 'exit 143' TERM
+    "$2"
+    exit
+fi
 
 suite=${VM_SUITE:-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}
 grep -q '^ID=debian' /etc/os-release || [ -n "${VM_SOURCES:-}" ] || suite=""
 [ -n "$suite" ] || fail 2 "this machine is no Debian; name a suite in VM_SUITE and its apt sources in VM_SOURCES"
+export suite HOME="${HOME:-/root}"
 
 debian_sources() {
     if [ -n "${VM_SOURCES:-}" ]; then
@@ -54,81 +96,44 @@ recipe=$({
 } | sha256sum | cut -c 1-16)
 image=$cache/$recipe
 
-mkdir -p "$cache"
+mkdir -p "$cache" || fail 1 "cannot make $cache; name another folder in KPROXY_CACHE"
 exec 9>"$cache/lock"
-flock --timeout 900 9 || fail 1 "another build has held $cache/lock for 15 minutes"
+trap 'code=$?; trap - EXIT; end_child; exit $code' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+attend "waiting for another build" "" flock --timeout 900 9 || fail 1 "another build has held $cache/lock for 15 minutes"
+# A folder has its recipe's name only once it is complete.
 if [ -f "$image/vmlinuz" ]; then
-    touch "$image"
     echo "$image"
     exit 0
 fi
 
-work=$cache/building
-log=$cache/build.log
-rm -rf "$work"
-# shellcheck disable=SC2154  # the trap assigns it
-trap 'code=$?; trap - EXIT; rm -rf "$work"; exit $code' EXIT
-trap 'exit 130' INT TERM
-mkdir -p "$work"
-root=$work/root
+need_room "$cache" 1500 "building the image"
+# What an interrupted build left; on one file system, in case something is still mounted there.
+rm -rf --one-file-system "$work" "$image"
+trap 'code=$?; trap - EXIT; end_child; rm -rf --one-file-system "$work"; exit $code' EXIT
+mkdir -p "$root"
+printf '%s\n' "$sources" >"$work/sources"
 
-step() { # step TITLE COMMAND...
-    title=$1
-    shift
-    from=$(date +%s)
-    "$@" >>"$log" 2>&1 9>&- || {
+step() { # step TITLE SECONDS FUNCTION
+    local from=$SECONDS status=0
+    attend "$1" "$log" timeout --kill-after=20 "$2" bash "$0" --step "$3" || status=$?
+    if [ "$status" -ne 0 ]; then
         tail -n 15 "$log" >&2
-        fail 1 "the image could not be built ($title); the whole log is $log"
-    }
-    say "$(printf '%4d s  %s' $(($(date +%s) - from)) "$title")"
-}
-
-bootstrap() {
-    # No initramfs: the cloud kernel has NVMe and ext4 built in, so it mounts its disk by itself.
-    printf '%s\n' "$sources" | INITRD=No timeout 900 mmdebstrap --mode=root --variant=minbase --format=directory \
-        --include="$(echo "$packages" | tr ' ' ',')" --aptopt='Acquire::Languages "none"' \
-        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-        --dpkgopt='path-exclude=/usr/share/locale/*' "$suite" "$root" -
-}
-
-install_dependencies() {
-    # pip in the guest's root fetches as pip of this machine does: its configuration, authorities and proxies are lent.
-    mkdir -p "$root/tmp/lent" "$root/tmp/tree" "$root/root/.config/pip"
-    cp "$tree/pyproject.toml" "$root/tmp/tree/"
-    cp "$here/../provision/install.sh" "$root/tmp/"
-    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-    [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
-    [ ! -f "$HOME/.config/pip/pip.conf" ] || cp "$HOME/.config/pip/pip.conf" "$root/root/.config/pip/pip.conf"
-    authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
-    [ ! -f "$authorities" ] || cp "$authorities" "$root/tmp/lent/authorities.crt"
-    set -- PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-    [ ! -f "$authorities" ] || set -- "$@" PIP_CERT=/tmp/lent/authorities.crt
-    for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
-        value=$(printenv "$name" || true)
-        [ -z "$value" ] || set -- "$@" "$name=$value"
-    done
-    timeout 900 chroot "$root" env -i "$@" sh /tmp/install.sh /tmp/tree dependencies
-    rm -rf "$root/tmp/lent" "$root/tmp/tree" "$root/tmp/install.sh" "$root/etc/pip.conf" "$root/root/.config" "$root/root/.cache"
-}
-
-trim() {
-    # shellcheck disable=SC2086  # a list of names
-    DEBIAN_FRONTEND=noninteractive timeout 300 chroot "$root" apt-get purge -y -qq --auto-remove $build_packages
-    rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/var/log/*.log "$root"/usr/lib/x86_64-linux-gnu/perl* \
-        "$root"/usr/share/perl*
-    cp "$root"/boot/vmlinuz-* "$work/vmlinuz"
-    rm -rf "${root:?}"/boot/*
+        [ "$status" -ne 124 ] || fail 1 "the image could not be built ($1): not done after $2 s; the whole log is $log"
+        fail 1 "the image could not be built ($1): exit $status; the whole log is $log"
+    fi
+    say "$(printf '%4d s  %s' $((SECONDS - from)) "$1")"
 }
 
 : >"$log"
 say "building a Debian $suite image (kept in $image)"
-began=$(date +%s)
-step "Debian's packages" bootstrap
-step "what kproxy depends on" install_dependencies
-step "removing what only the build needed" trim
-printf '%s\n' "$sources" >"$work/sources"
+began=$SECONDS
+step "Debian's packages" 600 bootstrap
+step "what kproxy depends on" 600 install_dependencies
+step "removing what only the build needed" 120 trim
 # Older images belong to older recipes.
-find "$cache" -mindepth 1 -maxdepth 1 -type d ! -name building -exec rm -rf {} +
+find "$cache" -mindepth 1 -maxdepth 1 -type d ! -name building -exec rm -rf --one-file-system {} +
 mv "$work" "$image"
-say "built in $(($(date +%s) - began)) s, $(du -sh "$image" | cut -f1)"
+say "built in $((SECONDS - began)) s, $(du -sh "$image" | cut -f1)"
 echo "$image"

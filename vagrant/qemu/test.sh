@@ -6,28 +6,23 @@
 #   VM_ACCEL     kvm, tcg, or auto (the default): kvm if a kernel really boots with it, else tcg
 #   VM_STEPS     overlay, checks, or overlay,checks (the default); image: only build the image
 #   VM_GOLDEN    the folder of scenarios, rules_golden by default
-#   VM_TIMEOUT   seconds the guest may take, 900 by default
+#   VM_TIMEOUT   seconds the guest may take, 600 by default
+#   VM_APPEND    more for the guest kernel's command line
 #   VM_LOG       where the whole log goes, $KPROXY_CACHE/vm/last.log by default
 # exit: 0 all as expected, 1 differences or a guest that did not finish, 2 bad usage
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$here/../.." && pwd)
-cache=${KPROXY_CACHE:-$HOME/.cache/kproxy}/vm
-limit=${VM_TIMEOUT:-900}
+cache=${KPROXY_CACHE:-${HOME:-/root}/.cache/kproxy}/vm
+limit=${VM_TIMEOUT:-600}
 steps=${VM_STEPS:-overlay,checks}
 golden=${VM_GOLDEN:-$tree/rules_golden}
 log=${VM_LOG:-$cache/last.log}
+temporary=${TMPDIR:-/tmp}
 export PATH="$PATH:/usr/sbin:/sbin"
-
-fail() { # fail CODE MESSAGE
-    echo "vm: $2" >&2
-    exit "$1"
-}
-
-say() {
-    echo "vm: $*" >&2
-}
+# shellcheck source=vagrant/qemu/common.sh
+. "$here/common.sh"
 
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail 2 "VM_TIMEOUT must be a number of seconds, not '$limit'"
 case ${VM_ACCEL:-auto} in
@@ -45,13 +40,13 @@ need() { # need COMMAND PACKAGE
 }
 need qemu-system-x86_64 qemu-system-x86
 need mmdebstrap mmdebstrap
+need gpg gpg
+need mount mount
 need mke2fs e2fsprogs
 need flock util-linux
 if [ -n "$missing" ] && [ "$(id -u)" -eq 0 ]; then
-    say "installing Debian packages:$missing"
     # shellcheck disable=SC2086  # a list of names
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } >/dev/null ||
-        fail 1 "could not install$missing"
+    install_packages $missing
 elif [ -n "$missing" ]; then
     fail 1 "Debian packages are missing; install them with: sudo apt-get install$missing"
 fi
@@ -66,21 +61,16 @@ for argument in "$@"; do
     esac
 done
 
-began=$(date +%s)
-image=$(sh "$here/image.sh")
-if [ "$steps" = image ]; then
-    say "the image is $image"
-    exit 0
-fi
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/kproxy-vm.XXXXXX")
-qemu=""
+began=$SECONDS
+# The image's size twice: its root directory and the disk made of it.
+need_room "$temporary" 1500 "the guest's disk"
+scratch=$(mktemp -d "$temporary/kproxy-vm.XXXXXX")
+probe=""
 finish() {
     code=$?
     trap - EXIT
-    if [ -n "$qemu" ] && kill "$qemu" 2>/dev/null; then
-        # timeout, which this is, hands it on to qemu, and kills that after 5 s if need be.
-        wait "$qemu" || true
-    fi
+    end_child
+    if [ -n "$probe" ] && kill "$probe" 2>/dev/null; then wait "$probe" || true; fi
     rm -rf "$scratch"
     exit "$code"
 }
@@ -88,21 +78,33 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+status=0
+bash "$here/image.sh" >"$scratch/image" &
+child=$!
+wait "$child" || status=$?
+child=""
+[ "$status" -eq 0 ] || exit "$status"
+image=$(cat "$scratch/image")
+if [ "$steps" = image ]; then
+    say "the image is $image"
+    exit 0
+fi
+
 step() { # step TITLE COMMAND...: how long it took, and on failure what it said
-    local title=$1 from
+    local title=$1 from=$SECONDS
     shift
-    from=$(date +%s)
     "$@" >>"$scratch/steps.log" 2>&1 || {
         tail -n 15 "$scratch/steps.log" >&2
         fail 1 "$title: failed"
     }
-    say "$(printf '%4d s  %s' $(($(date +%s) - from)) "$title")"
+    say "$(printf '%4d s  %s' $((SECONDS - from)) "$title")"
 }
 
 copy_tree() {
     local root=$scratch/root
-    # Copied, not linked: what follows must not reach into the cache. A build holds the same lock.
-    flock --shared --timeout 60 "$cache/lock" cp -a --reflink=auto "$image/root" "$root"
+    # Copied, not linked: what follows must not reach into the cache. A build, which deletes older images, holds the same
+    # lock, so the kernel is copied too.
+    flock --shared --timeout 60 "$cache/lock" cp -a --reflink=auto "$image/root" "$image/vmlinuz" "$scratch/"
     mkdir -p "$root/usr/src/kproxy"
     cp -R "$tree/pyproject.toml" "$tree/README.md" "$tree/LICENSE" "$tree/kproxy" "$tree/vagrant" \
         "$root/usr/src/kproxy/"
@@ -128,10 +130,10 @@ StandardOutput=journal+console
 UNIT
     mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
     ln -s ../kproxy-check.service "$root/etc/systemd/system/multi-user.target.wants/kproxy-check.service"
-    # Nobody logs in, nothing is scheduled, and there is no network to wait for.
+    # Nobody logs in, not even after a failure, nothing is scheduled, and there is no network to wait for.
     for unit in getty.target serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer \
         e2scrub_reap.service systemd-timesyncd.service systemd-update-utmp.service dpkg-db-backup.timer logrotate.timer \
-        systemd-udev-settle.service systemd-hwdb-update.service systemd-journal-catalog-update.service; do
+        emergency.target rescue.target systemd-udev-settle.service systemd-hwdb-update.service systemd-journal-catalog-update.service; do
         ln -sf /dev/null "$root/etc/systemd/system/$unit"
     done
     echo kproxy-vm >"$root/etc/hostname"
@@ -142,28 +144,32 @@ make_disk() {
     rm -rf "${scratch:?}/root"
 }
 
-boots_with_kvm() {
-    # /dev/kvm may be there and not work, or work for a few instructions only. So a kernel must boot with it: without a
-    # disk it panics, at which it reboots, at which qemu ends; on real hardware within a second.
-    [ -w /dev/kvm ] || return 1
+# /dev/kvm may be there and not work, or work for a few instructions only. So a kernel must boot with it: without a disk it
+# panics, at which it reboots, at which qemu ends; on real hardware within a second. Meanwhile the disk is made.
+start_probe() {
+    : >"$scratch/probe"
+    [ -w /dev/kvm ] || return 0
     timeout --kill-after=1 8 qemu-system-x86_64 -accel kvm -cpu host -m 256 -nodefaults -display none -no-reboot \
-        -kernel "$image/vmlinuz" -append 'console=ttyS0 panic=-1' -serial "file:$scratch/probe" >/dev/null 2>&1 || return 1
-    grep -q 'Kernel panic' "$scratch/probe"
+        -kernel "$scratch/vmlinuz" -append 'console=ttyS0 panic=-1' -serial "file:$scratch/probe" >/dev/null 2>&1 &
+    probe=$!
 }
 
 choose_accelerator() {
-    accelerator=${VM_ACCEL:-auto}
-    if [ "$accelerator" = auto ]; then
+    if [ -n "$probe" ] && wait "$probe" && grep -q 'Kernel panic' "$scratch/probe"; then
+        accelerator=kvm
+    else
         accelerator=tcg
-        if boots_with_kvm; then accelerator=kvm; fi
     fi
+    probe=""
 }
 
 say "the guest's disk"
 step "copying the image and this tree" copy_tree
+accelerator=${VM_ACCEL:-auto}
+[ "$accelerator" != auto ] || start_probe
 step "installing kproxy into it" install_kproxy "$@"
 step "making the disk" make_disk
-step "choosing an accelerator (kvm if it works)" choose_accelerator
+[ "$accelerator" != auto ] || step "trying whether KVM works" choose_accelerator
 
 # shellcheck disable=SC2054  # the commas are qemu's
 case $accelerator in
@@ -173,19 +179,19 @@ case $accelerator in
 esac
 say "booting with $accelerator, $limit s at most"
 : >"$scratch/output"
-timeout --kill-after=5 "$limit" qemu-system-x86_64 "${options[@]}" -machine q35 -smp 2 -m 2048 -nodefaults -display none \
-    -no-reboot -kernel "$image/vmlinuz" \
-    -append 'root=/dev/nvme0n1 rw console=ttyS0 panic=-1 quiet systemd.show_status=false mitigations=off net.ifnames=0' \
-    -drive "file=$scratch/disk.ext4,format=raw,if=none,id=disk,cache=unsafe" -device nvme,drive=disk,serial=kproxy \
+timeout --kill-after=5 "$limit" qemu-system-x86_64 "${options[@]}" \
+    -machine q35 -smp 2 -m 2048 -nodefaults -display none -no-reboot -kernel "$scratch/vmlinuz" \
+    -append "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 quiet systemd.show_status=error mitigations=off net.ifnames=0 ${VM_APPEND:-}" \
+    -drive "file=$scratch/disk.ext4,format=raw,if=none,id=disk,cache=unsafe,werror=report" \
+    -device nvme,drive=disk,serial=kproxy \
     -device virtio-rng-pci -serial "file:$scratch/console" -serial "file:$scratch/output" \
     >"$scratch/qemu" 2>&1 &
-qemu=$!
-# In the background, so that a signal ends the wait at once; tail ends when qemu has.
-tail --pid="$qemu" --sleep-interval=0.5 -n +1 -f "$scratch/output" | grep --line-buffered -v '^kproxy-vm-result ' &
+child=$!
+# It ends when qemu has.
+tail --pid="$child" --sleep-interval=0.5 -n +1 -f "$scratch/output" | grep --line-buffered -v '^kproxy-vm-result ' &
 viewer=$!
 status=0
-wait "$qemu" || status=$?
-qemu=""
+await "the guest" "$scratch/output" || status=$?
 wait "$viewer" || true
 
 mkdir -p "$(dirname "$log")"
@@ -201,11 +207,12 @@ mkdir -p "$(dirname "$log")"
 } >"$log"
 result=$(sed -n 's/^kproxy-vm-result \([0-9]*\)$/\1/p' "$scratch/output" | tail -n 1)
 if [ -z "$result" ]; then
-    tail -n 15 "$scratch/console" >&2
+    say "the end of the guest's console:"
+    tail -n 60 "$scratch/console" >&2
     if [ "$status" -eq 124 ]; then
         fail 1 "the guest was not done after $limit s (VM_TIMEOUT); the whole log is $log"
     fi
     fail 1 "the guest ended without a result (qemu exit $status); the whole log is $log"
 fi
-say "the guest's result is $result; $(($(date +%s) - began)) s in all; the whole log is $log"
+say "the guest's result is $result; $((SECONDS - began)) s in all; the whole log is $log"
 exit "$result"

@@ -1,0 +1,67 @@
+# What image.sh and test.sh share; sourced by bash.
+# shellcheck shell=bash
+
+say() {
+    echo "vm: $*" >&2
+}
+
+fail() { # fail CODE MESSAGE
+    say "$2"
+    exit "$1"
+}
+
+child=""
+attend() { # attend WHAT LOG COMMAND...: run it, with a line every half a minute; its exit code. LOG: a file, or ""
+    local what=$1 log=$2
+    shift 2
+    # In the background, so that a signal to this script is not held back until the command has ended; a command and no
+    # function, so that the signal can be handed on: `timeout` gives it to all that it started.
+    if [ -n "$log" ]; then
+        # Without the descriptor of the cache's lock, which must not outlive this script.
+        "$@" >>"$log" 2>&1 9>&- &
+    else
+        "$@" &
+    fi
+    child=$!
+    await "$what"
+}
+
+await() { # await WHAT [FILE]: the same for a $child that was started already; no line while FILE grows
+    local from=$SECONDS told=$SECONDS status=0
+    while kill -0 "$child" 2>/dev/null; do
+        sleep 0.2
+        if [ $((SECONDS - told)) -ge 30 ]; then
+            told=$SECONDS
+            [ -z "${2:-}" ] || [ -z "$(find "$2" -newermt '-30 seconds')" ] || continue
+            say "$(printf '%4d s  %s, still at it' $((SECONDS - from)) "$1")"
+        fi
+    done
+    wait "$child" || status=$?
+    child=""
+    return "$status"
+}
+
+end_child() {
+    if [ -n "$child" ] && kill "$child" 2>/dev/null; then
+        wait "$child" || true
+    fi
+    child=""
+}
+
+need_room() { # need_room FOLDER MEGABYTES WHAT
+    local free
+    free=$(df --output=avail -m "$1" | tail -n 1)
+    [ "$free" -ge "$2" ] || fail 1 "$3 needs $2 MB in $1, and $((free)) MB are free"
+}
+
+install_packages() { # install_packages NAME...: Debian packages, as root
+    local said status=0
+    said=$(mktemp)
+    say "installing Debian packages: $*"
+    # shellcheck disable=SC2016  # the inner shell expands it
+    attend "installing Debian packages" "$said" timeout --kill-after=20 600 env DEBIAN_FRONTEND=noninteractive \
+        sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"' sh "$@" || status=$?
+    [ "$status" -eq 0 ] || tail -n 15 "$said" >&2
+    rm -f "$said"
+    [ "$status" -eq 0 ] || fail 1 "could not install $* (exit $status)"
+}
