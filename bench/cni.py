@@ -25,6 +25,7 @@ from kproxy.cni.server import CniServer
 from kproxy.linux.namespace import Namespace
 
 AT_ONCE = 50
+ROUNDS = 3
 ALONE = 15
 PREFIX = f"kp-cnib{os.getpid()}"
 
@@ -71,17 +72,19 @@ def _execute(plugin: Path, command: str, numbers: range, conf: Path) -> list[flo
     return times
 
 
-def _round(node: Namespace, plugin: Path, conf: Path) -> tuple[list[float], list[float], float]:
-    """ADD alone, ADD 50 at once, and the seconds until all of these had ended."""
+def _measure(node: Namespace, plugin: Path, conf: Path) -> tuple[list[float], list[float], float]:
+    """ADD alone, ADD 50 at once in all rounds, and the seconds until all of a round had ended, in the median."""
     alone = []
     for _ in range(ALONE):
         alone += node.call(_execute, plugin, "ADD", range(1), conf)
         node.call(_execute, plugin, "DEL", range(1), conf)
-    began = time.perf_counter()
-    together = node.call(_execute, plugin, "ADD", range(AT_ONCE), conf)
-    whole = time.perf_counter() - began
-    node.call(_execute, plugin, "DEL", range(AT_ONCE), conf)
-    return alone, together, whole
+    together, whole = [], []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        together += node.call(_execute, plugin, "ADD", range(AT_ONCE), conf)
+        whole.append(time.perf_counter() - began)
+        node.call(_execute, plugin, "DEL", range(AT_ONCE), conf)
+    return alone, together, statistics.median(whole)
 
 
 def main() -> None:
@@ -110,7 +113,7 @@ def main() -> None:
         for kind, plugin in kinds.items():
             file = scratch / "conf.json"
             file.write_text(json.dumps({**conf, "dataDir": str(scratch / plugin.parent.name)}))
-            alone, together, whole = _round(node, plugin, file)
+            alone, together, whole = _measure(node, plugin, file)
             figures = [statistics.median(alone), statistics.median(together), max(together), whole]
             shown = [f"{figure * 1000:.0f}" for figure in figures]
             print(f"{kind:34}{shown[0]:>8}{shown[1]:>24}{shown[2]:>8}{shown[3]:>8}")

@@ -7,7 +7,7 @@ on. Foreign errors are wrapped where they enter, with `raise ... from`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class KproxyError(Exception):
@@ -26,8 +26,7 @@ class InputError(KproxyError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """A place in the input.
 
     `file` is the path as the user gave it (`-` for standard input), `document` counts YAML documents, JSON documents or

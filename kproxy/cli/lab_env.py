@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from kproxy.cli.lab_common import name_option
@@ -22,4 +24,4 @@ def command(name: str) -> None:
     """
     lab = LabDirectory(check_name(name))
     lab.running()
-    write_output(f"export KUBECONFIG={lab.kubeconfig}\n", None)
+    write_output(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n", None)

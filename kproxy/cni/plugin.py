@@ -95,7 +95,7 @@ def _add(request: Request, conf: NetConf, attachment: Attachment, store: Store) 
             from kproxy.linux.portmap import map_ports
 
             with store.iptables():
-                map_ports(conf.name, attachment.container, given, conf.ports, conf.iptables)
+                map_ports(conf.name, attachment.key, given, conf.ports, conf.iptables)
         with store.state():
             store.save(ipam.finish(store.load(), key))
     except BaseException:
@@ -116,7 +116,7 @@ def _free(conf: NetConf, store: Store, key: str, has_ports: bool) -> None:
         from kproxy.linux.portmap import unmap_ports
 
         with store.iptables():
-            unmap_ports([chain_name(conf.name, container)], conf.iptables)
+            unmap_ports([chain_name(conf.name, key)], conf.iptables)
     if record is not None:
         with store.state():
             store.save(ipam.release(store.load(), key))
@@ -138,7 +138,7 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
         if conf.ports:
             from kproxy.linux.portmap import check_ports
 
-            found += check_ports(conf.name, attachment.container, leases, conf.ports, conf.iptables)
+            found += check_ports(conf.name, attachment.key, leases, conf.ports, conf.iptables)
     if found:
         raise CniError(Code.CHECK_FAILED, "the container's network is not as it should be", "; ".join(found))
 
@@ -174,7 +174,8 @@ def _collect(conf: NetConf, store: Store) -> None:
 
 
 def _status(conf: NetConf, store: Store) -> None:
-    """Raises CniError with NOT_AVAILABLE if an ADD could not be served now."""
+    """Raises CniError with NOT_AVAILABLE if an ADD could not be served now, with LIMITED_CONNECTIVITY if containers
+    have lost their bridge."""
 
     def unavailable(why: str) -> CniError:
         return CniError(Code.NOT_AVAILABLE, "the plugin is not available", why)
@@ -200,3 +201,12 @@ def _status(conf: NetConf, store: Store) -> None:
         raise unavailable(f"rtnetlink: {error.strerror or error}") from error
     if link is not None and link.kind != "bridge":
         raise unavailable(f"the bridge's name {conf.bridge} is taken")
+    # Leases that outlived their namespaces say nothing.
+    left = [key for key, record in leases.records.items() if record.state == ipam.DONE and os.path.exists(record.netns)]
+    if left and (link is None or not link.up):
+        what = "is not there" if link is None else "is down"
+        raise CniError(
+            Code.LIMITED_CONNECTIVITY,
+            "containers have limited connectivity",
+            f"the bridge {conf.bridge} of {len(left)} attachments {what}",
+        )

@@ -15,6 +15,8 @@ from kproxy.linux.namespace import Namespace
 
 _KINDS: Final = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM, "SCTP": socket.SOCK_STREAM}
 _UNREACHABLE: Final = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EACCES}
+_NO_PROTOCOL: Final = {errno.ENOPROTOOPT, errno.EPROTO}
+"""What ICMP's protocol unreachable and ICMPv6's unrecognized next header come to: a host without SCTP."""
 _PENDING: Final = 0.1
 _TRIES: Final = 2
 """Datagrams sent before a client gives up: the first may be lost to a neighbour that is still being looked for."""
@@ -106,8 +108,8 @@ def ask_here(
         except OSError as error:
             if error.errno in _UNREACHABLE:
                 return Answer(UNREACHABLE)
-            if error.errno == errno.ENOPROTOOPT:
-                return Answer(REFUSED)  # ICMP protocol unreachable: a host without SCTP
+            if error.errno in _NO_PROTOCOL:
+                return Answer(REFUSED)
             if error.errno == errno.EPERM:
                 return _after_a_rule(client)
             raise

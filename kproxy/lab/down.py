@@ -30,7 +30,7 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
     # A pod's namespace may have been made by a child that was on its way.
     delete_namespaces(lab_namespaces(lab.name))
     if keep_directory:
-        for item in ("apiserver", "nodes", "logs"):
+        for item in ("apiserver", "bin", "nodes", "logs"):
             shutil.rmtree(lab.path / item, ignore_errors=True)
         for file in (lab.kubeconfig, lab.node_kubeconfig, lab.path / "network"):
             file.unlink(missing_ok=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 import yaml
 
+from kproxy.cni.install import InstallError, install_launcher
 from kproxy.lab import processes
 from kproxy.lab.health import is_healthy
 from kproxy.lab.kubelet.main import CONFLIST
@@ -23,6 +27,8 @@ BRIDGE: Final = "cni0"
 _READY: Final = "ready"
 _HEALTH_PORT: Final = 10256
 _FEW_NODES: Final = 5
+_LONGEST_SOCKET: Final = 107
+"""Bytes of a Unix socket's path (unix(7))."""
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
 
 
@@ -39,7 +45,27 @@ def start_node(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> None:
         role = role_of(kind, plan.name)
         if role not in running:
             lab.log(role.replace("/", "-")).unlink(missing_ok=True)
-            processes.start(lab, role, command_of(kind, lab, spec, plan), plan.namespace)
+            processes.start(lab, role, command_of(kind, lab, spec, plan), plan.namespace, variables_of(kind, lab, plan))
+
+
+def prepare_plugin(lab: LabDirectory) -> None:
+    """Compiles the CNI launcher, so that ADD need not start Python; without a compiler the plugin is executed."""
+    with contextlib.suppress(InstallError):
+        install_launcher(lab.path / "bin")
+
+
+def cni_socket(lab: LabDirectory, node: str) -> str:
+    """Where a node's overlay process serves the CNI plugin; "" if the lab's directory has too long a name for that."""
+    path = str(lab.node(node) / "cni.sock")
+    return path if len(os.fsencode(path)) <= _LONGEST_SOCKET else ""
+
+
+def variables_of(kind: str, lab: LabDirectory, plan: NodePlan) -> Mapping[str, str]:
+    """What a node's process has in its environment beside what all have."""
+    if kind != KUBELET:
+        return {}
+    path = os.pathsep.join(filter(None, [str(lab.path / "bin"), os.environ.get("CNI_PATH", "")]))
+    return {"CNI_PATH": path, "KPROXY_CNI_SOCKET": cni_socket(lab, plan.name)}
 
 
 def node_problems(lab: LabDirectory, plan: NodePlan) -> list[str]:
@@ -120,7 +146,8 @@ def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> l
             "--yes",
             *(option for family, option in ((4, "-4"), (6, "-6")) if spec.families == (family,)),
         ]  # fmt: skip
+    socket = cni_socket(lab, plan.name)
     return [
         *processes.KPROXY, "overlay", "run", "--node", plan.name, "--kubeconfig", str(lab.node_kubeconfig),
-        "--backend", spec.backend,
+        "--backend", spec.backend, *(["--cni-socket", socket] if socket else []),
     ]  # fmt: skip

@@ -12,7 +12,17 @@ import yaml
 
 from kproxy.client import ApiError, Discovered, PatchType, RestClient, discover, dynamic_resource, load_client_config
 from kproxy.lab.errors import LabError, LabInputError
-from kproxy.lab.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, Json, is_ready, is_terminating, key_of
+from kproxy.lab.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    Json,
+    is_ready,
+    is_terminating,
+    key_of,
+)
 from kproxy.lab.state import LabDirectory
 
 MANAGER: Final = "kproxy-lab"
@@ -162,6 +172,15 @@ def look(client: RestClient, nodes: Sequence[str]) -> Progress:
             owned += wanted
             if int((item.raw.get("status") or {}).get("readyReplicas", 0)) < wanted:
                 missing.append(f"replicaset {item.metadata.key} has not {wanted} pods ready")
+    for item in client.list(DAEMON_SETS).items:
+        status = item.raw.get("status") or {}
+        wanted = int(status.get("desiredNumberScheduled", 0))
+        owned += wanted
+        if (
+            status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
+            or min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)) < wanted
+        ):
+            missing.append(f"daemonset {item.metadata.key} has not a pod available on each of {wanted} nodes")
     alone = [pod for pod in pods if not pod["metadata"].get("ownerReferences")]
     missing += [f"pod {key_of(pod)} is not ready" for pod in alone if not is_ready(pod)]
     return Progress(len(nodes) - len(unready), len(nodes), ready, owned + len(alone), tuple(missing))

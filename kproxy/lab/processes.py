@@ -63,9 +63,15 @@ def environment(lab: LabDirectory, role: str) -> dict[str, str]:
 
 
 def start(
-    lab: LabDirectory, role: str, command: Sequence[str], namespace: str | None = None
+    lab: LabDirectory,
+    role: str,
+    command: Sequence[str],
+    namespace: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Starts a process of the lab, inside a namespace if one is named; what it says goes to its log.
+
+    `variables` are added to its environment.
 
     Raises:
         LabError: it cannot be started.
@@ -81,7 +87,7 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(lab, role),
+                env={**environment(lab, role), **(variables or {})},
                 cwd="/",
                 start_new_session=True,
             )

@@ -20,6 +20,7 @@ EVENTS: Final = dynamic_resource("", "v1", "events", True)
 ENDPOINT_SLICES: Final = dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True)
 DEPLOYMENTS: Final = dynamic_resource("apps", "v1", "deployments", True)
 REPLICA_SETS: Final = dynamic_resource("apps", "v1", "replicasets", True)
+DAEMON_SETS: Final = dynamic_resource("apps", "v1", "daemonsets", True)
 LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
 LEASE_NAMESPACE: Final = "kube-node-lease"
 

@@ -5,8 +5,9 @@
     kubeconfig      for people on this machine: 127.0.0.1
     kubeconfig.node for the nodes: the fabric's address
     network         there once the fabric is
+    bin/            the CNI launcher
     apiserver/      the API server's data
-    nodes/NODE/     CNI configuration, IPAM's data, results of ADD
+    nodes/NODE/     CNI configuration, IPAM's data, results of ADD, the socket behind the launcher
     logs/           what each process says
 
 It is made before anything else and removed after everything else, so that a lab that crashed is always found again.
@@ -42,7 +43,8 @@ class LabRecord(msgspec.Struct, frozen=True):
 
 def lab_root() -> Path:
     """Where labs keep their directories."""
-    return Path(os.environ.get("KPROXY_LAB_DIR") or DEFAULT_ROOT)
+    # The lab's processes run in /, and are told where the lab is.
+    return Path(os.environ.get("KPROXY_LAB_DIR") or DEFAULT_ROOT).absolute()
 
 
 class LabDirectory:

@@ -54,7 +54,13 @@ def client_host(cluster: ClusterView, text: str) -> str:
         return CLIENT
     if any(node.name == text for node in cluster.nodes):
         return text
-    pod = cluster.pod(text.removeprefix(POD))
+    try:
+        pod = cluster.pod(text.removeprefix(POD))
+    except LabInputError as error:
+        if "/" in text or not str(error).startswith("no pod"):
+            raise
+        nodes = ", ".join(node.name for node in cluster.nodes)
+        raise LabInputError(f"no host {text!r}: there are {CLIENT}, {nodes}; and {error}") from error
     if pod.host_network:
         return pod.node
     if not pod.netns:

@@ -18,7 +18,7 @@ from kproxy.lab.checks import check_machine
 from kproxy.lab.down import tear_down
 from kproxy.lab.errors import LabError
 from kproxy.lab.network import add_node, build_network
-from kproxy.lab.node_processes import node_problems, start_node
+from kproxy.lab.node_processes import node_problems, prepare_plugin, start_node
 from kproxy.lab.objects import Manifest, Progress, apply_manifests, lab_client, wait_until
 from kproxy.lab.plan import MOST_NODES, LabSpec
 from kproxy.lab.resources import NODES, is_ready
@@ -78,6 +78,7 @@ def _build(
     record = LabRecord(spec, "starting", nodes=numbers)
     lab.write(record)
     server = start_apiserver(lab)
+    prepare_plugin(lab)
     say("network")
     build_network(spec)
     (lab.path / "network").touch()  # what the API server's second listener waits for

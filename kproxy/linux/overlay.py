@@ -92,17 +92,24 @@ class OverlayKernel:
     def apply(self, wanted: Iterable[Item]) -> tuple[list[Change], list[OverlayError]]:
         """Brings the kernel to the plan; what was different, and what could not be mended.
 
-        One refused item, a gateway that no link leads to, say, does not keep the others out.
+        One refused item, a gateway that no link leads to, say, does not keep the others out; what belongs on a device
+        that could not be made is not tried, and not told of.
         """
         items = list(wanted)
         changes = self.compare(items)
         problems: list[OverlayError] = []
         rebuilt: set[str] = set()
+        missing: set[str] = set()
         for change in changes:
+            item = change.wanted
+            if isinstance(item, LinkAddress | Neighbour | FdbEntry | NodeRoute) and item.device in missing:
+                continue
             try:
                 self._mend(change, rebuilt)
             except OverlayError as error:
                 problems.append(error)
+                if isinstance(item, VxlanLink):
+                    missing.add(item.name)
         if rebuilt:
             # A device that was made again has lost what was on it.
             again, more = self.apply(items)

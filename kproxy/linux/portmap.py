@@ -28,21 +28,19 @@ def program(version: int, variant: str, action: str) -> str:
     return found
 
 
-def map_ports(
-    network: str, container: str, leases: Sequence[Lease], ports: Sequence[PortMapping], variant: str
-) -> None:
-    """Adds a container's port mappings; what is there of them already is put right. Raises CniError."""
+def map_ports(network: str, key: str, leases: Sequence[Lease], ports: Sequence[PortMapping], variant: str) -> None:
+    """Adds an attachment's port mappings; what is there of them already is put right. Raises CniError."""
     for version in _FAMILIES:
         if any(port.host_ip is None or port.host_ip.version == version for port in ports) and any(
             lease.range.version == version for lease in leases
         ):
-            text = plan_mapping(_save(version, variant), network, container, leases, ports, version)
+            text = plan_mapping(_save(version, variant), network, key, leases, ports, version)
             _restore(version, variant, text)
             _forget_udp(version, ports)
 
 
 def unmap_ports(chains: Sequence[str], variant: str) -> None:
-    """Removes the mappings of containers, by their chains; nothing if there are none. Raises CniError."""
+    """Removes the mappings of attachments, by their chains; nothing if there are none. Raises CniError."""
     for version in _FAMILIES:
         text = plan_unmapping(_save(version, variant), chains)
         if text:
@@ -50,12 +48,12 @@ def unmap_ports(chains: Sequence[str], variant: str) -> None:
 
 
 def check_ports(
-    network: str, container: str, leases: Sequence[Lease], ports: Sequence[PortMapping], variant: str
+    network: str, key: str, leases: Sequence[Lease], ports: Sequence[PortMapping], variant: str
 ) -> list[str]:
     """What CHECK finds of port mappings, in words. Raises CniError."""
     found = []
     for version in sorted({lease.range.version for lease in leases}):
-        found += missing_mappings(_save(version, variant), network, container, leases, ports, version)
+        found += missing_mappings(_save(version, variant), network, key, leases, ports, version)
     return found
 
 

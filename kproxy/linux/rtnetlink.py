@@ -4,8 +4,9 @@ Everything long-lived uses pyroute2. The plugin is started once per pod, and imp
 processor time, opening its socket 7 ms more (measured here, 0.9.7); this module costs 2 ms and a request 30
 microseconds. docs/decisions/0003-two-ways-to-speak-netlink.md has the figures.
 
-A socket belongs to the network namespace that its thread was in when it was opened (network_namespaces(7)). Layouts and
-numbers: rtnetlink(7), <linux/rtnetlink.h>, <linux/if_link.h>, <linux/if_addr.h>.
+A socket belongs to the network namespace that its thread was in when it was opened (network_namespaces(7)). Requests
+that do not need one another's answers go to the kernel in one message, which carries them out in their order
+(`Rtnetlink.carry_out`). Layouts and numbers: rtnetlink(7), <linux/rtnetlink.h>, <linux/if_link.h>, <linux/if_addr.h>.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -44,18 +44,36 @@ _NESTED: Final = 0x8000
 _TYPE_MASK: Final = 0x3FFF
 _NEWNET: Final = 0x40000000
 
+_SOL_NETLINK: Final = 270
+
+_header = struct.Struct("=IHHII").pack
+_read_header = struct.Struct("=IHHII").unpack_from
+_read_attribute = struct.Struct("=HH").unpack_from
+
 Attributes = dict[int, bytes]
 
 
 class NetlinkError(OSError):
-    """The kernel refused a request; `strerror` holds its own words where it had some."""
+    """The kernel refused a request; `strerror` holds its own words where it had some.
+
+    `place` is the number of the request among those carried out together, from 0.
+    """
+
+    place = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An interface. `master` is an index, 0 for none; `kind` is `bridge` or `veth`; `hairpin` is of a bridge's port."""
+class Ask(NamedTuple):
+    """A request that is answered with an acknowledgement."""
 
-    index: int
+    kind: int
+    flags: int
+    body: bytes
+
+
+class Link(NamedTuple):
+    """An interface. `master` is an ifindex, 0 for none; `kind` is `bridge` or `veth`; `hairpin` is a port's."""
+
+    ifindex: int
     name: str
     mac: str
     mtu: int
@@ -65,13 +83,12 @@ class Link:
     hairpin: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRoute:
-    """A route of any table; `destination` is a CIDR, `gateway` "" for none, `index` of the interface."""
+class KernelRoute(NamedTuple):
+    """A route of any table; `destination` is a CIDR, `gateway` "" for none, `ifindex` of its interface."""
 
     destination: str
     gateway: str
-    index: int
+    ifindex: int
     table: int
     priority: int
     mtu: int
@@ -79,9 +96,13 @@ class KernelRoute:
     scope: int
 
 
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
 def attribute(kind: int, data: bytes) -> bytes:
     """One attribute, padded to four bytes."""
-    return struct.pack("=HH", len(data) + 4, kind) + data + b"\0" * (-len(data) % 4)
+    return struct.pack("=HH", len(data) + 4, kind) + _padded(data)
 
 
 def _text(kind: int, value: str) -> bytes:
@@ -99,9 +120,9 @@ def _mac(kind: int, value: str) -> bytes:
 def attributes(data: bytes) -> Attributes:
     """Attributes by type, the flag of nested ones removed."""
     found: Attributes = {}
-    offset = 0
-    while offset + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, offset)
+    offset, end = 0, len(data) - 4
+    while offset <= end:
+        length, kind = _read_attribute(data, offset)
         if length < 4:
             break
         found[kind & _TYPE_MASK] = data[offset + 4 : offset + length]
@@ -142,8 +163,10 @@ class Rtnetlink:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-        self._socket.setsockopt(270, 11, 1)  # SOL_NETLINK, NETLINK_EXT_ACK: reasons in words
-        self._socket.bind((0, 0))
+        self._socket.setsockopt(_SOL_NETLINK, 11, 1)  # NETLINK_EXT_ACK: reasons in words
+        with contextlib.suppress(OSError):
+            # Dumps of one interface's addresses; a kernel before 4.20 sends those of all.
+            self._socket.setsockopt(_SOL_NETLINK, 12, 1)  # NETLINK_GET_STRICT_CHK
         self._sequence = 0
 
     def close(self) -> None:
@@ -155,70 +178,77 @@ class Rtnetlink:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
+    def carry_out(self, asks: Sequence[Ask]) -> None:
+        """Sends requests in one message. The kernel goes on after one that it refuses; the first such is raised."""
+        first, error = self._sequence + 1, None
+        parts = []
+        for kind, flags, body in asks:
+            self._sequence += 1
+            parts.append(_header(16 + len(body), kind, flags | _REQUEST | _ACK, self._sequence, 0) + _padded(body))
+        self._socket.send(b"".join(parts))
+        answered = first - 1
+        while answered < self._sequence:
+            for answer, flags, sequence, payload in self._receive():
+                if answer == _NLMSG_ERROR and sequence > answered:
+                    answered = sequence
+                    try:
+                        _raise(payload, flags)
+                    except NetlinkError as refused:
+                        refused.place = sequence - first
+                        error = error or refused
+        if error is not None:
+            raise error
+
+    def _read(self, kind: int, flags: int, body: bytes) -> list[bytes]:
+        """Sends a request whose answer is data."""
         self._sequence += 1
-        header = struct.pack("=IHHII", 16 + len(body), kind, flags | _REQUEST, self._sequence, 0)
-        self._socket.send(header + body)
-        found: list[tuple[int, bytes]] = []
+        self._socket.send(_header(16 + len(body), kind, flags | _REQUEST, self._sequence, 0) + body)
+        found: list[bytes] = []
         while True:
-            data = self._socket.recv(1 << 18)
-            offset = 0
-            while offset < len(data):
-                length, answer, answer_flags, sequence, _ = struct.unpack_from("=IHHII", data, offset)
-                payload = data[offset + 16 : offset + length]
-                offset += (length + 3) & ~3
+            for answer, answer_flags, sequence, payload in self._receive():
                 if sequence != self._sequence:
                     continue  # of a request given up
                 if answer == _NLMSG_ERROR:
                     _raise(payload, answer_flags)
+                if answer in (_NLMSG_ERROR, _NLMSG_DONE):
                     return found
-                if answer == _NLMSG_DONE:
+                found.append(payload)
+                if not flags & _DUMP:
                     return found
-                found.append((answer, payload))
-                if not flags & (_DUMP | _ACK):
-                    return found
+
+    def _receive(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Type, flags, sequence number and payload of the messages of one datagram."""
+        data = self._socket.recv(1 << 16)  # the kernel's are up to 32 KiB
+        offset = 0
+        while offset < len(data):
+            length, answer, flags, sequence, _ = _read_header(data, offset)
+            yield answer, flags, sequence, data[offset + 16 : offset + length]
+            offset += (length + 3) & ~3
 
     def link(self, name: str) -> Link | None:
         """An interface by its name, None if it is not there."""
-        body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + _text(3, name) + _number(29, 1 << 3)
+        body = _link_header(0, 0) + _text(3, name) + _number(29, 1 << 3)  # without its counters
         try:
-            answers = self._ask(RTM_GETLINK, 0, body)
+            answers = self._read(RTM_GETLINK, 0, body)
         except NetlinkError as error:
             if error.errno == errno.ENODEV:
                 return None
             raise
-        return _read_link(answers[0][1])
+        return _read_link(answers[0])
 
     def add_bridge(self, name: str, mac: str) -> None:
         """Makes a bridge, which is down. Set its MTU later: only then does it stay when ports come and go."""
         body = _link_header(0, 0) + _text(3, name) + _mac(1, mac)
-        self._ask(RTM_NEWLINK, _ACK | _CREATE | _EXCLUSIVE, body + attribute(18, _text(1, "bridge")))
+        self.carry_out([Ask(RTM_NEWLINK, _CREATE | _EXCLUSIVE, body + attribute(18, _text(1, "bridge")))])
 
-    def add_veth(self, name: str, mac: str, mtu: int, master: int, peer: tuple[str, str, int]) -> None:
-        """Makes a veth pair, one end at a bridge, the other (name, MAC, descriptor) in a namespace.
-
-        Both are down: an end does not come up before it knows the other (ENOTCONN of veth_open).
-        """
-        size = _number(4, mtu) if mtu else b""
-        peer_name, peer_mac, descriptor = peer
-        other = _link_header(0, 0) + _text(3, peer_name) + _mac(1, peer_mac) + size + _number(28, descriptor)
-        info = attribute(18, _text(1, "veth") + attribute(2, attribute(1, other)))
-        body = _link_header(0, 0) + _text(3, name) + _mac(1, mac) + size + _number(10, master) + info
-        self._ask(RTM_NEWLINK, _ACK | _CREATE | _EXCLUSIVE, body)
-
-    def set_link(self, index: int, mtu: int = 0) -> None:
+    def set_link(self, name: str, mtu: int = 0) -> None:
         """Brings an interface up, and gives it an MTU unless that is 0."""
-        self._ask(RTM_NEWLINK, _ACK, _link_header(index, _UP) + (_number(4, mtu) if mtu else b""))
-
-    def set_hairpin(self, index: int, wanted: bool) -> None:
-        """Whether a bridge sends frames back by the port they came from."""
-        data = _text(4, "bridge") + attribute(5, attribute(4, bytes([wanted])))  # IFLA_BRPORT_MODE
-        self._ask(RTM_NEWLINK, _ACK, struct.pack("=BxHiII", 0, 0, index, 0, 0) + attribute(18, data))
+        self.carry_out([set_link(name, mtu)])
 
     def delete_link(self, name: str) -> bool:
         """Deletes an interface by its name; False if it was not there."""
         try:
-            self._ask(RTM_DELLINK, _ACK, struct.pack("=BxHiII", 0, 0, 0, 0, 0) + _text(3, name))
+            self.carry_out([Ask(RTM_DELLINK, 0, _link_header(0, 0) + _text(3, name))])
         except NetlinkError as error:
             if error.errno == errno.ENODEV:
                 return False
@@ -228,7 +258,7 @@ class Rtnetlink:
     def addresses(self, index: int) -> set[str]:
         """The addresses of an interface, with prefix lengths."""
         found = set()
-        for _, body in self._ask(RTM_GETADDR, _DUMP, struct.pack("=BBBBI", 0, 0, 0, 0, 0)):
+        for body in self._read(RTM_GETADDR, _DUMP, struct.pack("=BBBBI", 0, 0, 0, 0, index)):
             _, prefix, _, _, owner = struct.unpack_from("=BBBBI", body)
             tags = attributes(body[8:])
             if owner == index:
@@ -236,17 +266,9 @@ class Rtnetlink:
         return found
 
     def add_address(self, index: int, address: str) -> bool:
-        """Adds an address with its prefix length, without duplicate address detection; False if it was there."""
-        interface = ipaddress.ip_interface(address)
-        packed = interface.ip.packed
-        family = socket.AF_INET if interface.version == 4 else socket.AF_INET6
-        flags = 0 if interface.version == 4 else _NODAD
-        body = struct.pack("=BBBBI", family, interface.network.prefixlen, flags, 0, index)
-        body += attribute(2, packed) + attribute(1, packed)
-        if interface.version == 4 and interface.network.prefixlen < 31:
-            body += attribute(4, interface.network.broadcast_address.packed)
+        """Adds an address as `add_address` says; False if it was there."""
         try:
-            self._ask(RTM_NEWADDR, _ACK | _CREATE | _EXCLUSIVE, body)
+            self.carry_out([add_address(index, address)])
         except NetlinkError as error:
             if error.errno == errno.EEXIST:
                 return False
@@ -256,27 +278,65 @@ class Rtnetlink:
     def routes(self, family: int) -> list[KernelRoute]:
         """All routes of socket.AF_INET or AF_INET6."""
         header = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0)
-        return [_read_route(body) for _, body in self._ask(RTM_GETROUTE, _DUMP, header)]
+        return [_read_route(body) for body in self._read(RTM_GETROUTE, _DUMP, header)]
 
-    def add_route(self, route: KernelRoute) -> None:
-        """Adds a route, or replaces that of the same destination, table and priority."""
-        network = ipaddress.ip_network(route.destination)
-        family = socket.AF_INET if network.version == 4 else socket.AF_INET6
-        low_table = route.table if 0 < route.table < 256 else (254 if not route.table else 0)
-        body = struct.pack("=BBBBBBBBI", family, network.prefixlen, 0, 0, low_table, 3, route.scope, 1, 0)
-        if network.prefixlen:
-            body += attribute(1, network.network_address.packed)
-        if route.gateway:
-            body += attribute(5, ipaddress.ip_address(route.gateway).packed)
-        body += _number(4, route.index)
-        if route.table > 255:
-            body += _number(15, route.table)
-        if route.priority:
-            body += _number(6, route.priority)
-        metrics = (_number(2, route.mtu) if route.mtu else b"") + (_number(8, route.advmss) if route.advmss else b"")
-        if metrics:
-            body += attribute(8, metrics)
-        self._ask(RTM_NEWROUTE, _ACK | _CREATE | _REPLACE, body)
+
+def add_veth(name: str, mac: str, mtu: int, master: int, peer: tuple[str, str, int]) -> Ask:
+    """Makes a veth pair, one end at a bridge, the other (name, MAC, descriptor) in a namespace.
+
+    Both are down: an end does not come up before it knows the other (ENOTCONN of veth_open).
+    """
+    size = _number(4, mtu) if mtu else b""
+    peer_name, peer_mac, descriptor = peer
+    other = _link_header(0, 0) + _text(3, peer_name) + _mac(1, peer_mac) + size + _number(28, descriptor)
+    info = attribute(18, _text(1, "veth") + attribute(2, attribute(1, other)))
+    body = _link_header(0, 0) + _text(3, name) + _mac(1, mac) + size + _number(10, master) + info
+    return Ask(RTM_NEWLINK, _CREATE | _EXCLUSIVE, body)
+
+
+def set_link(name: str, mtu: int = 0) -> Ask:
+    """Brings an interface up, and gives it an MTU unless that is 0."""
+    return Ask(RTM_NEWLINK, 0, _link_header(0, _UP) + _text(3, name) + (_number(4, mtu) if mtu else b""))
+
+
+def set_port(name: str, hairpin: bool) -> Ask:
+    """Brings a bridge's port up; `hairpin` is whether the bridge sends frames back by the port they came from."""
+    data = _text(4, "bridge") + attribute(5, attribute(4, bytes([hairpin])))  # IFLA_BRPORT_MODE
+    return Ask(RTM_NEWLINK, 0, _link_header(0, _UP) + _text(3, name) + attribute(18, data))
+
+
+def add_address(index: int, address: str) -> Ask:
+    """Adds an address with its prefix length, without duplicate address detection."""
+    interface = ipaddress.ip_interface(address)
+    packed = interface.ip.packed
+    family = socket.AF_INET if interface.version == 4 else socket.AF_INET6
+    flags = 0 if interface.version == 4 else _NODAD
+    body = struct.pack("=BBBBI", family, interface.network.prefixlen, flags, 0, index)
+    body += attribute(2, packed) + attribute(1, packed)
+    if interface.version == 4 and interface.network.prefixlen < 31:
+        body += attribute(4, interface.network.broadcast_address.packed)
+    return Ask(RTM_NEWADDR, _CREATE | _EXCLUSIVE, body)
+
+
+def add_route(route: KernelRoute) -> Ask:
+    """Adds a route, or replaces that of the same destination, table and priority."""
+    network = ipaddress.ip_network(route.destination)
+    family = socket.AF_INET if network.version == 4 else socket.AF_INET6
+    low_table = route.table if 0 < route.table < 256 else (254 if not route.table else 0)
+    body = struct.pack("=BBBBBBBBI", family, network.prefixlen, 0, 0, low_table, 3, route.scope, 1, 0)
+    if network.prefixlen:
+        body += attribute(1, network.network_address.packed)
+    if route.gateway:
+        body += attribute(5, ipaddress.ip_address(route.gateway).packed)
+    body += _number(4, route.ifindex)
+    if route.table > 255:
+        body += _number(15, route.table)
+    if route.priority:
+        body += _number(6, route.priority)
+    metrics = (_number(2, route.mtu) if route.mtu else b"") + (_number(8, route.advmss) if route.advmss else b"")
+    if metrics:
+        body += attribute(8, metrics)
+    return Ask(RTM_NEWROUTE, _CREATE | _REPLACE, body)
 
 
 def _link_header(index: int, flags: int) -> bytes:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kproxy.overlay.ipam import Lease
 from kproxy.overlay.netconf import NetConf, Route
 from kproxy.overlay.request import Attachment
 
 
-@dataclass(frozen=True, slots=True)
-class BridgePlan:
+class BridgePlan(NamedTuple):
     """The node's bridge; `addresses` have prefix lengths. MTU 0 is the kernel's."""
 
     name: str
@@ -29,8 +28,7 @@ class BridgePlan:
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlan:
+class PodPlan(NamedTuple):
     """One attachment.
 
     Attributes:

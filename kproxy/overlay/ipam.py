@@ -6,6 +6,9 @@ Never given out: the network's first address, an IPv4 subnet's last, the gateway
 
 `Leases` is all there is to know: attachments in the order of ADD, and the last address of each range set. Functions
 take one and return another; who keeps it on disk is `kproxy.linux.cnistore`.
+
+The values here and in the modules beside it are NamedTuples, not dataclasses: the plugin is started once per pod, and
+importing `dataclasses` and making theirs is a quarter of its time.
 """
 
 from __future__ import annotations
@@ -13,8 +16,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from kproxy.overlay.errors import CniError, Code
 
@@ -25,8 +27,7 @@ PENDING: Final = "pending"
 DONE: Final = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A part of a subnet, `start` and `end` included."""
 
     subnet: Network
@@ -38,12 +39,12 @@ class Range:
     def version(self) -> int:
         return self.subnet.version
 
-    def __contains__(self, address: Address) -> bool:
+    def holds(self, address: Address) -> bool:
+        """Whether the address may be given out of it."""
         return address.version == self.version and self.start <= int(address) <= self.end
 
 
-@dataclass(frozen=True, slots=True)
-class RangeSet:
+class RangeSet(NamedTuple):
     """Ranges of one family, of which an attachment gets one address."""
 
     ranges: tuple[Range, ...]
@@ -59,11 +60,10 @@ class RangeSet:
 
     def range_of(self, address: Address) -> Range | None:
         """The range an address is in."""
-        return next((item for item in self.ranges if address in item), None)
+        return next((item for item in self.ranges if item.holds(address)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What is known of an attachment: enough to take it down again.
 
     Attributes:
@@ -80,16 +80,14 @@ class Record:
     ports: tuple[tuple[str, int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Leases:
+class Leases(NamedTuple):
     """All of a network on a node, by attachment key. Invariant: no address is in two records."""
 
-    records: Mapping[str, Record] = field(default_factory=dict)
-    last: Mapping[str, str] = field(default_factory=dict)
+    records: Mapping[str, Record] = {}
+    last: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """An address for a pod, and the range it is from."""
 
     address: Address
@@ -194,7 +192,7 @@ def allocate(
     if left:
         told = ", ".join(map(str, left))
         raise CniError(Code.INVALID_CONFIG, "an address asked for is in no range left", told)
-    stored = replace(record, ips=tuple(str(lease.address) for lease in given))
+    stored = record._replace(ips=tuple(str(lease.address) for lease in given))
     return Leases({**leases.records, key: stored}, last), tuple(given)
 
 
@@ -238,9 +236,9 @@ def next_address(
     Reserved blocks are stepped over whole, so that a large one costs nothing.
     """
     start = ipaddress.ip_address(last) if last else None
-    index = next((i for i, part in enumerate(item.ranges) if start is not None and start in part), 0)
+    index = next((i for i, part in enumerate(item.ranges) if start is not None and part.holds(start)), 0)
     begun = item.ranges[index]
-    behind = int(start) + 1 if start is not None and start in begun else begun.start
+    behind = int(start) + 1 if start is not None and begun.holds(start) else begun.start
     spans = [(begun, behind, begun.end)]
     spans += [(part, part.start, part.end) for part in (*item.ranges[index + 1 :], *item.ranges[:index])]
     spans.append((begun, begun.start, behind - 1))
@@ -260,12 +258,12 @@ def next_address(
 
 def finish(leases: Leases, key: str) -> Leases:
     """Marks an attachment as done."""
-    return replace(leases, records={**leases.records, key: replace(leases.records[key], state=DONE)})
+    return leases._replace(records={**leases.records, key: leases.records[key]._replace(state=DONE)})
 
 
 def release(leases: Leases, key: str) -> Leases:
     """Frees what an attachment has; nothing if there is none."""
-    return replace(leases, records={name: record for name, record in leases.records.items() if name != key})
+    return leases._replace(records={name: record for name, record in leases.records.items() if name != key})
 
 
 def stale(leases: Leases, valid: Collection[tuple[str, str]]) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.ipam import Address, Network, RangeSet, read_range_set
@@ -24,8 +23,7 @@ SCOPES: Final = (0, 200, 253)
 """RT_SCOPE_UNIVERSE, _SITE and _LINK (rtnetlink(7))."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """A route of the pod; `gateway` None is the range's. `scope` is rtnetlink's number."""
 
     destination: Network
@@ -37,8 +35,7 @@ class Route:
     scope: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PortMapping:
+class PortMapping(NamedTuple):
     """A port of the node that leads to the pod; `host_ip` None is any address. `protocol` is lower case."""
 
     host_port: int
@@ -50,8 +47,7 @@ class PortMapping:
         return f"{self.host_ip or '*'}:{self.host_port}/{self.protocol}"
 
 
-@dataclass(frozen=True, slots=True)
-class NetConf:
+class NetConf(NamedTuple):
     """A network configuration. MTU 0 is the kernel's. `valid` are the attachments that GC must leave."""
 
     name: str

@@ -24,6 +24,7 @@ SETMARK: Final = "CNI-HOSTPORT-SETMARK"
 _MARK: Final = "0x2000/0x2000"
 _MOST_PORTS: Final = 15
 """xt_multiport takes no more in a rule."""
+_LONGEST_COMMENT: Final = 255
 _JUMPS: Final = (
     ("PREROUTING", f"-m addrtype --dst-type LOCAL -j {DNAT}"),
     ("OUTPUT", f"-m addrtype --dst-type LOCAL -j {DNAT}"),
@@ -35,9 +36,9 @@ _BASE: Final = (
 )
 
 
-def chain_name(network: str, container: str) -> str:
-    """The chain of a container's mappings, at most 28 characters as xtables demands."""
-    return "CNI-DN-" + hashlib.sha512((network + container).encode()).hexdigest()[:21]
+def chain_name(network: str, key: str) -> str:
+    """The chain of an attachment's mappings, at most 28 characters as xtables demands."""
+    return "CNI-DN-" + hashlib.sha512((network + key).encode()).hexdigest()[:21]
 
 
 def has_mapping(saved: str, chain: str) -> bool:
@@ -46,14 +47,14 @@ def has_mapping(saved: str, chain: str) -> bool:
 
 
 def plan_mapping(
-    saved: str, network: str, container: str, leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
+    saved: str, network: str, key: str, leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
 ) -> str:
     """The restore text that maps ports to the pod's address of one family; "" if none concerns it."""
     lease = next((item for item in leases if item.range.version == version), None)
     mine = [port for port in ports if port.host_ip is None or port.host_ip.version == version]
     if lease is None or not mine:
         return ""
-    chain = chain_name(network, container)
+    chain = chain_name(network, key)
     there = set(saved.splitlines())
     lines = ["*nat"]
     absent = (name for name in (DNAT, MASQ, SETMARK) if not any(line.startswith(f":{name} ") for line in there))
@@ -62,7 +63,8 @@ def plan_mapping(
     lines.append(f":{chain} - [0:0]")
     lines += _dispatch_removals(saved, chain)
     lines += [f"-A {name} {rule}" for name, rule in (*_JUMPS, *_BASE) if f"-A {name} {rule}" not in there]
-    comment = f'-m comment --comment "dnat name: \\"{network}\\" id: \\"{container}\\""'
+    said = f'dnat name: "{network}" id: "{key}"'[:_LONGEST_COMMENT].replace("\\", "\\\\").replace('"', '\\"')
+    comment = f'-m comment --comment "{said}"'
     for protocol in dict.fromkeys(port.protocol for port in mine):
         numbers = list(dict.fromkeys(port.host_port for port in mine if port.protocol == protocol))
         for start in range(0, len(numbers), _MOST_PORTS):
@@ -88,7 +90,7 @@ def _dispatch_removals(saved: str, chain: str) -> list[str]:
 
 
 def plan_unmapping(saved: str, chains: Sequence[str]) -> str:
-    """The restore text that takes containers' mappings away; "" if there are none. The base chains stay."""
+    """The restore text that takes attachments' mappings away; "" if there are none. The base chains stay."""
     gone = [chain for chain in chains if has_mapping(saved, chain)]
     if not gone:
         return ""
@@ -99,14 +101,14 @@ def plan_unmapping(saved: str, chains: Sequence[str]) -> str:
 
 
 def missing_mappings(
-    saved: str, network: str, container: str, leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
+    saved: str, network: str, key: str, leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
 ) -> list[str]:
     """What CHECK finds of a family's mappings, in words; [] if all are there."""
     lease = next((item for item in leases if item.range.version == version), None)
     mine = [port for port in ports if port.host_ip is None or port.host_ip.version == version]
     if lease is None or not mine:
         return []
-    chain = chain_name(network, container)
+    chain = chain_name(network, key)
     jumps = [line for line in saved.splitlines() if line.startswith(f"-A {DNAT} ") and line.endswith(f"-j {chain}")]
     rules = [line for line in saved.splitlines() if line.startswith(f"-A {chain} ")]
     found = []

@@ -8,11 +8,11 @@ plugins.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.netconf import NetConf, read_netconf
@@ -35,8 +35,7 @@ _NETWORK: Final = _CONTAINER
 _SOFT: Final = ("DEL", "GC")
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(NamedTuple):
     """What identifies an attachment beside the network: the specification's (container, interface)."""
 
     container: str
@@ -48,8 +47,7 @@ class Attachment:
         return f"{self.container}/{self.ifname}"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A valid invocation.
 
     Attributes:
@@ -80,21 +78,28 @@ def read_request(environ: Mapping[str, str], stdin: bytes) -> Request:
         told = f"CNI_COMMAND={command}" if command else "CNI_COMMAND is not set"
         raise CniError(Code.INVALID_ENVIRONMENT, "no CNI command", f"{told}; there are {', '.join(_REQUIRED)}")
     _check_required(command, environ)
-    document = _decode(stdin, command)
-    version = _version(document, command)
     if command == "VERSION":
-        return Request(command, version, None, "", {}, None)
+        return Request(command, _version(_decode(stdin, command), command), None, "", {}, None)
     attachment = None
     if command not in ("GC", "STATUS"):
         attachment = Attachment(environ["CNI_CONTAINERID"], environ["CNI_IFNAME"])
-    arguments = _arguments(environ.get("CNI_ARGS", ""))
+    version, arguments, conf = _configuration(command, stdin, environ.get("CNI_ARGS", ""))
+    return Request(command, version, attachment, environ.get("CNI_NETNS", ""), arguments, conf)
+
+
+# A daemon is given the same configuration for every pod without port mappings.
+@functools.lru_cache(maxsize=8)
+def _configuration(command: str, stdin: bytes, text: str) -> tuple[str, Mapping[str, str], NetConf]:
+    document = _decode(stdin, command)
+    version = _version(document, command)
+    arguments = _arguments(text)
     name = document.get("name")
     if not isinstance(name, str) or not _NETWORK.fullmatch(name):
         raise CniError(Code.INVALID_CONFIG, "invalid network name", f"name: {json.dumps(name)}")
     conf = read_netconf(document, arguments, lenient=command in _SOFT)
     if command == "CHECK" and conf.previous is None:
         raise CniError(Code.INVALID_CONFIG, "CHECK needs prevResult", "the result of ADD must come with it")
-    return Request(command, version, attachment, environ.get("CNI_NETNS", ""), arguments, conf)
+    return version, arguments, conf
 
 
 def _check_required(command: str, environ: Mapping[str, str]) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -92,3 +94,48 @@ def test_the_plugin_is_fit_for_a_runtime_with_a_bare_environment(tmp_path: Path)
         env={"CNI_COMMAND": "VERSION"}, cwd=os.fspath(tmp_path),
     )  # fmt: skip
     assert json.loads(done.stdout)["supportedVersions"]
+
+
+def test_a_daemon_that_is_killed_leaves_nothing_that_del_does_not_clean(
+    launched: tuple[Runtime, dict[str, str], Path],
+) -> None:
+    runtime, names, path = launched
+    code = (
+        "import sys, threading; from kproxy.cni.server import CniServer; from kproxy.linux.namespace import Namespace\n"
+        "with Namespace.current() as here, CniServer(sys.argv[1], here): threading.Event().wait()"
+    )
+    conf = runtime.configuration()
+    codes = set()
+    for step in range(4):
+        daemon = subprocess.Popen([sys.executable, "-c", code, str(path)])
+        try:
+            until = time.monotonic() + 20
+            while not _listens(path):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            started = [
+                runtime.start(runtime.environment("ADD", f"c{label}{n}", names[label], f"net{n}"), conf)
+                for n in range(3)
+                for label in ("a", "b")
+            ]
+            time.sleep(step * 0.003)
+        finally:
+            daemon.kill()
+            daemon.wait()
+        for process in started:
+            answer = finish(process)
+            if answer.code:
+                codes.add(answer.error)
+        for n in range(3):
+            for label in ("a", "b"):
+                again = runtime.call("ADD", container=f"c{label}{n}", netns=names[label], ifname=f"net{n}")
+                assert again.code == 0 or again.error == Code.ALREADY_ATTACHED, again.document
+                assert runtime.call("DEL", container=f"c{label}{n}", netns=names[label], ifname=f"net{n}").code == 0
+        assert runtime.state()["attachments"] == {}
+        assert "net" not in ip("-n", names["a"], "-br", "link")
+    assert codes <= {Code.TRY_AGAIN_LATER}, "whoever was cut off is told to try again"
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0

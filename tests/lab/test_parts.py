@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodPort, PodView, ServicePortView, ServiceView
+from kproxy.lab.controllers.daemonset import outdated
 from kproxy.lab.controllers.deployment import same_template, template_hash
+from kproxy.lab.controllers.nodes import eviction_seconds
 from kproxy.lab.controllers.replicaset import rank
 from kproxy.lab.controllers.scheduler import choose_node
 from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.kubelet.kubelet import DEFAULT_PORTS, pod_ports
+from kproxy.lab.kubelet.probes import Count, Probe, Target, read_probe, run_probe
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.model.recent import parse_list
 from kproxy.lab.objects import read_manifests
 from kproxy.lab.plan import LabSpec
-from kproxy.lab.state import LabDirectory, LabRecord, list_labs
+from kproxy.lab.selectors import selector_matches
+from kproxy.lab.state import LabDirectory, LabRecord, lab_root, list_labs
 from kproxy.lab.targets import client_host, find_target
 from kproxy.lab.watch.capture import Frame, pcapng
 
@@ -82,16 +88,17 @@ def test_a_status_is_written_again_only_if_it_says_something_else() -> None:
 
     def status(**changes: Any) -> dict[str, Any]:
         values: dict[str, Any] = {
-            "hosts": ["172.30.0.11"], "addresses": ["10.244.1.2"], "running": True, "ready": True, "started": "t",
+            "hosts": ["172.30.0.11"], "addresses": ["10.244.1.2"], "running": True, "probed": {}, "started": "t",
             "restarts": 0, "problem": "", **changes,
         }  # fmt: skip
         return pod_status(subject, **values)
 
     assert same_status(status(), status())
-    assert not same_status(status(), status(ready=False))
-    assert not same_status(status(), status(running=False, ready=False))
+    assert not same_status(status(), status(probed={"echo": False}))
+    assert same_status(status(), status(probed={"echo": True}))
+    assert not same_status(status(), status(running=False))
     assert status()["podIPs"] == [{"ip": "10.244.1.2"}]
-    waiting = status(addresses=[], running=False, ready=False, started="", problem="no room")
+    waiting = status(addresses=[], running=False, started="", problem="no room")
     assert waiting["phase"] == "Pending"
     assert waiting["containerStatuses"][0]["state"]["waiting"]["message"] == "no room"
 
@@ -210,3 +217,118 @@ def test_captures_are_pcapng_that_others_read(tmp_path: Path) -> None:
     assert [bytes(item) for item in found] == [frame.data for frame in frames]
     assert [item.sniffed_on for item in found] == ["node-0:eth0", "node-1:eth0", "node-0:eth0"]
     assert abs(float(found[0].time) - 1_700_000_000.123456789) < 1e-6
+
+
+def test_a_lab_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KPROXY_LAB_DIR", "rel dir")
+    assert lab_root() == tmp_path / "rel dir"
+
+
+def test_selectors() -> None:
+    labels = {"app": "web", "tier": "front"}
+    assert selector_matches({}, labels)
+    assert selector_matches({"matchLabels": {"app": "web"}}, labels)
+    assert not selector_matches({"matchLabels": {"app": "web", "x": "y"}}, labels)
+
+    def term(operator: str, key: str, *values: str) -> bool:
+        return selector_matches({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}, labels)
+
+    assert term("In", "app", "api", "web")
+    assert not term("In", "other", "web")
+    assert term("NotIn", "app", "api")
+    assert term("NotIn", "other", "x")
+    assert not term("NotIn", "app", "web")
+    assert term("Exists", "tier")
+    assert not term("Exists", "other")
+    assert term("DoesNotExist", "other")
+    assert not term("DoesNotExist", "app")
+
+
+def test_how_long_a_pod_stays_on_an_unreachable_node() -> None:
+    unreachable = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    assert eviction_seconds(pod("a")) == 300
+    assert eviction_seconds(pod("a", tolerations=[{**unreachable, "tolerationSeconds": 5}])) == 5
+    assert eviction_seconds(pod("a", tolerations=[unreachable])) is None
+    assert eviction_seconds(pod("a", tolerations=[{"operator": "Exists"}])) is None
+    assert eviction_seconds(pod("a", tolerations=[{**unreachable, "key": "other"}])) == 300
+    assert eviction_seconds(pod("a", tolerations=[{**unreachable, "effect": "NoSchedule"}])) == 300
+    daemon = pod("a")
+    daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    assert eviction_seconds(daemon) is None
+
+
+def test_a_daemon_set_replaces_as_many_as_may_be_unavailable() -> None:
+    def made(name: str, digest: str, ready: bool) -> dict[str, Any]:
+        condition = {"type": "Ready", "status": str(ready)}
+        meta = {"name": name, "namespace": "x", "labels": {"controller-revision-hash": digest}}
+        return {"metadata": meta, "status": {"conditions": [condition]}}
+
+    def names(pods: list[dict[str, Any]], most: int) -> list[str]:
+        return [item["metadata"]["name"] for item in outdated(pods, "new", 3, most)]
+
+    assert names([made("a", "old", True), made("b", "old", True), made("c", "old", True)], 1) == ["a"]
+    assert names([made("a", "new", False), made("b", "old", True), made("c", "old", True)], 1) == []
+    assert names([made("a", "new", True), made("b", "old", False), made("c", "old", True)], 1) == ["b"]
+    assert names([made("a", "old", True), made("b", "old", True), made("c", "old", True)], 2) == ["a", "b"]
+    assert names([made("a", "new", True), made("b", "new", True), made("c", "new", True)], 3) == []
+
+
+def test_probes_count_in_a_row() -> None:
+    container = {
+        "name": "c",
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": {"httpGet": {"port": "http", "path": "x"}, "successThreshold": 2, "failureThreshold": 3},
+    }
+    probe = read_probe(container, "readinessProbe")
+    assert probe is not None
+    assert (probe.kind, probe.port, probe.period, probe.timeout) == ("httpGet", 8080, 10.0, 1.0)
+    assert read_probe(container, "startupProbe") is None
+    count, seen = Count(probe), []
+    for result in (True, False, True, True, False, False, True, False, False, False, True):
+        count.note(result)
+        seen.append(count.passed)
+    assert seen == [False, False, False, True, True, True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "probe", [{"grpc": {"port": 1}}, {"tcpSocket": {"port": "none"}}, {"httpGet": {"port": 1, "host": "\udcff\n"}}]
+)
+def test_a_probe_that_cannot_succeed_says_why(probe: dict[str, Any]) -> None:
+    found = read_probe({"name": "c", "readinessProbe": probe}, "readinessProbe")
+    assert found is not None
+    assert run_probe(found, Target("", "127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "good"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", True),
+        (b"HTTP/1.0 302 Found\r\n", True),
+        (b"HTTP/1.1 404 Not Found\r\n", False),
+        (b"HTTP/1.1 500 x\r\n", False),
+        (b"SSH-2.0-x\r\n", False),
+        (b"", False),
+    ],
+)
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_an_http_probe_goes_by_the_status(family: socket.AddressFamily, host: str, answer: bytes, good: bool) -> None:
+    with socket.create_server((host, 0), family=family) as server:
+        asked: list[bytes] = []
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                asked.append(connection.recv(4096))
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = server.getsockname()[1]
+        probe = Probe("httpGet", port=port, path="healthz", headers=(("X-Probe", "yes"),))
+        assert (run_probe(probe, Target("", host)) == "") is good
+        thread.join()
+    lines = asked[0].decode().split("\r\n")
+    assert lines[0] == "GET /healthz HTTP/1.1"
+    assert f"Host: {'[::1]' if ':' in host else host}:{port}" in lines
+    assert "X-Probe: yes" in lines
+    assert run_probe(Probe("httpGet", port=port, path="/a\r\nb"), Target("", host))

@@ -21,6 +21,34 @@ pytestmark = pytest.mark.root
 BIN = Path(sys.executable).parent
 OVERLAY = [sys.executable, "-c", "from kproxy.cli.overlay import command; command()"]
 
+WITHOUT_VXLAN = """
+from kproxy.linux import overlay
+
+class Refusing:
+    # The kernel's answer to a link of a kind that it has no module for.
+    def __init__(self, route):
+        self._route = route
+
+    def __getattr__(self, name):
+        return getattr(self._route, name)
+
+    def link(self, verb, **options):
+        if verb == "add" and options["kind"] == "vxlan":
+            from pyroute2.netlink.exceptions import NetlinkError
+            raise NetlinkError(95, "Operation not supported")
+        return self._route.link(verb, **options)
+
+class Kernel(overlay.OverlayKernel):
+    def __init__(self, namespace):
+        super().__init__(namespace)
+        self._route = Refusing(self._route)
+
+import kproxy.agent.overlaynode
+kproxy.agent.overlaynode.OverlayKernel = Kernel
+from kproxy.cli.overlay import command
+command()
+"""
+
 
 @contextmanager
 def running(command: list[str], ready: str) -> Iterator[subprocess.Popen[str]]:
@@ -127,3 +155,22 @@ def test_a_node_without_a_node_object_is_a_problem_and_changes_nothing(network: 
         code, told = check(kubeconfig, network, 1)
         assert code == 1
         assert json.loads(told)["problems"] == ["node node-1 is not among the Node objects"]
+
+
+def test_a_kernel_without_vxlan_is_told_once_and_host_gw_still_works(network: Network, tmp_path: Path) -> None:
+    with api_server(tmp_path) as kubeconfig:
+        for number in (1, 2, 3):
+            put_node(kubeconfig, node_object(number, (4,)))
+        options = ["--node", "node-1", "--netns", network.names["n1"], "--kubeconfig", kubeconfig, "--once"]
+        refused = subprocess.run(
+            [sys.executable, "-c", WITHOUT_VXLAN, "run", *options], capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 1
+        lines = [line for line in refused.stderr.splitlines() if "kproxy.1" in line and "cannot" in line]
+        assert len(lines) == 1, refused.stderr
+        assert "is its module (vxlan) there? host-gw does without" in lines[0]
+        assert "is not there" not in refused.stderr, "what would be on the device is not told of as well"
+        assert "Traceback" not in refused.stderr
+        other = [sys.executable, "-c", WITHOUT_VXLAN, "run", *options, "--backend", "host-gw"]
+        assert subprocess.run(other, check=False).returncode == 0
+        assert "10.244.2.0/24 via 192.168.9.2" in ip("-n", network.names["n1"], "route")

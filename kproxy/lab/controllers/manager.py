@@ -6,6 +6,7 @@ import signal
 
 from kproxy.client import RestClient, SharedInformerFactory, load_client_config
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.daemonset import DaemonSetController
 from kproxy.lab.controllers.deployment import DeploymentController
 from kproxy.lab.controllers.loadbalancer import LoadBalancerController
 from kproxy.lab.controllers.nodes import NodeLifecycleController
@@ -22,6 +23,7 @@ def run_controllers(lab: LabDirectory, spec: LabSpec) -> None:
     controllers: list[Controller] = [
         DeploymentController(client, factory),
         ReplicaSetController(client, factory),
+        DaemonSetController(client, factory),
         Scheduler(client, factory),
         NodeLifecycleController(client, factory),
         LoadBalancerController(client, factory, spec),

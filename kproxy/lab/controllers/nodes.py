@@ -1,15 +1,16 @@
 """The life of nodes: one whose lease is not renewed is not ready, and neither are its pods.
 
 kube-controller-manager's node lifecycle controller with a lab's patience: a kubelet renews its lease every 2 s (10 s
-in a cluster), and after 6 s (40 s) it is taken to be gone. Pods of such a node are not evicted: in a cluster that
-takes five more minutes, and here a node comes back when its user says so.
+in a cluster), and after 6 s (40 s) it is taken to be gone. Its pods are evicted as in a cluster: after 300 s, or the
+tolerationSeconds with which a pod tolerates node.kubernetes.io/unreachable; then they are terminating until the node
+comes back or goes for good, and whoever owns them makes others.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from kproxy.client import RestClient, SharedInformerFactory
+from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.resources import (
     LEASES,
@@ -17,6 +18,8 @@ from kproxy.lab.resources import (
     PODS,
     Object,
     condition_of,
+    controller_of,
+    is_active,
     is_ready,
     now,
     parse_timestamp,
@@ -26,7 +29,30 @@ from kproxy.lab.resources import (
 LEASE_SECONDS: Final = 6
 """How long a lease holds."""
 RENEW_SECONDS: Final = 2.0
+EVICTION_SECONDS: Final = 300
+"""What the admission plugin DefaultTolerationSeconds gives pods that say nothing."""
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 NODE_INDEX: Final = "node"
+
+
+def eviction_seconds(pod: Object) -> float | None:
+    """How long a pod stays on a node that is unreachable; None for ever."""
+    if (controller_of(pod) or {}).get("kind") == "DaemonSet":
+        return None  # its controller adds the toleration
+    found = [
+        item.get("tolerationSeconds")
+        for item in pod["spec"].get("tolerations") or ()
+        if item.get("effect") in (None, "", "NoExecute")
+        and (
+            (item.get("key") == UNREACHABLE and (item.get("operator") == "Exists" or not item.get("value")))
+            or (not item.get("key") and item.get("operator") == "Exists")
+        )
+    ]
+    if not found:
+        return float(EVICTION_SECONDS)
+    # The shortest counts; without seconds a toleration holds for ever.
+    given = [max(0.0, float(item)) for item in found if item is not None]
+    return min(given) if given else None
 
 
 class NodeLifecycleController(Controller):
@@ -50,7 +76,7 @@ class NodeLifecycleController(Controller):
         condition = condition_of(found.raw, "Ready")
         if condition is not None and condition.get("status") == "Unknown":
             self._mark_pods(key)
-            return None
+            return self._evict(key, parse_timestamp(str(condition["lastTransitionTime"])).timestamp())
         status = found.raw.get("status") or {}
         conditions = with_condition(
             list(status.get("conditions") or []),
@@ -61,7 +87,26 @@ class NodeLifecycleController(Controller):
         )
         self.client.patch(NODES, key, {"status": {"conditions": conditions}}, subresource="status")
         self._mark_pods(key)
-        return None
+        return self._evict(key, now().timestamp())
+
+    def _evict(self, node: str, since: float) -> float | None:
+        """Deletes the pods whose time on a node that has been unreachable `since` is over; seconds to the next."""
+        waits = []
+        for item in self._pods.indexer.by_index(NODE_INDEX, node):
+            stays = eviction_seconds(item.raw)
+            if stays is None or not is_active(item.raw):
+                continue
+            left = since + stays - now().timestamp()
+            if left > 0:
+                waits.append(left)
+                continue
+            meta = item.raw["metadata"]
+            try:
+                self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    raise
+        return min(waits) + 0.1 if waits else None
 
     def _left(self, node: str) -> float:
         """Seconds that the node's lease still holds."""

@@ -1,8 +1,8 @@
 """ReplicaSet to Pods.
 
-As kube-controller-manager's replica set controller: active pods that the set owns are counted, missing ones are
-created, surplus ones deleted in its order (those that matter least first). A pod that was just created or deleted is
-remembered by its uid until the informer has shown it (client-go's expectations), so that no pod is made or deleted
+As kube-controller-manager's replica set controller: active pods that are the set's (`claims`) are counted, missing ones
+are created, surplus ones deleted in its order (those that matter least first). A pod that was just created or deleted
+is remembered by its uid until the informer has shown it (client-go's expectations), so that no pod is made or deleted
 twice.
 """
 
@@ -11,11 +11,19 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.claims import (
+    ORPHAN_INDEX,
+    OWNER_INDEX,
+    claim,
+    orphan_index,
+    owner_index,
+    owner_reference,
+    selects,
+)
 from kproxy.lab.resources import (
     PODS,
     REPLICA_SETS,
@@ -27,30 +35,10 @@ from kproxy.lab.resources import (
     key_of,
 )
 
-OWNER_INDEX: Final = "owner"
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """apimachinery's util/rand: no vowels, so that no words come out."""
 _EXPECTED: Final = 60.0
 """Seconds after which an expectation is given up: its event was lost."""
-
-
-def owner_index(item: Any) -> Iterable[str]:
-    """Pods by the uid of their controller."""
-    owner = controller_of(item.raw)
-    return () if owner is None else (str(owner["uid"]),)
-
-
-def owner_reference(item: Object, kind: str) -> Json:
-    """A reference to the controller of what is created."""
-    meta = item["metadata"]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 class Expectations:
@@ -93,16 +81,16 @@ class ReplicaSetController(Controller):
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._sets = self.follow(REPLICA_SETS, lambda item: [key_of(item)])
-        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
+        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index})
         self._expectations = Expectations()
         self._made: dict[str, set[str]] = {}
 
-    @staticmethod
-    def _of_pod(pod: Object) -> list[str]:
-        owner = controller_of(pod)
-        if owner is None or owner.get("kind") != "ReplicaSet":
-            return []
-        return [f"{pod['metadata']['namespace']}/{owner['name']}"]
+    def _of_pod(self, pod: Object) -> list[str]:
+        owner, namespace = controller_of(pod), pod["metadata"]["namespace"]
+        if owner is None:
+            sets = [item.raw for item in self._sets.indexer.list()]
+            return [key_of(item) for item in sets if item["metadata"]["namespace"] == namespace and selects(item, pod)]
+        return [f"{namespace}/{owner['name']}"] if owner.get("kind") == "ReplicaSet" else []
 
     def sync(self, key: str) -> float | None:
         found = self._sets.indexer.get_by_key(key)
@@ -111,7 +99,9 @@ class ReplicaSetController(Controller):
             return None
         item = found.raw
         uid = str(item["metadata"]["uid"])
-        pods = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
+        owned = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
+        orphans = [each.raw for each in self._pods.indexer.by_index(ORPHAN_INDEX, item["metadata"]["namespace"])]
+        pods = claim(self.client, item, "ReplicaSet", owned, orphans)
         shown = {str(pod["metadata"]["uid"]) for pod in pods}
         active = [pod for pod in pods if is_active(pod) and not self._expectations.is_deleted(pod["metadata"]["uid"])]
         made = self._made.setdefault(key, set())

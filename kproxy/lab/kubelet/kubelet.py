@@ -26,6 +26,7 @@ from kproxy.lab.controllers.base import Controller, ObjectHandler
 from kproxy.lab.errors import LabError
 from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
+from kproxy.lab.kubelet.probes import Prober, Target
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.network import delete_namespaces, set_up_pod
 from kproxy.lab.plan import LabSpec, NodePlan, family_of
@@ -36,7 +37,6 @@ from kproxy.linux.namespace import NETNS_DIRECTORY
 log = logging.getLogger(__name__)
 
 DEFAULT_PORTS: Final = (Port(80), Port(8080), Port(80, "UDP"), Port(8080, "UDP"))
-_PROBES: Final = ("readinessProbe", "startupProbe")
 
 
 class Sandbox(msgspec.Struct, frozen=True):
@@ -71,12 +71,13 @@ class Kubelet(Controller):
         self.plan = plan
         self.network = network
         self.servers = EchoServers()
+        self._prober = Prober(self._probed)
         self._directory = directory / "pods"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._sandboxes: dict[str, Sandbox] = {}
-        self._started: dict[str, tuple[float, str]] = {}
-        """When the servers of a pod started: monotonic seconds, and as a timestamp."""
+        self._started: dict[str, str] = {}
+        """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
         self._pods = factory.informer(PODS, field_selector=f"spec.nodeName={plan.name}")
         self._load()
@@ -129,7 +130,8 @@ class Kubelet(Controller):
             raise
         failed = FAILED in (pod["metadata"].get("annotations") or {})
         self._run(pod, sandbox, failed)
-        return self._report(pod, sandbox, "")
+        self._report(pod, sandbox, "")
+        return None
 
     def _sandbox(self, pod: Object) -> Sandbox:
         meta = pod["metadata"]
@@ -178,6 +180,7 @@ class Kubelet(Controller):
         uid = sandbox.uid
         if failed:
             if self.servers.is_serving(uid):
+                self._prober.stop(uid)
                 self.servers.stop(uid)
                 self._restarts[uid] = self._restarts.get(uid, 0) + 1
             return
@@ -189,20 +192,25 @@ class Kubelet(Controller):
             self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
         except (OSError, LinuxError) as error:
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
-        self._started[uid] = (time.monotonic(), timestamp(now()))
+        self._started[uid] = timestamp(now())
+        self._prober.start(uid, pod["spec"].get("containers") or (), Target(sandbox.netns, sandbox.addresses[0]))
 
-    def _report(self, pod: Object, sandbox: Sandbox | None, problem: str) -> float | None:
-        """Writes the pod's status; seconds until it has to be looked at again, for a probe's initial delay."""
+    def _probed(self, uid: str) -> None:
+        with self._lock:
+            sandbox = self._sandboxes.get(uid)
+        if sandbox is not None:
+            self.queue.add(f"{uid}|{sandbox.key}")
+
+    def _report(self, pod: Object, sandbox: Sandbox | None, problem: str) -> None:
+        """Writes the pod's status."""
         uid = str(pod["metadata"]["uid"])
-        running = self.servers.is_serving(uid)
-        wait = _initial_delay(pod) - (time.monotonic() - self._started[uid][0]) if running else 0.0
         status = pod_status(
             pod,
             hosts=self.plan.addresses,
             addresses=sandbox.addresses if sandbox is not None else (),
-            running=running,
-            ready=running and wait <= 0,
-            started=self._started.get(uid, (0.0, ""))[1],
+            running=self.servers.is_serving(uid),
+            probed=self._prober.readiness(uid),
+            started=self._started.get(uid, ""),
             restarts=self._restarts.get(uid, 0),
             problem=problem,
         )
@@ -215,7 +223,6 @@ class Kubelet(Controller):
                 meta["namespace"],
                 subresource="status",
             )
-        return wait + 0.01 if wait > 0 else None
 
     # --- the end of a pod ---
 
@@ -246,6 +253,7 @@ class Kubelet(Controller):
         return None
 
     def _tear_down(self, uid: str) -> None:
+        self._prober.stop(uid)
         self.servers.stop(uid)
         with self._lock:
             sandbox = self._sandboxes.get(uid)
@@ -291,17 +299,6 @@ def _port_mappings(pod: Object) -> list[Json]:
         for port in container.get("ports") or ()
         if port.get("hostPort")
     ]
-
-
-def _initial_delay(pod: Object) -> float:
-    """Seconds until the pod is ready once it runs: its probes' initialDelaySeconds. Echo servers answer at once, so
-    that the probes themselves would say nothing more."""
-    delays = [
-        float((container.get(probe) or {}).get("initialDelaySeconds") or 0)
-        for container in pod["spec"].get("containers") or ()
-        for probe in _PROBES
-    ]
-    return max(delays, default=0.0)
 
 
 def _pre_stop(pod: Object) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kproxy.lab.plan import NodePlan
 from kproxy.lab.resources import Json, Object, condition_of, now, timestamp, with_condition
@@ -14,23 +14,26 @@ def pod_status(
     hosts: Sequence[str],
     addresses: Sequence[str],
     running: bool,
-    ready: bool,
+    probed: Mapping[str, bool],
     started: str,
     restarts: int,
     problem: str,
 ) -> Json:
     """The status of a pod on this node.
 
-    `addresses` are the pod's own, empty while it has none; `running` says whether its servers run, `problem` why there
-    is no sandbox.
+    `addresses` are the pod's own, empty while it has none; `running` says whether its servers run, `probed` which
+    containers that have probes are ready, `problem` why there is no sandbox.
     """
+    containers = pod["spec"].get("containers") or ()
+    unready = [str(item["name"]) for item in containers if not running or not probed.get(item["name"], True)]
+    ready = running and not unready
     old = pod.get("status") or {}
     conditions = list(old.get("conditions") or [])
     said = {True: "True", False: "False"}
     conditions = with_condition(conditions, "PodReadyToStartContainers", said[bool(addresses)])
     conditions = with_condition(conditions, "Initialized", "True")
     reason = "" if ready else "ContainersNotReady"
-    message = problem or ("" if ready else "containers with unready status")
+    message = problem or ("" if ready else f"containers with unready status: [{' '.join(unready)}]")
     for kind in ("Ready", "ContainersReady"):
         conditions = with_condition(conditions, kind, said[ready], reason, message)
     conditions = with_condition(conditions, "PodScheduled", "True")
@@ -42,7 +45,7 @@ def pod_status(
         "startTime": old.get("startTime") or timestamp(now()),
         "conditions": conditions,
         "containerStatuses": [
-            _container(item, running, ready, started, restarts, problem) for item in pod["spec"].get("containers") or ()
+            _container(item, running, item["name"] not in unready, started, restarts, problem) for item in containers
         ],
     }
     if addresses:

@@ -210,8 +210,10 @@ def arrive(packet: Packet, arrival: Arrival) -> Packet:
 def _entry(walk: _Walk, arrival: Arrival, packet: Packet) -> Connection:
     """What connection tracking of the next host knows of a packet: an entry of this journey whose reply it is."""
     seen = tuple_of(packet)
+    # A connection's first packet that comes to a host again, from a node that masqueraded it, say, has another tuple
+    # there: it would be the first one's reply only if a source port that is left open were just the one.
     for entry in reversed(walk.entries.get(arrival.host, ())):
-        if entry.reply is not None and _fits(entry.reply, seen):
+        if entry.reply is not None and (_fits(entry.reply, seen) if walk.answered else entry.reply == seen):
             return entry.turned()
     if packet.tcp_flags == SYN | ACK or (packet.protocol == SCTP and walk.answered):
         # The middle of a connection that this host has not seen begin (tcp_new, sctp_new).

@@ -1,0 +1,157 @@
+"""DaemonSet to Pods: one on each node that the template's nodeSelector allows, whatever state the node is in.
+
+As kube-controller-manager's daemon set controller, without surges, history and minReadySeconds. Pods are bound to
+their node when they are created; the scheduler has no say. A pod that was just created is remembered until the informer
+shows it, so that no node gets two.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index, owner_reference
+from kproxy.lab.controllers.deployment import template_hash
+from kproxy.lab.controllers.replicaset import NAME_ALPHABET
+from kproxy.lab.controllers.rolling import resolve
+from kproxy.lab.resources import (
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    Json,
+    Object,
+    controller_of,
+    is_active,
+    is_ready,
+    is_terminating,
+    key_of,
+)
+
+HASH_LABEL: Final = "controller-revision-hash"
+_EXPECTED: Final = 60.0
+
+
+def wants_node(template: Object, node: Object) -> bool:
+    """Whether a pod template belongs on a node."""
+    selector = template["spec"].get("nodeSelector") or {}
+    labels = node["metadata"].get("labels") or {}
+    return not is_terminating(node) and selector.items() <= labels.items()
+
+
+def outdated(pods: Sequence[Object], digest: str, desired: int, most_unavailable: int) -> list[Object]:
+    """Which pods of an older template a rolling update deletes now: all that are not ready, and of the others as many
+    as may be unavailable."""
+    old = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(HASH_LABEL) != digest]
+    room = most_unavailable - (desired - sum(map(is_ready, pods)))
+    useless = [pod for pod in old if not is_ready(pod)]
+    useful = sorted((pod for pod in old if is_ready(pod)), key=key_of)
+    return useless + useful[: max(0, room)]
+
+
+class DaemonSetController(Controller):
+    """Keeps the pods of every DaemonSet."""
+
+    name = "daemonset"
+
+    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+        super().__init__(client, factory)
+        self._sets = self.follow(DAEMON_SETS, lambda item: [key_of(item)])
+        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
+        # A node's status changes with every condition; what matters here is seldom, and finding nothing to do is quick.
+        self._nodes = self.follow(NODES, lambda _node: [item.metadata.key for item in self._sets.indexer.list()])
+        self._made: dict[tuple[str, str], tuple[str, float]] = {}
+        """By the set's uid and node: the uid of a pod that the informer does not show yet, and when it was made."""
+
+    @staticmethod
+    def _of_pod(pod: Object) -> list[str]:
+        owner = controller_of(pod)
+        if owner is None or owner.get("kind") != "DaemonSet":
+            return []
+        return [f"{pod['metadata']['namespace']}/{owner['name']}"]
+
+    def sync(self, key: str) -> float | None:
+        found = self._sets.indexer.get_by_key(key)
+        if found is None or is_terminating(found.raw):
+            return None
+        item = found.raw
+        uid, template = str(item["metadata"]["uid"]), item["spec"]["template"]
+        digest = template_hash(template)
+        pods = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
+        self._forget_shown(pods)
+        nodes = sorted(each.metadata.name for each in self._nodes.indexer.list() if wants_node(template, each.raw))
+        by_node: dict[str, list[Object]] = {}
+        for pod in pods:
+            by_node.setdefault(str(pod["spec"].get("nodeName", "")), []).append(pod)
+        for node in nodes:
+            # A node that still has one that terminates waits for its end, as ports of the host may be in use.
+            if not by_node.get(node) and (uid, node) not in self._made:
+                self._create(item, digest, node)
+        active = [pod for pod in pods if is_active(pod)]
+        misplaced = [pod for pod in active if pod["spec"].get("nodeName") not in nodes]
+        kept = [pod for pod in active if pod not in misplaced]
+        for pod in misplaced + self._to_replace(item, kept, digest, len(nodes)):
+            self._delete(pod)
+        self._write_status(item, kept, digest, len(nodes), len(misplaced))
+        return None
+
+    @staticmethod
+    def _to_replace(item: Object, pods: list[Object], digest: str, desired: int) -> list[Object]:
+        strategy = item["spec"].get("updateStrategy") or {}
+        if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+            return []
+        most = resolve((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), desired, up=True)
+        return outdated(pods, digest, desired, max(1, most))
+
+    def _forget_shown(self, pods: list[Object]) -> None:
+        shown, limit = {str(pod["metadata"]["uid"]) for pod in pods}, time.monotonic() - _EXPECTED
+        for place, (uid, when) in list(self._made.items()):
+            if uid in shown or when < limit:
+                del self._made[place]
+
+    def _create(self, item: Object, digest: str, node: str) -> None:
+        meta, template = item["metadata"], item["spec"]["template"]
+        labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: digest}
+        suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(5))
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{meta['name'][:57]}-{suffix}",
+                "labels": labels,
+                "annotations": dict((template.get("metadata") or {}).get("annotations") or {}),
+                "ownerReferences": [owner_reference(item, "DaemonSet")],
+            },
+            "spec": {**template["spec"], "nodeName": node},
+        }
+        created = self.client.create(PODS, body, meta["namespace"])
+        self._made[meta["uid"], node] = (created.metadata.uid, time.monotonic())
+
+    def _delete(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        try:
+            self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def _write_status(self, item: Object, pods: list[Object], digest: str, desired: int, misplaced: int) -> None:
+        ready = sum(map(is_ready, pods))
+        updated = sum((pod["metadata"].get("labels") or {}).get(HASH_LABEL) == digest for pod in pods)
+        status: Json = {
+            "observedGeneration": item["metadata"].get("generation", 0),
+            "desiredNumberScheduled": desired,
+            "currentNumberScheduled": len(pods),
+            "updatedNumberScheduled": updated,
+            "numberMisscheduled": misplaced,
+            "numberReady": ready,
+            "numberAvailable": ready,
+            "numberUnavailable": max(0, desired - ready),
+        }
+        old = item.get("status") or {}
+        if any(old.get(name, 0) != value for name, value in status.items()):
+            meta = item["metadata"]
+            self.client.patch(DAEMON_SETS, meta["name"], {"status": status}, meta["namespace"], subresource="status")

@@ -1,0 +1,249 @@
+"""Executing readiness and startup probes, as the kubelet's prober does: one worker per container that has some.
+
+A container that has neither is ready when it runs. One that has is not ready until its startup probe has succeeded and
+its readiness probe `successThreshold` times in a row; `failureThreshold` failures in a row take that back. Network
+probes go from the node to the pod's address, commands run in the pod's network and this machine's files.
+
+kubernetes/kubernetes pkg/kubelet/prober; defaults are those of core/v1's Probe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kproxy.lab.resources import Object
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.namespace import Namespace
+
+log = logging.getLogger(__name__)
+
+_FAST: Final = 0.2
+"""Seconds between the first attempts of a container that has never been ready, if its period is longer: whoever looks
+at a lab waits for it."""
+_FAST_ATTEMPTS: Final = 10
+_MOST_STATUS: Final = 1 << 16
+"""Octets of a status line."""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """One probe. `kind` is `httpGet`, `tcpSocket`, `exec` or "" for one that is not known; times are seconds.
+
+    `port` is a number; 0 if the container has no port of the name given. `host` is "" for the pod's own address.
+    """
+
+    kind: str
+    host: str = ""
+    port: int = 0
+    path: str = "/"
+    tls: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    command: tuple[str, ...] = ()
+    initial_delay: float = 0.0
+    period: float = 10.0
+    timeout: float = 1.0
+    successes: int = 1
+    failures: int = 3
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a pod is: its namespace, and its first address."""
+
+    netns: str
+    address: str
+
+
+def read_probe(container: Object, name: str) -> Probe | None:
+    """A container's `readinessProbe` or `startupProbe`; None if it has none."""
+    found = container.get(name)
+    if not found:
+        return None
+    kind = next((item for item in ("httpGet", "tcpSocket", "exec") if found.get(item) is not None), "")
+    action = found.get(kind) or {}
+    return Probe(
+        kind,
+        str(action.get("host") or ""),
+        _port(container, action.get("port")),
+        str(action.get("path") or "/"),
+        action.get("scheme") == "HTTPS",
+        tuple((str(item["name"]), str(item.get("value", ""))) for item in action.get("httpHeaders") or ()),
+        tuple(map(str, action.get("command") or ())),
+        float(found.get("initialDelaySeconds") or 0),
+        float(found.get("periodSeconds") or 10),
+        float(found.get("timeoutSeconds") or 1),
+        int(found.get("successThreshold") or 1),
+        int(found.get("failureThreshold") or 3),
+    )
+
+
+def _port(container: Object, port: object) -> int:
+    if isinstance(port, int):
+        return port
+    named = (item for item in container.get("ports") or () if item.get("name") == port)
+    return next((int(item["containerPort"]) for item in named), 0)
+
+
+def run_probe(probe: Probe, target: Target) -> str:
+    """Executes a probe once: "" if it succeeded, else why not."""
+    host = probe.host or target.address
+    try:
+        if probe.kind == "httpGet":
+            return _http_get(probe, host)
+        if probe.kind == "tcpSocket":
+            socket.create_connection((host, probe.port), probe.timeout).close()
+            return ""
+        if probe.kind == "exec":
+            return _execute(probe, target)
+    except (OSError, LinuxError, ValueError, OverflowError) as error:
+        return f"{probe.kind} {host}:{probe.port}: {error}" if probe.port else f"{probe.kind}: {error}"
+    return "a lab knows httpGet, tcpSocket and exec"
+
+
+def _http_get(probe: Probe, host: str) -> str:
+    """One GET. Only the status line of the answer matters, so this is all of HTTP that is needed."""
+    path = probe.path if probe.path.startswith("/") else f"/{probe.path}"
+    shown = f"[{host}]" if ":" in host else host
+    fields = {"Host": f"{shown}:{probe.port}", "User-Agent": "kube-probe/kproxy-lab", "Connection": "close"}
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (fields | dict(probe.headers)).items())]
+    if any(character in line for line in lines for character in "\r\n"):
+        raise ValueError("a line break in path or headers")
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((host, probe.port), probe.timeout))
+        if probe.tls:
+            # The kubelet skips the certificate's verification, too.
+            connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(connection))
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = b""
+        while b"\n" not in answer and len(answer) < _MOST_STATUS and (more := connection.recv(4096)):
+            answer += more
+    found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+    if found is None:
+        return "httpGet: the answer is not HTTP/1"
+    status = int(found[1])
+    return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
+
+
+def _execute(probe: Probe, target: Target) -> str:
+    def run() -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            probe.command, stdin=subprocess.DEVNULL, capture_output=True, timeout=probe.timeout, check=False
+        )
+
+    try:
+        with Namespace.named(target.netns) as inside:
+            done = inside.call(run)
+    except subprocess.TimeoutExpired:
+        return f"exec: timed out after {probe.timeout:g} s"
+    return "" if done.returncode == 0 else f"exec: exit code {done.returncode}"
+
+
+class Count:
+    """How probes of one kind went: ready or not, by thresholds. A machine without a clock."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._last: bool | None = None
+        self._run = 0
+        self.passed = False
+
+    def note(self, succeeded: bool) -> None:
+        """Takes in one result."""
+        self._run = self._run + 1 if succeeded is self._last else 1
+        self._last = succeeded
+        if self._run >= (self._probe.successes if succeeded else self._probe.failures):
+            self.passed = succeeded
+
+
+class Prober:
+    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._pods: dict[str, tuple[threading.Event, dict[str, bool]]] = {}
+
+    def start(self, uid: str, containers: Sequence[Object], target: Target) -> None:
+        """Begins to probe a pod that has begun to run."""
+        self.stop(uid)
+        probes = {
+            str(item["name"]): (read_probe(item, "startupProbe"), read_probe(item, "readinessProbe"))
+            for item in containers
+        }
+        probed = {name: pair for name, pair in probes.items() if any(pair)}
+        ended = threading.Event()
+        with self._lock:
+            self._pods[uid] = (ended, dict.fromkeys(probed, False))
+        for name, (startup, readiness) in probed.items():
+            threading.Thread(
+                target=self._work,
+                args=(uid, name, startup, readiness, target, ended),
+                name=f"probe {name}",
+                daemon=True,
+            ).start()
+
+    def stop(self, uid: str) -> None:
+        """Ends the probes of a pod."""
+        with self._lock:
+            known = self._pods.pop(uid, None)
+        if known is not None:
+            known[0].set()
+
+    def readiness(self, uid: str) -> Mapping[str, bool]:
+        """Which containers that have probes are ready; without a pod's, all are."""
+        with self._lock:
+            known = self._pods.get(uid)
+            return dict(known[1]) if known is not None else {}
+
+    def _work(
+        self,
+        uid: str,
+        name: str,
+        startup: Probe | None,
+        readiness: Probe | None,
+        target: Target,
+        ended: threading.Event,
+    ) -> None:
+        if startup is not None and not self._until_passed(startup, target, ended):
+            return
+        if readiness is None:
+            self._note(uid, name, True, ended)
+            return
+        count, attempts = Count(readiness), 0
+        wait = readiness.initial_delay
+        while not ended.wait(wait):
+            problem = run_probe(readiness, target)
+            count.note(not problem)
+            if count.passed != self.readiness(uid).get(name):
+                log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
+                self._note(uid, name, count.passed, ended)
+            attempts += 1
+            early = not count.passed and attempts < _FAST_ATTEMPTS
+            wait = min(readiness.period, _FAST) if early else readiness.period
+
+    @staticmethod
+    def _until_passed(probe: Probe, target: Target, ended: threading.Event) -> bool:
+        count, attempts, wait = Count(probe), 0, probe.initial_delay
+        while not ended.wait(wait):
+            count.note(not run_probe(probe, target))
+            if count.passed:
+                return True
+            attempts += 1
+            wait = min(probe.period, _FAST) if attempts < _FAST_ATTEMPTS else probe.period
+        return False
+
+    def _note(self, uid: str, name: str, ready: bool, ended: threading.Event) -> None:
+        with self._lock:
+            known = self._pods.get(uid)
+            if known is None or known[0] is not ended:
+                return  # the pod has gone, or began again
+            known[1][name] = ready
+        self._changed(uid)
