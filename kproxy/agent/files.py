@@ -1,8 +1,12 @@
 """Manifests as a source: files and directories are read again when they change.
 
 What can be read replaces what was known, all at once; what cannot be, because it is broken or half written, is told
-once and changes nothing. Files are looked at a few times a second: that needs no more than a stat of each, works for
-every file system and for editors that replace files, and never misses a change for good, as a lost event would be.
+once, changes nothing, and is tried again every few seconds and whenever it changes. Files are looked at a few times a
+second: that needs no more than a stat of each, works for every file system and for editors that replace files, and
+never misses a change for good, as a lost event would be. A change is read when a look finds it as the look before did.
+
+What is known of a file's state is always older than what was read of it: a change in between is read once more, and
+never missed.
 """
 
 from __future__ import annotations
@@ -10,9 +14,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 from kproxy.agent.log import event
 from kproxy.agent.sources import Sink
@@ -22,8 +29,15 @@ from kproxy.api.manifests import SUFFIXES
 POLL: Final = 0.25
 """Seconds between looks."""
 
-Signature = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and time of change of each file."""
+RETRY: Final = 5.0
+"""Seconds until what could not be read is tried again, though it looks the same: a disk may have been away."""
+
+FRESH: Final = 1.0
+"""Seconds. A file that changed less than this before it was looked at may change again without looking different:
+kernels count such times in ticks, and network file systems in seconds."""
+
+Signature = tuple[tuple[str, int, int, int, int], ...]
+"""Path, inode, size, times of change of the contents and of the file itself (so a chmod counts), of each file."""
 
 _T = TypeVar("_T")
 
@@ -43,8 +57,25 @@ def signature(paths: Sequence[str]) -> Signature:
                 status = os.stat(name)
             except OSError:
                 continue
-            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
+            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return tuple(found)
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """How files looked, taken before they are read; `at` is seconds since 1970."""
+
+    signature: Signature
+    at: float
+
+    @classmethod
+    def of(cls, paths: Sequence[str], wall: Callable[[], float] = time.time) -> Sight:
+        """Now."""
+        return cls(signature(paths), wall())
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a file had just been written, so that another write might not show."""
+        return any(max(changed, turned) / 1e9 > self.at - FRESH for _, _, _, changed, turned in self.signature)
 
 
 class FileSource:
@@ -54,13 +85,21 @@ class FileSource:
         node_name: whose Node is meant.
         first: what the files held when they were read to begin with.
         on_synced: called once everything of `first` has been put.
+        sight: how the files looked before `first` was read; without it they are read once more.
+        clock: seconds, for the time between tries.
     """
 
     def __init__(
-        self, paths: Sequence[str], node_name: str, sink: Sink, on_synced: Callable[[], None], first: Manifests
+        self,
+        paths: Sequence[str],
+        node_name: str,
+        sink: Sink,
+        on_synced: Callable[[], None],
+        first: Manifests,
+        sight: Sight | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths = [path for path in paths if path != "-"]
-        self._all = list(paths)
         self._node_name = node_name
         self._sink = sink
         self._on_synced = on_synced
@@ -68,8 +107,12 @@ class FileSource:
         self._known = Manifests()
         self._first = first
         self._put_once = False
-        self._seen = signature(self._paths)
-        self._read = self._seen
+        self._clock = clock
+        # How the files looked at the last look, and before they were last read; None: they must be read.
+        self._seen = sight.signature if sight is not None else None
+        self._read = None if sight is None or sight.is_fresh else sight.signature
+        self._failure = ""
+        self._failed_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="files", daemon=True)
 
@@ -85,22 +128,34 @@ class FileSource:
         return "" if self._put_once else "files"
 
     def look(self) -> bool:
-        """Reads what changed since the last look, once it has stopped changing; whether anything was read."""
+        """Reads what changed since the last look, once it has stopped changing; whether anything was taken."""
         now = signature(self._paths)
         if now != self._seen:
             # Somebody may still be writing: the next look decides.
             self._seen = now
             return False
-        if now == self._read:
+        if now == self._read and not self._retry_due():
             return False
         self._read = now
         try:
             manifests = load_manifests(self._paths).with_mirrored_slices()
         except ManifestError as error:
-            event("manifests not taken, what was known stays", level=logging.ERROR, error=str(error))
+            self._failed(str(error))
             return False
+        if self._failure:
+            self._failure = ""
+            event("manifests taken again")
         self.put(manifests)
         return True
+
+    def _retry_due(self) -> bool:
+        return bool(self._failure) and not 0 <= self._clock() - self._failed_at < RETRY
+
+    def _failed(self, reason: str) -> None:
+        self._failed_at = self._clock()
+        if reason != self._failure:
+            self._failure = reason
+            event("manifests not taken, what was known stays", level=logging.ERROR, error=reason)
 
     def put(self, manifests: Manifests) -> None:
         """Puts what differs from what was put last."""

@@ -74,4 +74,4 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\n", "; ")
+    return "; ".join(line for line in text.splitlines() if line.strip())

@@ -215,11 +215,7 @@ class Metrics:
         self.sync_duration.labels(name).observe(done.seconds)
         (self.full_duration if report.full else self.partial_duration).labels(name).observe(done.seconds)
         self.last_synced.labels(name).set(now)
-        self.service_changes.inc(done.service_changes)
-        # Every family takes every slice, so the count of one is the count of all; Services count once for each family,
-        # as in kube-proxy.
-        if done.family is self._counts_slices(done.family):
-            self.endpoint_changes.inc(done.slice_changes)
+        self._count_changes(done)
         for table in TABLES:
             self.rules_total.labels(name, table).set(done.rule_totals.get(table, 0))
             self.rules_last.labels(name, table).set(report.rules_written.get(table, 0))
@@ -247,6 +243,15 @@ class Metrics:
             self._full_next[failure.family] = True
         (self.restore_failures if full else self.partial_failures).labels(name).inc()
         self.sync_failing.labels(name).set(1)
+        self._count_changes(failure)
+
+    def _count_changes(self, sync: SyncDone | SyncFailed) -> None:
+        """What a sync took, whether or not it succeeded: kube-proxy counts changes as they come."""
+        self.service_changes.inc(sync.service_changes)
+        # Every family takes every slice, so the count of one is the count of all; Services count once for each family,
+        # as in kube-proxy.
+        if sync.family is self._counts_slices(sync.family):
+            self.endpoint_changes.inc(sync.slice_changes)
 
     def _counts_slices(self, family: IPFamily) -> IPFamily:
         with self._lock:

@@ -41,13 +41,21 @@ class SyncDone(msgspec.Struct, frozen=True):
 
 
 class SyncFailed(msgspec.Struct, frozen=True):
-    """A sync that failed; `check` says whether it was to compare everything."""
+    """A sync that failed.
+
+    Attributes:
+        check: whether it was to compare everything.
+        service_changes, slice_changes: how many objects it took. They are in the state and count: no later sync takes
+            them again.
+    """
 
     family: IPFamily
     check: bool
     seconds: float
     finished: float
     error: str
+    service_changes: int = 0
+    slice_changes: int = 0
 
 
 class SyncObserver(Protocol):

@@ -1,20 +1,29 @@
 """kube-proxy's flags and configuration file, and kproxy's own options, as one value.
 
-As in kube-proxy, a configuration file overrides flags: with `--config`, the flags that a file has a field for are
-ignored (and a note says so), except `--hostname-override`. Without one, the flags become the fields of a configuration,
-which is read, defaulted and validated like a file.
+As kube-proxy v1.36 does (Options.Complete in cmd/kube-proxy/app/options.go): without a configuration file the flags
+become the fields of a configuration, which is read, defaulted and validated like a file. With one, the flags do not
+count, and a note names them, except those for logging, which win over the file, and `--hostname-override`. Flags that
+stand for no field (`--master`, `--cleanup`, `--init-only`, `--write-config-to`) always count; they are not looked at
+here.
+
+A flag that is given with a zero or an empty value means just that, where a file's zero may mean the default:
+`--iptables-min-sync-period=0`, `--metrics-bind-address=`.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kproxy.api.config import API_VERSION, KIND, KubeProxyConfiguration
+from kproxy.agent.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
+from kproxy.api.config import API_VERSION, KIND, KubeProxyConfiguration, LoadedConfig
 from kproxy.api.config_decode import ConfigError, ConfigProblem, decode_config, load_config
+from kproxy.api.config_duration import Duration
+from kproxy.api.config_print import configz
+from kproxy.api.config_validate import field_path, validate_config
 from kproxy.errors import InputError, Location
 from kproxy.linux.binaries import Variant
 from kproxy.linux.lock import DEFAULT_WAIT
@@ -23,59 +32,13 @@ from kproxy.services import IPFamily
 
 COMMAND_LINE: Final = "command line"
 
-TEXT, INTEGER, BOOLEAN, NUMBER, DURATION, LIST, GATES = (
-    "text", "integer", "boolean", "number", "duration", "list", "gates",
-)  # fmt: skip
+ONCE_TIMEOUT: Final = 60.0
+"""Seconds that --once tries for unless it is told otherwise."""
 
+_NEVER_EMPTY: Final = frozenset({"bind-address", "detect-local-mode", "proxy-mode"})
+"""Flags whose empty value is the default, to kube-proxy too."""
 
-class Flag(msgspec.Struct, frozen=True):
-    """A flag of kube-proxy that stands for a field of its configuration."""
-
-    name: str
-    field: str
-    kind: str
-    help: str
-
-
-FLAGS: Final = (
-    Flag("bind-address", "bindAddress", TEXT, "The proxy's own address, for the primary family."),
-    Flag("bind-address-hard-fail", "bindAddressHardFail", BOOLEAN, "End if a port cannot be bound."),
-    Flag("cluster-cidr", "clusterCIDR", TEXT, "The pods' CIDR, one of each family."),
-    Flag("config-sync-period", "configSyncPeriod", DURATION, "How often everything known is looked at again."),
-    Flag("conntrack-max-per-core", "conntrack.maxPerCore", INTEGER, "Connections to track for each CPU; 0: as it is."),
-    Flag("conntrack-min", "conntrack.min", INTEGER, "Connections to track at least."),
-    Flag("conntrack-tcp-be-liberal", "conntrack.tcpBeLiberal", BOOLEAN, "Do not drop INVALID packets."),
-    Flag("conntrack-tcp-timeout-close-wait", "conntrack.tcpCloseWaitTimeout", DURATION, "0: as it is."),
-    Flag("conntrack-tcp-timeout-established", "conntrack.tcpEstablishedTimeout", DURATION, "0: as it is."),
-    Flag("conntrack-udp-timeout", "conntrack.udpTimeout", DURATION, "0: as it is."),
-    Flag("conntrack-udp-timeout-stream", "conntrack.udpStreamTimeout", DURATION, "0: as it is."),
-    Flag("detect-local-mode", "detectLocalMode", TEXT, "ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix."),
-    Flag("feature-gates", "featureGates", GATES, "NAME=true|false, separated by commas."),
-    Flag("healthz-bind-address", "healthzBindAddress", TEXT, "Where /healthz and /livez answer; empty: nowhere."),
-    Flag("iptables-localhost-nodeports", "iptables.localhostNodePorts", BOOLEAN, "Node ports on 127.0.0.0/8."),
-    Flag("iptables-masquerade-bit", "iptables.masqueradeBit", INTEGER, "The bit of the masquerade mark."),
-    Flag("iptables-min-sync-period", "iptables.minSyncPeriod", DURATION, "Syncs are no closer than this, as in 1s."),
-    Flag("iptables-sync-period", "iptables.syncPeriod", DURATION, "The kernel is checked this often, as in 30s."),
-    Flag("kube-api-burst", "clientConnection.burst", INTEGER, "Accepted; requests of one node need no limit."),
-    Flag("kube-api-content-type", "clientConnection.contentType", TEXT, "Accepted; kproxy speaks JSON."),
-    Flag("kube-api-qps", "clientConnection.qps", NUMBER, "Accepted; requests of one node need no limit."),
-    Flag("kubeconfig", "clientConnection.kubeconfig", TEXT, "The API server and credentials."),
-    Flag("log-flush-frequency", "logging.flushFrequency", DURATION, "Accepted; logs are written at once."),
-    Flag("logging-format", "logging.format", TEXT, "text or json."),
-    Flag("masquerade-all", "iptables.masqueradeAll", BOOLEAN, "Masquerade all traffic to cluster IPs."),
-    Flag("metrics-bind-address", "metricsBindAddress", TEXT, "Where /metrics and debug pages answer; empty: nowhere."),
-    Flag("nodeport-addresses", "nodePortAddresses", LIST, "CIDRs, or primary: the addresses that have node ports."),
-    Flag("oom-score-adj", "oomScoreAdj", INTEGER, "Of this process, from -1000 to 1000."),
-    Flag("pod-bridge-interface", "detectLocal.bridgeInterface", TEXT, "For detect-local-mode BridgeInterface."),
-    Flag("pod-interface-name-prefix", "detectLocal.interfaceNamePrefix", TEXT, "For InterfaceNamePrefix."),
-    Flag("profiling", "enableProfiling", BOOLEAN, "Accepted; there is no Go profiler."),
-    Flag("proxy-mode", "mode", TEXT, "iptables."),
-    Flag("proxy-port-range", "portRange", TEXT, "Accepted; nothing uses it, as in kube-proxy."),
-    Flag("show-hidden-metrics-for-version", "showHiddenMetricsForVersion", TEXT, "Accepted; nothing is hidden."),
-    Flag("v", "logging.verbosity", INTEGER, "Log verbosity; 4 and more shows syncs that did nothing."),
-)  # fmt: skip
-
-BY_FIELD: Final = {flag.field: flag.name for flag in FLAGS}
+_Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -93,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True):
         filenames: manifests instead of an API server.
         use_endpoints: watch Endpoints instead of EndpointSlices.
         once: end when the kernel holds the rules.
+        timeout: seconds that `once` tries for; 0 is no bound.
         min_sync_period, sync_period: seconds.
     """
 
@@ -109,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True):
     filenames: tuple[str, ...] = ()
     use_endpoints: bool = False
     once: bool = False
+    timeout: float = ONCE_TIMEOUT
 
     @property
     def min_sync_period(self) -> float:
@@ -126,32 +91,40 @@ class ReadOptions(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def read_options(config_path: str | None, flags: Mapping[str, str]) -> ReadOptions:
-    """The configuration of a file or of flags.
+def read_options(
+    config_path: str | None, flags: Mapping[str, str], hostname_override: str | None = None
+) -> ReadOptions:
+    """The configuration of a file or of flags; `hostname_override` goes before what either says.
 
     Args:
-        flags: the texts of the flags that were given, by name without dashes.
+        config_path: None or "" for none.
+        flags: the texts of the flags that were given, by name without dashes; of a flag that was given several times,
+            the last, or for lists all of them with commas between.
 
     Raises:
         ConfigError: what is wrong with either.
         InputError: a mode that is not iptables.
     """
-    if config_path is not None:
+    values = _values(flags)
+    notes = [f"--{name}: has no effect: {BY_NAME[name].no_effect}" for name in sorted(flags) if BY_NAME[name].no_effect]
+    if config_path:
         loaded = load_config(config_path)
-        config, notes = loaded.config, list(loaded.warnings)
-        ignored = [f"--{name}" for name in flags if name != "v"]
+        config = _with_logging(loaded.config, values)
+        ignored = [f"--{name}" for name in flags if not BY_NAME[name].is_logging and not BY_NAME[name].no_effect]
         if ignored:
             notes.append(f"{', '.join(ignored)}: ignored, because --config is given (kube-proxy does the same)")
     else:
-        data = msgspec.json.encode(_document(flags))
-        try:
-            loaded = decode_config(data, COMMAND_LINE)
-        except ConfigError as error:
-            raise ConfigError(tuple(_as_flag(problem) for problem in error.problems)) from error
-        config, notes = loaded.config, list(loaded.warnings)
+        loaded = _decode_flags(_document(values))
+        config = _with_zeros(loaded.config, values)
+        config = _with_ports(config, values)
+        _refuse_invalid(config)
+    if hostname_override:
+        if not hostname_override.strip():
+            raise InputError("--hostname-override: an empty name is invalid")
+        config = msgspec.structs.replace(config, hostname_override=hostname_override.strip().lower())
     if config.mode != "iptables":
         raise InputError(f"proxy mode {config.mode!r}: kproxy writes iptables rules only")
-    return ReadOptions(config, tuple(notes))
+    return ReadOptions(config, (*loaded.warnings, *notes))
 
 
 def node_name(node: str | None, hostname_override: str | None, config: KubeProxyConfiguration) -> str:
@@ -167,59 +140,123 @@ def node_name(node: str | None, hostname_override: str | None, config: KubeProxy
     return name
 
 
-def _document(flags: Mapping[str, str]) -> dict[str, Any]:
+def _values(flags: Mapping[str, str]) -> dict[str, object]:
+    """The flags' values, also of those that do not count: what cannot be read is refused in any case, as by pflag."""
+    values, problems = {}, []
+    for name, text in flags.items():
+        try:
+            values[name] = parse_value(BY_NAME[name], text)
+        except ValueError as error:
+            problems.append(ConfigProblem(Location(COMMAND_LINE, 0, f"--{name}"), str(error)))
+    if problems:
+        raise ConfigError(tuple(problems))
+    return values
+
+
+def _document(values: Mapping[str, object]) -> dict[str, Any]:
+    """The configuration file that says what the flags say."""
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
-    problems = []
-    for flag in FLAGS:
-        if flag.name not in flags:
+    for name, value in values.items():
+        if not BY_NAME[name].field:
             continue
-        *parents, last = flag.field.split(".")
+        *parents, last = BY_NAME[name].field.split(".")
         part = document
         for parent in parents:
             part = part.setdefault(parent, {})
-        try:
-            part[last] = _value(flag, flags[flag.name])
-        except ValueError as error:
-            problems.append(ConfigProblem(Location(COMMAND_LINE, 0, f"--{flag.name}"), str(error)))
-    if problems:
-        raise ConfigError(tuple(problems))
+        part[last] = value
     return document
 
 
-def _value(flag: Flag, text: str) -> object:
+def _decode_flags(document: Mapping[str, Any]) -> LoadedConfig:
+    try:
+        return decode_config(msgspec.json.encode(document), COMMAND_LINE)
+    except ConfigError as error:
+        raise ConfigError(tuple(_as_flag(problem) for problem in error.problems)) from error
+
+
+def _with_logging(config: KubeProxyConfiguration, values: Mapping[str, object]) -> KubeProxyConfiguration:
+    """The flags' logging options before the file's; of vmodule both count, the flags' first (copyLogsFromFlags)."""
+    given = {name: value for name, value in values.items() if BY_NAME[name].is_logging}
+    if not given:
+        return config
+    stated: dict[str, Any] = configz(config)["logging"]
+    modules = stated.get("vmodule") or []
+    _merge(stated, _document(given)["logging"])
+    if "vmodule" in given:
+        stated["vmodule"] = [*stated["vmodule"], *modules]
+    document = {"apiVersion": API_VERSION, "kind": KIND, "featureGates": dict(config.feature_gates), "logging": stated}
+    logging = _decode_flags(document).config.logging
+    return _with_zeros(msgspec.structs.replace(config, logging=logging), given)
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for name, value in other.items():
+        if isinstance(value, dict):
+            _merge(into.setdefault(name, {}), value)
+        else:
+            into[name] = value
+
+
+def _with_zeros(config: KubeProxyConfiguration, values: Mapping[str, object]) -> KubeProxyConfiguration:
+    """Flags change kube-proxy's configuration after it has its defaults, so their zeros stand."""
+    for name, value in values.items():
+        zero = _zero(BY_NAME[name], value)
+        if zero is not None and BY_NAME[name].field and name not in _NEVER_EMPTY:
+            config = _replaced(config, BY_NAME[name].field.split("."), zero)
+    return config
+
+
+def _zero(flag: Flag, value: object) -> object:
+    """The zero that a value is; None if it is none."""
     match flag.kind:
-        case "integer":
-            try:
-                return int(text)
-            except ValueError:
-                raise ValueError(f"{text!r} is not an integer") from None
-        case "number":
-            try:
-                return float(text)
-            except ValueError:
-                raise ValueError(f"{text!r} is not a number") from None
-        case "boolean":
-            return _boolean(text)
-        case "list":
-            return [part.strip() for part in text.split(",") if part.strip()]
-        case "gates":
-            gates = {}
-            for part in filter(None, text.split(",")):
-                name, equals, value = part.partition("=")
-                if not equals:
-                    raise ValueError(f"{part!r} is not NAME=true or NAME=false")
-                gates[name.strip()] = _boolean(value.strip())
-            return gates
-    return text
+        case "integer" if value == 0:
+            return 0
+        case "number" if value == 0:
+            return 0.0
+        case "text" if value == "" and "infoBufferSize" not in flag.field:
+            return ""
+        case "duration" if str(value).strip("+-0hmnuµs.") == "":
+            return Duration()
+    return None
 
 
-def _boolean(text: str) -> bool:
-    """As Go's strconv.ParseBool."""
-    if text in ("1", "t", "T", "true", "TRUE", "True"):
-        return True
-    if text in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise ValueError(f"{text!r} is neither true nor false")
+def _replaced(part: _Part, path: list[str], value: object) -> _Part:
+    name = next(field.name for field in msgspec.structs.fields(part) if field.encode_name == path[0])
+    changed = value if len(path) == 1 else _replaced(getattr(part, name), path[1:], value)
+    return msgspec.structs.replace(part, **{name: changed})
+
+
+def _with_ports(config: KubeProxyConfiguration, values: Mapping[str, object]) -> KubeProxyConfiguration:
+    """--healthz-port and --metrics-port: 0 switches a server off; another counts for an address without a port.
+
+    An address that was not given has its port (addressFromDeprecatedFlags), so there such a flag changes nothing.
+    """
+    for server, field in (("healthz", "healthzBindAddress"), ("metrics", "metricsBindAddress")):
+        port, address = values.get(f"{server}-port"), str(values.get(f"{server}-bind-address", ""))
+        if port == 0:
+            config = _replaced(config, [field], "")
+        elif port is not None and address and not _has_port(address):
+            config = _replaced(config, [field], f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    return config
+
+
+def _has_port(address: str) -> bool:
+    return address.count(":") == 1 or "]:" in address
+
+
+def _refuse_invalid(config: KubeProxyConfiguration) -> None:
+    """What only a flag can say, a period of zero say, has not been validated yet.
+
+    kube-proxy's help says that an empty --metrics-bind-address switches the server off; its validation refuses it. Here
+    the help is right.
+    """
+    looked_at = config
+    if not config.metrics_bind_address:
+        looked_at = msgspec.structs.replace(config, metrics_bind_address=KubeProxyConfiguration().metrics_bind_address)
+    problems = validate_config(looked_at)
+    if problems:
+        places = [ConfigProblem(Location(COMMAND_LINE, 0, field_path(one.path)), one.message) for one in problems]
+        raise ConfigError(tuple(map(_as_flag, places)))
 
 
 def _as_flag(problem: ConfigProblem) -> ConfigProblem:
@@ -237,3 +274,6 @@ def split_address(text: str, default_port: int) -> tuple[str, int] | None:
         return None
     host, _, port = text.rpartition(":")
     return host.strip("[]") or "0.0.0.0", int(port) if port.isdigit() else default_port
+
+
+__all__ = ["FLAGS", "Flag", "ReadOptions", "Settings", "node_name", "read_options", "split_address"]

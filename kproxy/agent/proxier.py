@@ -37,6 +37,8 @@ TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 FULL_SYNC_PERIOD: Final = 3600.0
 """Seconds after which everything is compared even if nothing seems to have changed, as kube-proxy does."""
 
+NOTHING: Final = Taken({}, {})
+
 MOST_TRIGGERS: Final = 10_000
 """Trigger times kept while syncs fail."""
 
@@ -75,6 +77,8 @@ class FamilyProxier:
         self._synced_once = False
         self._compared = clock()
         self._triggers: list[str] = []
+        # What the sync under way took; only its thread looks.
+        self._taken = NOTHING
 
     @property
     def has_synced(self) -> bool:
@@ -144,6 +148,7 @@ class FamilyProxier:
         if isinstance(action, Wait):
             return action.seconds
         start = self._clock()
+        self._taken = NOTHING
         try:
             with self._busy:
                 self._sync(action, start)
@@ -164,7 +169,7 @@ class FamilyProxier:
             self._wake.notify_all()
 
     def _sync(self, run: Run, start: float) -> None:
-        taken = self.inbox.take()
+        self._taken = taken = self.inbox.take()
         self._take(taken)
         with self._wake:
             options, self._options = self._options, None
@@ -278,7 +283,8 @@ class FamilyProxier:
             seconds=round(now - start, 4),
             retryIn=round(retry or 0.0, 2),
         )
-        self._observer.failed(SyncFailed(self.family, run.check, now - start, now, str(error)))
+        changes = len(self._taken.services), len(self._taken.slices)
+        self._observer.failed(SyncFailed(self.family, run.check, now - start, now, str(error), *changes))
 
 
 def _names(touched: Collection[ServicePortName], most: int = 5) -> str:

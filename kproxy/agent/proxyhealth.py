@@ -43,11 +43,12 @@ class Health(msgspec.Struct, frozen=True):
 
     now: int
     families: dict[IPFamily, FamilyHealth]
+    problem: str = ""
 
     @property
     def healthy(self) -> bool:
-        """Whether every family is; the node does not count."""
-        return not any(family.problem for family in self.families.values())
+        """Whether every family is, and there is no problem before any of them; the node does not count."""
+        return not self.problem and not any(family.problem for family in self.families.values())
 
 
 class ProxyHealth:
@@ -58,6 +59,7 @@ class ProxyHealth:
         clock: seconds that never go back, for how long something has waited.
         wall: nanoseconds since 1970, for the times that are shown.
         eligible: whether the node may get traffic.
+        trouble: why no family can be programmed yet, or "".
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class ProxyHealth:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
         eligible: Callable[[], bool] = lambda: True,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._timeout = timeout
         self._clock = clock
         self._wall = wall
         self._eligible = eligible
+        self._trouble = trouble
         self._lock = threading.Lock()
         self._updated: dict[IPFamily, int] = {}
         # When the oldest change came that no sync has taken yet.
@@ -107,7 +111,7 @@ class ProxyHealth:
             now = self._clock()
             known = sorted({*self._updated, *self._failures, *self._queued}, key=lambda family: family.value)
             found = {family: FamilyHealth(self._updated.get(family), self._problem(family, now)) for family in known}
-            return Health(self._wall(), found)
+            return Health(self._wall(), found, self._trouble())
 
     def is_healthy(self) -> bool:
         """Whether every family is; the node does not count."""
@@ -124,8 +128,7 @@ class ProxyHealth:
     def _problem(self, family: IPFamily, now: float) -> str:
         failure = self._failures.get(family)
         if failure is not None:
-            # Anybody may ask on this port: the whole of a complaint is in the log.
-            return f"the last sync failed: {failure.partition(_NEWLINE)[0][:_MOST_REASON]}"
+            return f"the last sync failed: {_short(failure)}"
         since = self._queued.get(family)
         if since is not None and now - since >= self._timeout:
             return f"a change has waited for {now - since:.0f} s"
@@ -143,6 +146,8 @@ class ProxyHealth:
         if eligible is not None:
             body["nodeEligible"] = eligible
         body["healthy"] = health.healthy
+        if health.problem:
+            body["reason"] = f"the host cannot be programmed yet: {_short(health.problem)}"
         status = {family.value: _family(found) for family, found in health.families.items() if _is_shown(found)}
         if status:
             body["status"] = status
@@ -163,6 +168,11 @@ def go_time(nanoseconds: int | None) -> str:
     seconds, rest = divmod(nanoseconds, _NANOSECONDS)
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{text}.{rest:09}".rstrip("0").rstrip(".") + "Z" if rest else f"{text}Z"
+
+
+def _short(complaint: str) -> str:
+    """Anybody may ask on this port: the whole of a complaint is in the log."""
+    return complaint.partition(_NEWLINE)[0][:_MOST_REASON]
 
 
 def _is_shown(family: FamilyHealth) -> bool:

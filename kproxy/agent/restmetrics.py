@@ -1,25 +1,90 @@
 """The HTTP client with client-go's rest_client_ metrics: one for each answer, with its size and how long it took.
 
 As in client-go a watch counts when its headers are there; its latency and size mean nothing and are not observed.
+
+The cluster is listed while the metrics are still being imported, so what happens until then is kept and counted later.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from kproxy.agent.metrics import Metrics
+import msgspec
+
 from kproxy.client.config import ClientConfig
 from kproxy.client.http import Call, HttpClient, Response, Stream
+
+if TYPE_CHECKING:
+    from kproxy.agent.metrics import Metrics
+
+MOST_KEPT: Final = 10_000
+"""Requests kept for metrics that do not come; the oldest go first."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request that was answered, or not: `code` is the status, or client-go's "<error>" for no answer at all."""
+
+    code: str
+    method: str
+    host: str
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A whole answer: seconds it took, bytes sent and received."""
+
+    method: str
+    host: str
+    seconds: float
+    sent: int
+    received: int
+
+
+class RequestLog:
+    """What was asked of API servers. Thread-safe. Invariant: nothing is kept once metrics are there."""
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._lock = threading.Lock()
+        self._metrics = metrics
+        self._kept: deque[Asked | Answered] = deque(maxlen=MOST_KEPT)
+
+    def attach(self, metrics: Metrics) -> None:
+        """Counts there from now on, and what was kept first."""
+        with self._lock:
+            self._metrics = metrics
+            for each in self._kept:
+                _count(metrics, each)
+            self._kept.clear()
+
+    def add(self, happened: Asked | Answered) -> None:
+        """Counts it, or keeps it."""
+        with self._lock:
+            if self._metrics is None:
+                self._kept.append(happened)
+                return
+        _count(self._metrics, happened)
+
+
+def _count(metrics: Metrics, happened: Asked | Answered) -> None:
+    if isinstance(happened, Asked):
+        metrics.requests.labels(happened.code, happened.method, happened.host).inc()
+        return
+    labels = (happened.method, happened.host)
+    metrics.request_duration.labels(*labels).observe(happened.seconds)
+    metrics.request_size.labels(*labels).observe(happened.sent)
+    metrics.response_size.labels(*labels).observe(happened.received)
 
 
 class MeteredHttpClient(HttpClient):
     """See the module."""
 
-    def __init__(self, config: ClientConfig, metrics: Metrics, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, config: ClientConfig, log: RequestLog, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(config)
-        self._metrics = metrics
+        self._log = log
         self._clock = clock
         self._host = urlsplit(config.server).netloc
 
@@ -39,10 +104,7 @@ class MeteredHttpClient(HttpClient):
         answer = super().request(
             method, target, accept=accept, body=body, content_type=content_type, timeout=timeout, call=call
         )
-        metrics = self._metrics
-        metrics.request_duration.labels(method, self._host).observe(self._clock() - start)
-        metrics.request_size.labels(method, self._host).observe(len(body or b""))
-        metrics.response_size.labels(method, self._host).observe(len(answer.data))
+        self._log.add(Answered(method, self._host, self._clock() - start, len(body or b""), len(answer.data)))
         return answer
 
     def stream(
@@ -57,7 +119,7 @@ class MeteredHttpClient(HttpClient):
         call: Call | None = None,
     ) -> Stream:
         """See HttpClient."""
-        code = "<error>"  # client-go's word for no answer at all
+        code = "<error>"
         try:
             stream = super().stream(
                 method, target, accept=accept, body=body, content_type=content_type, timeout=timeout, call=call
@@ -65,4 +127,4 @@ class MeteredHttpClient(HttpClient):
             code = str(stream.status)
             return stream
         finally:
-            self._metrics.requests.labels(code, method, self._host).inc()
+            self._log.add(Asked(code, method, self._host))

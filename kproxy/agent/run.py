@@ -4,8 +4,10 @@
     informers        three or four threads that list and watch, one each to hand on what they saw; or one for files
     IPv4, IPv6       a thread each, which syncs
 
-Looking at the host takes as long as listing a cluster, so both happen at once. Garbage collection waits until the first
-sync is done, and then leaves alone what has come to stay: that keeps start-up short and single changes steady.
+Looking at the host takes as long as listing a cluster, so both happen at once. Python's garbage collection waits until
+the first sync is done, and then leaves alone what has come to stay: that keeps start-up short and single changes
+steady. It does not wait for long: a family that cannot be programmed, or an API server that is away, must not make
+memory grow.
 """
 
 from __future__ import annotations
@@ -20,22 +22,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kproxy.agent.files import FileSource, FileWatch
+from kproxy.agent.files import FileSource, FileWatch, Sight
 from kproxy.agent.host import Host, HostFamily, prepare_host, set_up_host
 from kproxy.agent.log import event
 from kproxy.agent.node import Member, NodeHub
 from kproxy.agent.observer import SyncObserver
 from kproxy.agent.options import Settings
 from kproxy.agent.proxier import FamilyProxier
-from kproxy.agent.runner import BoundedFrequencyRunner
+from kproxy.agent.restmetrics import MeteredHttpClient, RequestLog
+from kproxy.agent.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
 from kproxy.agent.sources import Source
 from kproxy.api import Manifests
-
-if TYPE_CHECKING:
-    from kproxy.client.config import ClientConfig
-    from kproxy.client.http import HttpClient
+from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError
 
 TICK: Final = 0.5
 """Seconds between looks at the configuration file, and at whether --once is done."""
@@ -43,32 +43,49 @@ TICK: Final = 0.5
 WAITING: Final = 10.0
 """Seconds between lines that say what is waited for."""
 
+START_UP: Final = 15.0
+"""Seconds after which garbage collection goes on whether or not everything was synced."""
+
+PERSEVERANCE: Final = 10.0
+"""Seconds of failed syncs after which --once gives up: iptables that fails once, or is locked, shall not end it."""
+
 ENDING: Final = 30.0
 """Seconds that a sync under way at the end may take."""
 
 
 class Agent:
-    """`kproxy run`. `first` is what the files of `settings.filenames` hold; None watches an API server."""
+    """`kproxy run`. `first` is what the files of `settings.filenames` hold; None watches an API server.
+
+    `sight` is how those files looked before they were read, `config_file` holds what the configuration file held before
+    it was read: so no change meanwhile is missed.
+    """
 
     def __init__(
         self,
         settings: Settings,
         first: Manifests | None = None,
         surface: Callable[[Agent], contextlib.AbstractContextManager[SyncObserver]] | None = None,
+        sight: Sight | None = None,
+        config_file: FileWatch | None = None,
     ) -> None:
         """Args: surface: makes the observer of syncs, and serves what it saw while its context is open."""
         self.settings = settings
         self.hub = NodeHub(settings.config, settings.node_name)
         self.members: tuple[Member, ...] = ()
         self.host: Host | None = None
-        # Makes the HTTP client, if whoever serves metrics wants its requests counted.
-        self.new_http: Callable[[ClientConfig], HttpClient] | None = None
+        # Why the host cannot be programmed yet.
+        self.trouble = ""
+        self.requests = RequestLog()
         self._first = first
+        self._sight = sight
+        self._config_file = config_file
         self._surface = surface
         self._stop = threading.Event()
         self._reason = ""
         self._exit_code = 0
         self._source: Source | None = None
+        # When, in seconds since the start, --once first saw the failure that lasts; None while nothing fails.
+        self._failing_since: float | None = None
 
     def run(self) -> int:
         """Runs until a signal, or with --once until the rules are there. Returns the exit code.
@@ -77,12 +94,11 @@ class Agent:
             KproxyError: it cannot start: no way to the API server is configured, the host cannot be programmed.
         """
         with _signals(self._signalled), _tuned_process():
-            watch = FileWatch(self.settings.config_path) if self.settings.config_path else None
             # First of all, so that the cluster is listed while everything else is imported and looked at.
             source = self._start_source()
             try:
                 with self._observing() as observer:
-                    self._sync_until_stopped(observer, watch)
+                    self._sync_until_stopped(observer, self._config_file)
             finally:
                 source.stop()
         return self._exit_code
@@ -93,7 +109,7 @@ class Agent:
             threads = self._start_proxiers(observer)
             self._wait(config)
         finally:
-            event("ending", reason=self._reason)
+            event("ending", level=logging.ERROR if self._exit_code == 1 else logging.INFO, reason=self._reason)
             self._end(threads)
 
     def stop(self, reason: str, exit_code: int = 0) -> None:
@@ -113,19 +129,19 @@ class Agent:
         settings = self.settings
         if self._first is not None:
             self._source = FileSource(
-                settings.filenames, settings.node_name, self.hub, self.hub.source_synced, self._first
+                settings.filenames, settings.node_name, self.hub, self.hub.source_synced, self._first, self._sight
             )
         else:
-            self._source = _api_source(settings, self.hub, self.new_http)
+            self._source = _api_source(settings, self.hub, self.requests)
         self._source.start()
         return self._source
 
     def _start_proxiers(self, observer: SyncObserver | None) -> list[threading.Thread]:
         settings = self.settings
         set_up_host(settings.config, settings.netns)
-        self.host = prepare_host(
-            settings.netns, settings.families, settings.variant, settings.features, settings.lock_wait
-        )
+        self.host = self._prepare_host()
+        if self.host is None:
+            return []
         event(
             "host",
             node=settings.node_name,
@@ -146,6 +162,31 @@ class Agent:
             thread.start()
         return threads
 
+    def _prepare_host(self) -> Host | None:
+        """Finds out what the host can do, again while iptables is locked or fails; None if it was stopped meanwhile."""
+        settings = self.settings
+        begun = time.monotonic()
+        delay = FIRST_RETRY
+        while not self._stop.is_set():
+            try:
+                host = prepare_host(
+                    settings.netns, settings.families, settings.variant, settings.features, settings.lock_wait
+                )
+            except (LockHeldError, ToolFailedError) as error:
+                if isinstance(error, UnreadableDumpError):
+                    raise
+                if settings.once and settings.timeout and time.monotonic() - begun >= PERSEVERANCE:
+                    raise
+                gc.enable()  # this may last, and what the sources bring is kept meanwhile
+                self.trouble = str(error)
+                event("the host cannot be programmed yet", level=logging.ERROR, error=str(error), retryIn=delay)
+                self._stop.wait(delay)
+                delay = min(2 * delay, LONGEST_RETRY)
+            else:
+                self.trouble = ""
+                return host
+        return None
+
     def _proxier(self, family: HostFamily, observer: SyncObserver | None) -> FamilyProxier:
         settings = self.settings
         executor = family.executor()
@@ -154,15 +195,15 @@ class Agent:
         return FamilyProxier(family.family, applier, family.watch(executor), runner, time.monotonic, observer)
 
     def _wait(self, config: FileWatch | None) -> None:
-        said = refreshed = time.monotonic()
+        begun = said = refreshed = time.monotonic()
         settled = False
         while not self._stop.wait(TICK if settled else TICK / 10):
             now = time.monotonic()
             synced = all(member.proxier.has_synced for member in self.members)
-            if synced and not settled:
+            if not settled and (synced or now - begun >= START_UP):
                 settled = True
                 _settle()
-            if self.settings.once and self._once_done():
+            if self.settings.once and self._once_done(now - begun):
                 return
             if config is not None and config.changed():
                 # As kube-proxy: whatever started it starts it again, with the new configuration.
@@ -176,18 +217,31 @@ class Agent:
                 if self.settings.config.node_port_addresses:
                     self.hub.refresh()
 
-    def _once_done(self) -> bool:
+    def _once_done(self, seconds: float) -> bool:
+        """Whether --once has come to its end, after so many seconds."""
         proxiers = [member.proxier for member in self.members]
-        if any(proxier.failing for proxier in proxiers):
+        failing = any(proxier.failing for proxier in proxiers)
+        if not failing:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = seconds
+        if failing and self.settings.timeout and seconds - (self._failing_since or 0.0) >= PERSEVERANCE:
             self.stop("the rules could not be programmed", 1)
-        elif all(proxier.has_synced for proxier in proxiers):
+        elif not failing and all(proxier.has_synced for proxier in proxiers):
             self.stop("the rules are programmed")
+        elif self.settings.timeout and seconds >= self.settings.timeout:
+            waiting = self._waiting_for() or "the kernel"
+            self.stop(f"nothing was programmed within {self.settings.timeout:g} s; waited for {waiting}", 1)
         return self._stop.is_set()
 
-    def _say_waiting(self) -> None:
+    def _waiting_for(self) -> str:
         waiting = self._source.describe_waiting() if self._source is not None else ""
         if not waiting and self.hub.waits_for_node:
             waiting = f"the pod CIDR of Node {self.settings.node_name}, for detect-local mode NodeCIDR"
+        return waiting
+
+    def _say_waiting(self) -> None:
+        waiting = self._waiting_for()
         if waiting:
             event("nothing is programmed yet", level=logging.WARNING, waitingFor=waiting)
 
@@ -208,9 +262,7 @@ class Agent:
         self.stop(name, 128 + number if number == signal.SIGHUP or (self.settings.once and not done) else 0)
 
 
-def _api_source(
-    settings: Settings, hub: NodeHub, new_http: Callable[[ClientConfig], HttpClient] | None = None
-) -> Source:
+def _api_source(settings: Settings, hub: NodeHub, requests: RequestLog) -> Source:
     # Imported here: with files there is no need for it.
     from kproxy.agent.sources import ApiSource
     from kproxy.client import RestClient
@@ -227,8 +279,7 @@ def _api_source(
             config = dataclasses.replace(config, server=settings.master.rstrip("/"))
     event("source", server=config.server, endpoints="Endpoints" if settings.use_endpoints else "EndpointSlices")
     client = RestClient(config)
-    if new_http is not None:
-        client.http = new_http(config)
+    client.http = MeteredHttpClient(config, requests)
     return ApiSource(
         client,
         settings.node_name,

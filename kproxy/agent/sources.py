@@ -64,6 +64,9 @@ class KeyedHandler(Generic[T]):
 class EndpointsMirror:
     """Endpoints as the slices that mirror them, one Service at a time.
 
+    Every address counts, as it did in kube-proxy when it read Endpoints. The mirroring controller takes only the first
+    1000 of a subset; it may, because what it leaves out is left out for everybody.
+
     Thread-safe. Invariant: `_put` holds the keys of the slices that the sink was given for each Endpoints.
     """
 
@@ -97,7 +100,7 @@ class EndpointsMirror:
         service, endpoints = self._services.get(key), self._endpoints.get(key)
         slices: tuple[EndpointSlice, ...] = ()
         if service and endpoints:
-            slices = mirror_endpoints((service,), (), (endpoints,), honour_skip_mirror=False)
+            slices = mirror_endpoints((service,), (), (endpoints,), honour_skip_mirror=False, max_per_subset=None)
         keys = frozenset(each.metadata.key for each in slices)
         for gone in self._put.pop(key, frozenset()) - keys:
             self._sink.put_slice(gone, None)

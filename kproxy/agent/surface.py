@@ -33,8 +33,6 @@ from kproxy.services import IPFamily, ServiceState
 
 if TYPE_CHECKING:
     from kproxy.agent.debug import TraceText
-    from kproxy.client.config import ClientConfig
-    from kproxy.client.http import HttpClient
 
 
 class Telemetry:
@@ -102,13 +100,15 @@ def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncO
         # Of their own: the proxiers' namespaces are busy during a sync.
         namespace = stack.enter_context(open_namespace(settings.netns))
         looking = stack.enter_context(open_namespace(settings.netns))
-        health = ProxyHealth(2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node))
+        health = ProxyHealth(
+            2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node), trouble=lambda: agent.trouble
+        )
         servers = stack.enter_context(HttpServers(namespace))
         ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
         stack.callback(ports.close)
         metrics = Metrics()
         metrics.watch(AgentSources(agent, looking, ports))
-        agent.new_http = lambda config: _metered(config, metrics)
+        agent.requests.attach(metrics)
         pages = Pages(
             health,
             metrics,
@@ -170,13 +170,6 @@ def _debug_pages(agent: Agent, namespace: Namespace, trace_text: TraceText | Non
 
 def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:
     return lambda request: pages()[path](request)
-
-
-def _metered(config: ClientConfig, metrics: Metrics) -> HttpClient:
-    # Imported here: an agent that reads files has no need for it.
-    from kproxy.agent.restmetrics import MeteredHttpClient
-
-    return MeteredHttpClient(config, metrics)
 
 
 def _saved(agent: Agent, namespace: Namespace, family: IPFamily) -> str:

@@ -46,6 +46,7 @@ def mirror_endpoints(
     endpoints: Iterable[Endpoints],
     *,
     honour_skip_mirror: bool = True,
+    max_per_subset: int | None = MAX_ENDPOINTS_PER_SUBSET,
 ) -> tuple[EndpointSlice, ...]:
     """The EndpointSlices that mirror those `endpoints` whose Service has none among `endpoint_slices`.
 
@@ -55,6 +56,8 @@ def mirror_endpoints(
     Args:
         honour_skip_mirror: False for who reads Endpoints instead of EndpointSlices. The label says that the writer
             makes slices of its own, as kube-apiserver does for `kubernetes`; that is no help where nobody reads them.
+        max_per_subset: how many endpoints of a subset count. None for who reads Endpoints instead of EndpointSlices:
+            there every address counts.
     """
     owners = {service.metadata.key for service in services}
     served = {
@@ -68,18 +71,18 @@ def mirror_endpoints(
         and not (honour_skip_mirror and item.metadata.labels.get(_SKIP_LABEL) == "true")
         and _LEADER_ANNOTATION not in item.metadata.annotations
         and not item.metadata.deletion_timestamp
-        for mirrored in _mirror(item)
+        for mirrored in _mirror(item, max_per_subset)
     )
 
 
-def _mirror(item: Endpoints) -> Iterator[EndpointSlice]:
+def _mirror(item: Endpoints, most: int | None) -> Iterator[EndpointSlice]:
     """One slice per address family and set of ports, in order of first appearance."""
     groups: dict[_Key, dict[tuple[str, str], Endpoint]] = {}
     ports: dict[_Key, tuple[EndpointsPort, ...]] = {}
     for subset in item.subsets:
         listed = [(address, True) for address in subset.addresses]
         listed += [(address, False) for address in subset.not_ready_addresses]
-        for address, ready in listed[:MAX_ENDPOINTS_PER_SUBSET]:
+        for address, ready in listed[:most]:
             key = (ip_family(address.ip), frozenset(subset.ports))
             ports.setdefault(key, subset.ports)
             # An address that occurs twice counts once, the last time: one that is also not ready is not ready.
@@ -97,7 +100,7 @@ def _mirror(item: Endpoints) -> Iterator[EndpointSlice]:
                 creation_timestamp=meta.creation_timestamp,
             ),
             key[0],
-            tuple(members.values())[:MAX_ENDPOINTS_PER_SUBSET],
+            tuple(members.values())[:most],
             tuple(EndpointPort(port.port, port.name, port.protocol, port.app_protocol) for port in ports[key]),
         )
 

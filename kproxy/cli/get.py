@@ -99,7 +99,7 @@ def command(
             return _show_objects(client, request, output_format, watch)
         return _show_tables(client, request, output_format == "wide", not no_headers, watch)
     except TransportError as error:
-        report_error(TransportError(f"cannot reach the server {config.server}: {error}"))
+        report_error(TransportError(f"cannot reach the server {config.server}: {error.reason}"))
         return 1
     except ApiError as error:
         return _report(error)
@@ -125,6 +125,8 @@ def _request(client: RestClient, words: Sequence[str], namespace: str, everywher
             members = found.category(word) or [found.resolve(word)]
             targets += [Target(item, tuple(words[1:])) for item in members]
     named = any(target.names for target in targets)
+    if any(not name for target in targets for name in target.names):
+        raise InputError("a resource name may not be empty")
     if named and everywhere:
         raise InputError("a resource cannot be retrieved by name across all namespaces")
     if named and selector:
@@ -150,18 +152,18 @@ def _show_tables(client: RestClient, request: Request, wide: bool, headers: bool
         prefix = f"{target.resource.display}/" if request.by_type else ""
         printer = TablePrinter(wide, headers, everywhere, prefix)
         version = ""
+        tables = []
         for path, query in request.places(target):
             try:
-                table = fetch_table(client, path, query)
+                tables.append(fetch_table(client, path, query))
             except ApiError as error:
                 code = _report(error)
-                continue
-            version = table.metadata.resource_version
-            if table.rows:
-                text = printer.text(table)
-                click.echo("\n" + text if shown and headers and printer.fresh else text, nl=False)
-                printer.fresh = False
-                shown += 1
+        if tables:
+            version = tables[-1].metadata.resource_version
+        if any(table.rows for table in tables):
+            text = printer.text(*tables)
+            click.echo("\n" + text if shown and headers else text, nl=False)
+            shown += 1
         if watch and not code:
             _watch_tables(client, request, target, printer, version)
             return 0
@@ -189,29 +191,29 @@ def _watch_place(request: Request, target: Target, version: str) -> tuple[str, d
 class TablePrinter:
     """Tables as aligned text; columns stay as wide as they once were, so that rows of a watch line up.
 
-    `prefix` goes before each name. `fresh` is True until something was printed.
+    `prefix` goes before each name.
     """
 
     wide: bool
     headers: bool
     namespaces: bool
     prefix: str
-    fresh: bool = True
     _columns: tuple[Column, ...] = ()
     _widths: list[int] = field(default_factory=list)
     _headed: bool = False
 
-    def text(self, table: Table) -> str:
-        """The rows of a table, below the column names the first time."""
-        if table.column_definitions is not None:
-            self._columns = table.column_definitions
+    def text(self, *tables: Table) -> str:
+        """The rows of tables of one resource, below the column names the first time."""
+        for table in tables:
+            if table.column_definitions is not None:
+                self._columns = table.column_definitions
         chosen = [at for at, column in enumerate(self._columns) if self.wide or column.priority == 0]
         lines = []
         if self.headers and not self._headed:
             self._headed = True
             names = [self._columns[at].name.upper() for at in chosen]
             lines.append(["NAMESPACE", *names] if self.namespaces else names)
-        lines += [self._cells(row, chosen) for row in table.rows or ()]
+        lines += [self._cells(row, chosen) for table in tables for row in table.rows or ()]
         for line in lines:
             self._widths += [0] * (len(line) - len(self._widths))
             for at, cell in enumerate(line):

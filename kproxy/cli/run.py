@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import logging
+import platform
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from kproxy.agent.options import FLAGS, Settings, node_name, read_options
+from kproxy import __version__
+from kproxy.agent.flags import parse_boolean
+from kproxy.agent.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
 from kproxy.api.config import KubeProxyConfiguration
 from kproxy.cli.inputs import parse_features, read_cluster
 from kproxy.cli.kernel import VARIANTS, chosen_families, confirm, netns_option, open_namespace, variant_options
 from kproxy.cli.output import report_note, write_output
+from kproxy.cli.run_flags import KubeProxyCommand, given_flags, kube_proxy_flags
 from kproxy.render import Features, select_target
 
 if TYPE_CHECKING:
+    from kproxy.agent.files import FileWatch, Sight
     from kproxy.agent.observer import SyncObserver
     from kproxy.agent.run import Agent
     from kproxy.dataplane.report import Report
 
-Function = TypeVar("Function", bound=Callable[..., object])
+KUBE_PROXY_VERSION: Final = "v1.36.2"
+"""The release whose behaviour this is."""
 
 
-def kube_proxy_flags(function: Function) -> Function:
-    """Adds the flags that stand for fields of kube-proxy's configuration; a boolean may go without a value."""
-    for flag in reversed(FLAGS):
-        names = (f"-{flag.name}", f"--{flag.name}") if len(flag.name) == 1 else (f"--{flag.name}",)
-        bare: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "boolean" else {}
-        function = click.option(
-            *names, _parameter(flag.name), metavar=flag.kind.upper(), help=flag.help, expose_value=True, **bare
-        )(function)
-    return function
+def show_version(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """`--version`, as kube-proxy takes it: true, false or raw."""
+    if value is None or context.resilient_parsing:
+        return
+    if value == "raw":
+        release = {"version": __version__, "kubeProxy": KUBE_PROXY_VERSION, "python": platform.python_version()}
+        click.echo(json.dumps(release))
+        context.exit()
+    try:
+        wanted = parse_boolean(value)
+    except ValueError as error:
+        raise click.UsageError(f"--version: {error}, nor raw") from error
+    if wanted:
+        click.echo(f"kproxy, version {__version__}, as kube-proxy {KUBE_PROXY_VERSION}")
+        context.exit()
 
 
-def _parameter(name: str) -> str:
-    return f"flag_{name.replace('-', '_')}"
-
-
-@click.command("run")
-@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration; most flags do not count then.")
+@click.command("run", cls=KubeProxyCommand)
+@click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    help="KubeProxyConfiguration. Of the flags that it has fields for, only those for logging and --hostname-override "
+    "count beside it.",
+)
 @click.option("--node", metavar="NAME", help="This node's name. Default: hostnameOverride, else the host name.")
 @click.option("--hostname-override", metavar="NAME", help="The same, as kube-proxy calls it.")
 @click.option("--master", metavar="URL", help="The API server, over what the kubeconfig says.")
@@ -65,10 +81,26 @@ def _parameter(name: str) -> str:
     help="Optional abilities to use if the host has them: nfacct, random-fully. Default: both.",
 )
 @click.option("--once", is_flag=True, help="End when the kernel holds the rules.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, 86400),
+    default=ONCE_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long --once tries; 0: for ever.",
+)
 @click.option("--init-only", is_flag=True, help="Only set up the host (sysctls), and end.")
 @click.option("--cleanup", is_flag=True, help="Remove every rule of kproxy's and kube-proxy's, and end.")
 @click.option("--write-config-to", metavar="FILE", help="Write the configuration that would be used, and end.")
 @click.option("--yes", is_flag=True, help="Do not ask before changing the machine's own rules.")
+@click.option(
+    "--version",
+    metavar="[raw]",
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Print the version and end.",
+)
 @kube_proxy_flags
 def command(
     config_path: str | None,
@@ -85,11 +117,12 @@ def command(
     lock_wait: float,
     features: Features,
     once: bool,
+    timeout: float,
     init_only: bool,
     cleanup: bool,
     write_config_to: str | None,
     yes: bool,
-    **flags: str | None,
+    **flags: str | Sequence[str] | None,
 ) -> None:
     """Keep a node's rules right: follow an API server, or manifests, and program the kernel.
 
@@ -104,11 +137,12 @@ def command(
       kproxy run --config /var/lib/kube-proxy/config.conf --hostname-override worker-2 --yes
       kproxy run -f cluster.yaml --node worker-1 --netns worker-1 --once
     """
-    given = {flag.name: value for flag in FLAGS if (value := flags.get(_parameter(flag.name))) is not None}
-    options = read_options(config_path, given)
-    for note in options.notes:
-        report_note(note)
-    if write_config_to is not None:
+    config_file = _watch(config_path)  # before it is read, and the manifests below too: no change is missed
+    options = read_options(config_path, given_flags(flags), hostname_override)
+    if write_config_to or cleanup:
+        for note in options.notes:
+            report_note(note)
+    if write_config_to:
         _write_configuration(write_config_to, options.config)
         return
     if cleanup:
@@ -122,6 +156,7 @@ def command(
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
     confirm("keeps changing", "run", netns, yes)
     open_namespace(netns).close()  # what is wrong with it is told before anything is started
+    sight = _look_at(filenames)
     first = read_cluster(filenames) if filenames and not init_only else None
     if first is not None and first.nodes:
         name = select_target(first.nodes, options.config, node or hostname_override).node_name
@@ -141,21 +176,46 @@ def command(
         filenames=tuple(filenames),
         use_endpoints=use_endpoints,
         once=once,
+        timeout=timeout,
     )
-    _run(settings, first, init_only)
+    _configure_logs(options)
+    if init_only:
+        _set_up_host(settings)
+    else:
+        _run(settings, first, sight, config_file)
 
 
-def _run(settings: Settings, first: Manifests | None, init_only: bool) -> None:
+def _watch(config_path: str | None) -> FileWatch | None:
+    from kproxy.agent.files import FileWatch
+
+    return FileWatch(config_path) if config_path else None
+
+
+def _look_at(filenames: Sequence[str]) -> Sight:
+    from kproxy.agent.files import Sight
+
+    return Sight.of(filenames)
+
+
+def _configure_logs(options: ReadOptions) -> None:
     from kproxy.agent import log
+
+    chosen = options.config.logging
+    log.configure(json=chosen.format == "json", verbosity=chosen.verbosity)
+    for note in options.notes:
+        log.event("note", level=logging.WARNING, note=note)
+
+
+def _set_up_host(settings: Settings) -> None:
     from kproxy.agent.host import set_up_host
+
+    set_up_host(settings.config, settings.netns)
+
+
+def _run(settings: Settings, first: Manifests | None, sight: Sight, config_file: FileWatch | None) -> None:
     from kproxy.agent.run import Agent
 
-    logging = settings.config.logging
-    log.configure(json=logging.format == "json", verbosity=logging.verbosity)
-    if init_only:
-        set_up_host(settings.config, settings.netns)
-        return
-    code = Agent(settings, first, _surface).run()
+    code = Agent(settings, first, _surface, sight, config_file).run()
     if code:
         raise SystemExit(code)
 

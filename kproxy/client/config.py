@@ -1,17 +1,19 @@
 """Where the API server is and how to be let in: kubeconfig as kubectl resolves it, and in-cluster service accounts.
 
-Merging, looking up entries, running exec plugins and the in-cluster files are the official client's
-(`kubernetes.config`): of the kept libraries it alone reads $KUBECONFIG lists with each entry relative to its own file,
-and speaks every version of the plugin protocol. Where it differs from kubectl, kubectl wins: the first file that names
-a current-context decides, tokenFile goes before token, empty files are no error, and a plugin that fails is one. It is
-imported only here, when a configuration is loaded: it takes 0.15 s.
+Merging, looking up entries and the in-cluster files are the official client's (`kubernetes.config`): of the kept
+libraries it alone reads $KUBECONFIG lists with each entry relative to its own file. Where it differs from kubectl,
+kubectl wins: the first file that names a current-context decides, tokenFile goes before token, empty files are no
+error, and exec plugins are run by `execplugin`. It is imported only here, when a configuration is loaded: it takes
+0.15 s.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +31,8 @@ from kproxy.client.credentials import (
     TokenFile,
     decode_data,
 )
-from kproxy.client.errors import ConfigError, CredentialError
+from kproxy.client.errors import ConfigError
+from kproxy.client.execplugin import cluster_info, read_exec_config, run_plugin
 
 DEFAULT_PATH: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -64,6 +67,7 @@ class _Cluster(_Kebab):
     insecure_skip_tls_verify: bool | None = None
     tls_server_name: str | None = None
     proxy_url: str | None = None
+    extensions: Any = None
 
 
 class _User(_Kebab):
@@ -157,9 +161,10 @@ def _from_files(paths: list[str], context: str | None) -> ClientConfig:
         if stated.user and user_entry is None:
             raise ConfigError(f'context "{chosen}": user "{stated.user}" does not exist')
         user = msgspec.convert((user_entry.value["user"] or {}) if user_entry else {}, _User)
+        config = _client_config(cluster, _directory(cluster_entry), stated.namespace)
         base = _directory(user_entry)
-        run = _plugin(user_entry, cluster_entry, base) if user_entry is not None and user.exec else None
-        return _client_config(cluster, _directory(cluster_entry), _credential(user, base, run), stated.namespace)
+        run = _plugin(user.exec, stated.user or "", base, cluster, config) if user.exec else None
+        return dataclasses.replace(config, credential=_credential(user, base, run))
     except (ConfigException, msgspec.ValidationError, yaml.YAMLError) as error:
         raise ConfigError(f"{names}: {' '.join(str(error).split())}") from error
     except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
@@ -176,7 +181,7 @@ def _directory(entry: Any) -> str:
     return os.path.dirname(os.path.abspath(entry.path)) if entry is not None else ""
 
 
-def _client_config(cluster: _Cluster, base: str, credential: Credential, namespace: str | None) -> ClientConfig:
+def _client_config(cluster: _Cluster, base: str, namespace: str | None) -> ClientConfig:
     if not cluster.server:
         raise ConfigError("the cluster has no server")
     ca = None
@@ -194,8 +199,21 @@ def _client_config(cluster: _Cluster, base: str, credential: Credential, namespa
         tls_server_name=cluster.tls_server_name or "",
         proxy_url=cluster.proxy_url or "",
         namespace=namespace or "default",
-        credential=credential,
     )
+
+
+def _plugin(
+    entry: Mapping[str, Any], user: str, base: str, cluster: _Cluster, config: ClientConfig
+) -> Callable[[], Mapping[str, Any]]:
+    info = cluster_info(
+        config.server,
+        config.ca,
+        config.tls_server_name,
+        config.insecure_skip_tls_verify,
+        config.proxy_url,
+        cluster.extensions,
+    )
+    return partial(run_plugin, read_exec_config(entry, user, base, info))
 
 
 def _read(path: str, what: str) -> str:
@@ -239,32 +257,6 @@ def _data_or_file(data: str | None, file: str | None, base: str, field_name: str
     if data:
         return decode_data(data, f"{field_name}-data")
     return _read(os.path.join(base, file or ""), field_name).encode()
-
-
-def _plugin(user_entry: Any, cluster_entry: Any, base: str) -> Callable[[], Mapping[str, Any]]:
-    from kubernetes.config import ConfigException
-    from kubernetes.config.exec_provider import ExecProvider
-    from kubernetes.config.kube_config import ConfigNode
-
-    provider: Callable[[Any, str, Any], Any] = ExecProvider
-    node: Callable[[str, Any], Any] = ConfigNode
-    entry = user_entry.value["user"]["exec"]
-    hint = entry.get("installHint") or ""
-
-    def run() -> Mapping[str, Any]:
-        try:
-            cluster = node("cluster", cluster_entry.value["cluster"])
-            status = provider(node("exec", entry), base, cluster).run()
-        except FileNotFoundError as error:
-            message = f"exec plugin: {entry.get('command')} not found"
-            raise CredentialError(f"{message}\n{hint}" if hint else message) from error
-        except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-            raise CredentialError(f"exec plugin {entry.get('command')}: {error}") from error
-        if not isinstance(status, Mapping):
-            raise CredentialError(f"exec plugin {entry.get('command')}: its status is no object")
-        return status
-
-    return run
 
 
 @dataclass(slots=True)

@@ -228,16 +228,27 @@ class ExecPlugin:
         status = self._run()
         token = status.get("token")
         certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
-        if not token and not (certificate and key):
-            raise CredentialError("the exec plugin returned neither a token nor a client certificate with its key")
-        expires = status.get("expirationTimestamp")
-        try:
-            self._expires = datetime.fromisoformat(str(expires)).timestamp() if expires else None
-        except ValueError as error:
-            raise CredentialError(f"the exec plugin returned a bad expirationTimestamp: {expires!r}") from error
+        if not token and not certificate and not key:
+            raise CredentialError("getting credentials: exec plugin didn't return a token or cert/key pair")
+        if bool(certificate) != bool(key):
+            raise CredentialError("getting credentials: exec plugin returned only certificate or key, not both")
+        self._expires = _expiry(status.get("expirationTimestamp"))
         self._header = f"Bearer {token}" if token else ""
         self._pair = ClientCertificate(str(certificate).encode(), str(key).encode()) if certificate and key else None
         self._valid = True
+
+
+def _expiry(text: object) -> float | None:
+    """Unix seconds of an expirationTimestamp, which is RFC 3339; None if there is none. Raises CredentialError."""
+    if not text:
+        return None
+    try:
+        when = datetime.fromisoformat(str(text))
+        if when.tzinfo is None:
+            raise ValueError("there is no time zone")
+    except ValueError as error:
+        raise CredentialError(f"getting credentials: exec plugin returned expirationTimestamp {text!r}") from error
+    return when.timestamp()
 
 
 def decode_data(text: str, field: str) -> bytes:

@@ -15,7 +15,15 @@ class CredentialError(KproxyError):
 
 
 class TransportError(KproxyError):
-    """No answer: refused, reset, timed out, cut off, or no TLS."""
+    """No answer: refused, reset, timed out, cut off, or no TLS.
+
+    `reason` says why; str() puts `address` before it, the host and port that were to answer.
+    """
+
+    def __init__(self, reason: str, address: str = "") -> None:
+        super().__init__(f"{address}: {reason}" if address else reason)
+        self.reason = reason
+        self.address = address
 
 
 class CancelledError(KproxyError):

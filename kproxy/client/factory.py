@@ -70,12 +70,15 @@ class SharedInformerFactory:
     def wait_for_cache_sync(
         self, timeout: float | None = None, clock: Callable[[], float] = time.monotonic
     ) -> Mapping[str, bool]:
-        """Waits until all that were started have synced, at most `timeout` seconds; says which have, by resource."""
+        """Waits until all that were started have synced, at most `timeout` seconds; says which have, by resource.
+
+        Nothing is waited for that was made since `start` was last called, as in client-go: it says False.
+        """
         until = None if timeout is None else clock() + timeout
         synced: dict[str, bool] = {}
         for informer in self._informers.values():
             left = None if until is None else max(0.0, until - clock())
-            done = informer.wait_for_sync(left)
+            done = informer.started and informer.wait_for_sync(left)
             synced[informer.resource.qualified] = done and synced.get(informer.resource.qualified, True)
         return synced
 

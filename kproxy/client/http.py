@@ -17,17 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, InsecureRequestWarning
+from urllib3.exceptions import HTTPError, InsecureRequestWarning, ProxyError
 from urllib3.util import Timeout, make_headers
 
 from kproxy import __version__
 from kproxy.client.config import ClientConfig
 from kproxy.client.credentials import ClientCertificate
 from kproxy.client.errors import CancelledError, ConfigError, TransportError
+from kproxy.client.failures import describe_failure
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for name, connection and TLS."""
@@ -139,9 +140,10 @@ class Response:
 class Stream:
     """An answer that comes in pieces. One thread reads; any thread may `cancel` the call it was given."""
 
-    def __init__(self, raw: urllib3.BaseHTTPResponse, call: Call) -> None:
+    def __init__(self, raw: urllib3.BaseHTTPResponse, call: Call, address: str = "") -> None:
         self._raw = raw
         self._call = call
+        self._address = address
         self.status = raw.status
         self.headers = _headers(raw)
 
@@ -151,7 +153,7 @@ class Stream:
             data = self._raw.read1(PIECE)
         except (HTTPError, OSError, ValueError) as error:
             self.close()
-            raise _failure(error, self._call) from error
+            raise _failure(error, self._call, self._address) from error
         if not data:
             self.close()
             if self._call.cancelled:
@@ -187,14 +189,13 @@ class HttpClient:
     """
 
     def __init__(self, config: ClientConfig, user_agent: str = f"kproxy/{__version__}") -> None:
-        parts = urlsplit(config.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"server {config.server!r} is no http or https URL")
+        parts = _split(config.server)
         self._config = config
         self._user_agent = user_agent
         self._base = config.server.rstrip("/")
         self._is_tls = parts.scheme == "https"
-        self._proxy = config.proxy_url or _environment_proxy(parts.scheme, parts.hostname)
+        self._address = _address(parts.scheme, parts.hostname or "", parts.port)
+        self._proxy = config.proxy_url or _environment_proxy(parts.scheme, parts.hostname or "")
         self._lock = threading.Lock()
         self._pool: urllib3.PoolManager | None = None
         self._pair: ClientCertificate | None = None
@@ -277,10 +278,10 @@ class HttpClient:
             )
         except (HTTPError, OSError, ValueError) as error:
             call.finish()
-            raise _failure(error, call) from error
+            raise _failure(error, call, self._address) from error
         finally:
             _running.call = None
-        return Stream(raw, call)
+        return Stream(raw, call, self._address)
 
     def _connections(self) -> urllib3.PoolManager:
         pair = self._config.credential.certificate() if self._is_tls else None
@@ -320,6 +321,18 @@ class HttpClient:
         return context
 
 
+def _split(server: str) -> SplitResult:
+    """The parts of an API server's URL. Raises ConfigError."""
+    try:
+        parts = urlsplit(server)
+        _ = parts.port  # looked at now, as it raises for what is no port
+    except ValueError as error:
+        raise ConfigError(f"server {server!r}: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"server {server!r} is no http or https URL")
+    return parts
+
+
 def _proxy_manager(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https"):
@@ -339,8 +352,12 @@ def _headers(raw: urllib3.BaseHTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in raw.headers.items()}
 
 
-def _failure(error: Exception, call: Call) -> TransportError | CancelledError:
+def _address(scheme: str, host: str, port: int | None) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{port or (443 if scheme == 'https' else 80)}"
+
+
+def _failure(error: Exception, call: Call, address: str) -> TransportError | CancelledError:
     if call.cancelled:
         return CancelledError("the call was ended")
-    text = " ".join(str(error).split())
-    return TransportError(text or type(error).__name__)
+    proxy = "the proxy: " if isinstance(error, ProxyError) else ""
+    return TransportError(proxy + describe_failure(error, address.rpartition(":")[0]), address)

@@ -111,6 +111,11 @@ class Informer(Generic[T]):
         return self._state.has_synced
 
     @property
+    def started(self) -> bool:
+        """Whether `start` was called."""
+        return self._started
+
+    @property
     def metrics(self) -> ReflectorMetrics:
         """Counters of requests, events and failures."""
         return self._state.reflector.metrics

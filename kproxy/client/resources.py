@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final, Generic
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ import msgspec
 
 from kproxy.api.core import Endpoints, Node, Service
 from kproxy.api.discovery import EndpointSlice
+from kproxy.errors import InputError
 from kproxy.informer.codec import (
     Codec,
     Unstructured,
@@ -43,13 +45,27 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, of one object, or of a part of it; "" is all namespaces."""
+        """The URL path of the collection, of one object, or of a part of it; "" is all namespaces.
+
+        Raises InputError for a name that would lead elsewhere (client-go's IsValidPathSegmentName).
+        """
+        for what, text in (("namespace", namespace), ("resource name", name)):
+            reason = _no_segment(text)
+            if reason:
+                raise InputError(f"invalid {what} {json.dumps(text)}: {reason}")
         parts = ["/apis" if self.group else "/api", self.group_version]
         if self.namespaced and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
         parts.append(self.plural)
         parts += [quote(part, safe="") for part in (name, subresource) if part]
         return "/".join(parts)
+
+
+def _no_segment(text: str) -> str:
+    """Why a text cannot be a part of a path; "" if it can."""
+    if text in (".", ".."):
+        return f"may not be '{text}'"
+    return next((f"may not contain '{sign}'" for sign in "/%" if sign in text), "")
 
 
 SERVICES: Final[Resource[Service]] = Resource("", "v1", "services", True, service_codec())

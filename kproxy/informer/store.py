@@ -97,10 +97,8 @@ class Store(Generic[T]):
         """Makes these the contents, all at once."""
         fresh = {self.key_func(item): item for item in items}
         with self._lock:
-            for key in [key for key in self._items if key not in fresh]:
-                self._remove(key)
-            for key, item in fresh.items():
-                self._put(key, item)
+            stay = {key: fresh[key] for key in self._items if key in fresh}
+            self._replace(stay | fresh)
 
     def get(self, item: T) -> T | None:
         """The stored object with this one's key."""
@@ -128,6 +126,9 @@ class Store(Generic[T]):
     def _remove(self, key: str) -> None:
         del self._items[key]
 
+    def _replace(self, fresh: dict[str, T]) -> None:
+        self._items = fresh
+
 
 class Indexer(Store[T]):
     """A Store that also finds objects by the values that index functions give them.
@@ -148,12 +149,9 @@ class Indexer(Store[T]):
         with self._lock:
             if taken := self._functions.keys() & indexers.keys():
                 raise ValueError(f"indexer conflict: {', '.join(sorted(taken))}")
-            for name, function in indexers.items():
-                index = Index()
-                for key, item in self._items.items():
-                    index.move(key, (), function(item))
-                self._functions[name] = function
-                self._indices[name] = index
+            indices = _indices(indexers, self._items)
+            self._functions.update(indexers)
+            self._indices.update(indices)
 
     def indexers(self) -> Mapping[str, IndexFunc[T]]:
         """The index functions by name."""
@@ -198,3 +196,16 @@ class Indexer(Store[T]):
         for index, before in moves:
             index.move(key, before, ())
         del self._items[key]
+
+    def _replace(self, fresh: dict[str, T]) -> None:
+        self._indices = _indices(self._functions, fresh)
+        self._items = fresh
+
+
+def _indices(functions: Mapping[str, IndexFunc[T]], items: Mapping[str, T]) -> dict[str, Index]:
+    """What the functions say of the items: an index for each."""
+    indices = {name: Index() for name in functions}
+    for name, function in functions.items():
+        for key, item in items.items():
+            indices[name].move(key, (), function(item))
+    return indices

@@ -1,11 +1,13 @@
 """Preflight: proving, before anything is written, that this host can load what kube-proxy's rules use.
 
 Each feature is loaded in a scratch namespace that nobody else sees and that vanishes afterwards. When all load at
-once, as nearly always, that is one process; otherwise each is tried alone to find out which are missing and why.
+once, as nearly always, that is one process; otherwise each is tried alone to find out which are missing and why. What
+failed is tried again: a family that was left alone because iptables failed for a moment would stay without rules.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,7 +15,14 @@ import msgspec
 
 from kproxy.linux import nfacct
 from kproxy.linux.binaries import Iptables
-from kproxy.linux.errors import FeatureMissingError, LinuxError, LockHeldError, PrivilegeError, RestoreFailedError
+from kproxy.linux.errors import (
+    FeatureMissingError,
+    LinuxError,
+    LockHeldError,
+    PrivilegeError,
+    RestoreFailedError,
+    ToolFailedError,
+)
 from kproxy.linux.executor import Executor, IptablesExecutor
 from kproxy.linux.features import BY_NAME, FEATURES, Feature
 from kproxy.linux.lock import DEFAULT_WAIT
@@ -23,6 +32,9 @@ from kproxy.services.names import IPFamily
 CHAIN: Final = "KUBE-PREFLIGHT"
 _IP: Final = {IPFamily.IPV4: "192.0.2.1", IPFamily.IPV6: "[2001:db8::1]"}
 _UNASKED: Final = ("nfacct",)
+
+SECOND_LOOK: Final = 0.5
+"""Seconds until what nothing works without is tried a last time."""
 
 
 class Preflight(msgspec.Struct, frozen=True):
@@ -60,7 +72,7 @@ def run_preflight(iptables: Iptables, *, with_nfacct: bool = False, lock_wait: f
     """Tries what rules use with these binaries in a scratch namespace.
 
     Raises:
-        LinuxError: it could not be tried: no root, the xtables lock is held.
+        LinuxError: it could not be tried: no root, the xtables lock is held, iptables fails whatever it is asked.
     """
     missing: dict[str, str] = {}
     with Namespace.scratch() as scratch:
@@ -83,11 +95,27 @@ def probe(executor: Executor, features: Iterable[Feature], missing: dict[str, st
     found = dict(missing or {})
     if _try(executor, features) is None:
         return Preflight(found)
-    for feature in features:
-        reason = _try(executor, [feature])
-        if reason is not None:
-            found[feature.name] = reason
-    return Preflight(found)
+    failed = _failures(executor, features)
+    if failed:
+        _must_work(executor)
+    failed = _failures(executor, [feature for feature in features if feature.name in failed])
+    if any(feature.required for feature in features if feature.name in failed):
+        time.sleep(SECOND_LOOK)
+        failed = _failures(executor, [feature for feature in features if feature.name in failed])
+    return Preflight(found | failed)
+
+
+def _must_work(executor: Executor) -> None:
+    """Raises ToolFailedError if iptables fails whatever it is asked: that says nothing of what the host lacks."""
+    try:
+        executor.restore("")
+    except RestoreFailedError as error:
+        raise ToolFailedError(f"iptables-restore fails even with nothing to do: {error.reason}") from error
+
+
+def _failures(executor: Executor, features: Iterable[Feature]) -> dict[str, str]:
+    reasons = {feature.name: _try(executor, [feature]) for feature in features}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def _try(executor: Executor, features: list[Feature]) -> str | None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kproxy.agent.files import FileSource, FileWatch, signature
-from kproxy.api import EndpointSlice, Manifests, Node, Service, load_manifests
+from kproxy.agent.files import RETRY, FileSource, FileWatch, Sight, signature
+from kproxy.api import EndpointSlice, ManifestError, Manifests, Node, Service, load_manifests
+from kproxy.api.problems import Problem
+from kproxy.errors import Location
 
 
 class Recorder:
@@ -53,9 +58,19 @@ def write(path: Path, *documents: dict[str, object]) -> None:
 
 
 def make(directory: Path) -> tuple[FileSource, Recorder]:
+    source, sink = unread(directory, lambda: None)
+    return source, sink
+
+
+def unread(
+    directory: Path, meanwhile: Callable[[], None], clock: Callable[[], float] = lambda: 0.0
+) -> tuple[FileSource, Recorder]:
+    """A source as the agent makes it; `meanwhile` happens after the first read. Files are old by then."""
     sink = Recorder()
+    sight = Sight.of([str(directory)], lambda: time.time() + 60)
     first = load_manifests([str(directory)]).with_mirrored_slices()
-    source = FileSource([str(directory)], "node-0", sink, lambda: None, first)
+    meanwhile()
+    source = FileSource([str(directory)], "node-0", sink, lambda: None, first, sight, clock)
     source.put(first)
     return source, sink
 
@@ -101,6 +116,84 @@ def test_what_is_broken_is_told_once_and_changes_nothing(tmp_path: Path, caplog:
     source.look()
     assert source.look()
     assert sink.take() == ["+service default/web"]
+
+
+def test_a_change_right_after_the_first_read_is_not_missed(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", service("web"))
+    source, sink = unread(tmp_path, lambda: write(tmp_path / "a.yaml", service("web", 81)))
+    assert sink.take() == ["+service default/web"]
+    source.look()
+    assert source.look()
+    assert sink.take() == ["+service default/web"]
+    assert not source.look()
+
+
+def test_files_that_were_just_written_are_read_once_more(tmp_path: Path) -> None:
+    """Their next write may fall into the same tick of the kernel's clock, and look the same."""
+    write(tmp_path / "a.yaml", service("web"))
+    status = os.stat(tmp_path / "a.yaml")
+    sight = Sight.of([str(tmp_path)])
+    first = load_manifests([str(tmp_path)])
+    write(tmp_path / "a.yaml", service("web", 81))
+    os.utime(tmp_path / "a.yaml", ns=(status.st_atime_ns, status.st_mtime_ns))
+    sight = Sight(signature([str(tmp_path)]), sight.at)
+    sink = Recorder()
+    source = FileSource([str(tmp_path)], "node-0", sink, lambda: None, first, sight)
+    source.put(first)
+    sink.take()
+    assert source.look()
+    assert sink.take() == ["+service default/web"]
+    assert not source.look()
+
+
+def test_a_half_written_file_waits_until_it_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a.yaml", service("web"))
+    source, sink = make(tmp_path)
+    sink.take()
+    whole = json.dumps(service("web", 81))
+    for end in range(10, len(whole), 20):
+        (tmp_path / "a.yaml").write_text(whole[:end])
+        assert not source.look(), "it still changes"
+        assert sink.take() == []
+    (tmp_path / "a.yaml").write_text(whole)
+    source.look()
+    assert source.look()
+    assert sink.take() == ["+service default/web"]
+    assert not caplog.records, "nothing was tried too early"
+
+
+def test_what_could_not_be_read_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a.yaml", service("web"))
+    now = 100.0
+    source, sink = unread(tmp_path, lambda: None, lambda: now)
+    sink.take()
+    reads: list[float] = []
+
+    def away(_paths: object) -> Manifests:
+        reads.append(now)
+        raise ManifestError((Problem(Location("a.yaml"), "cannot be read: Input/output error"),))
+
+    (tmp_path / "b.yaml").write_text(json.dumps(service("db")))
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO):
+        patch.setattr("kproxy.agent.files.load_manifests", away)
+        source.look()
+        for _ in range(40):
+            assert not source.look()
+            now += 0.25
+    assert len(reads) == 2, "not at every look"
+    assert len(caplog.records) == 1, "the same reason is told once"
+    now += RETRY
+    with caplog.at_level(logging.INFO):
+        assert source.look()
+    assert sink.take() == ["+service default/db"]
+    assert caplog.records[-1].getMessage() == "manifests taken again"
+
+
+def test_a_chmod_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a")
+    before = signature([str(tmp_path)])
+    (tmp_path / "a.yaml").chmod(0o600)
+    assert signature([str(tmp_path)]) != before
 
 
 def test_a_replaced_file_of_the_same_size_is_noticed(tmp_path: Path) -> None:

@@ -50,3 +50,8 @@ def test_json_lines_and_verbosity() -> None:
     ]  # fmt: skip
     assert lines[0]["family"] == "IPv6"
     assert "ValueError: a bug" in lines[2]["stacktrace"]
+
+
+def test_a_message_of_several_paragraphs_is_one_line() -> None:
+    record = logging.LogRecord("kproxy", logging.WARNING, "x.py", 1, "not found\n\n  \ninstall it\n", None, None)
+    assert log.TextFormatter().format(record).endswith(" not found; install it")

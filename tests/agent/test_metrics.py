@@ -216,6 +216,17 @@ def test_failures_are_full_or_partial() -> None:
     assert failing.samples == {("kproxy_sync_failing", (("ip_family", "IPv4"),)): "1"}
 
 
+def test_changes_of_a_failed_sync_count() -> None:
+    metrics = Metrics()
+    metrics.failed(SyncFailed(IPFamily.IPV4, False, 0.1, 1.0, "refused", service_changes=2, slice_changes=3))
+    metrics.failed(SyncFailed(IPFamily.IPV6, False, 0.1, 1.0, "refused", service_changes=2, slice_changes=3))
+    metrics.synced(done(IPFamily.IPV4, service_changes=0, slice_changes=1))
+    families = parse_metrics(metrics.text())
+    sync = "kubeproxy_sync_proxy_rules"
+    for name, count in ((f"{sync}_service_changes_total", "4"), (f"{sync}_endpoint_changes_total", "4")):
+        assert families[name].samples == {(name, ()): count}
+
+
 def test_network_programming_latency() -> None:
     """From the annotation's time to the sync; a clock ahead of ours counts as no time, nonsense not at all."""
     metrics = Metrics(wall=lambda: NOW)

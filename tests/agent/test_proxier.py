@@ -273,3 +273,16 @@ def test_the_thread_wakes_up_for_a_change_and_ends() -> None:
     proxier.stop()
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_a_failed_sync_says_what_it_took_and_the_next_does_not_again() -> None:
+    executor = Faulty(Counting(), fail_at=0, error=refused, once=False)
+    subject = Subject(executor)
+    subject.proxier.inbox.put_service("shop/web", make_service("web"))
+    subject.put("10.244.0.5")
+    subject.proxier.enable()
+    subject.proxier.step()
+    subject.now += 10
+    subject.proxier.step()
+    counts = [(each.service_changes, each.slice_changes) for each in subject.observer.failures]
+    assert counts == [(1, 1), (0, 0)]

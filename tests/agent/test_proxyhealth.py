@@ -200,3 +200,16 @@ def _expected(history: list[Event], family: IPFamily, now: float) -> bool:
     if any(kind == "failed" for kind, _ in since_success):
         return False
     return not since_success or now - since_success[0][1] < 60
+
+
+def test_trouble_before_any_family_is_known_is_red() -> None:
+    trouble = ["the xtables lock was not free\nmore"]
+    health = ProxyHealth(60.0, trouble=lambda: trouble[0])
+    for status, body in (asked(health.healthz()), asked(health.livez())):
+        assert (status, body["healthy"]) == (503, False)
+        assert body["reason"] == "the host cannot be programmed yet: the xtables lock was not free"
+    trouble[0] = ""
+    health.updated(V4)
+    status, body = asked(health.healthz())
+    assert status == 200
+    assert "reason" not in body

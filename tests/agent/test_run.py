@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
+import re
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from kproxy.agent.files import FileWatch
+from kproxy.agent.host import Host, prepare_host
 from kproxy.agent.observer import NoObserver, SyncDone, SyncObserver
 from kproxy.agent.options import Settings
 from kproxy.agent.run import Agent
+from kproxy.agent.surface import surface
 from kproxy.api import KubeProxyConfiguration, Manifests, load_manifests
 from kproxy.linux.binaries import Variant
-from kproxy.linux.errors import NamespaceError
+from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
+from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
+from tests.agent.recorded_http import ask
 from tests.fakeapi.server import FakeApiServer
 from tests.netns.namespaces import fresh_namespace, run
 
@@ -54,6 +65,19 @@ def settings(namespace: str, master: str = "", once: bool = False, files: bool =
     )
 
 
+def ends(agent: Agent) -> int:
+    """The exit code of an agent that must end by itself."""
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(agent.run()))
+    thread.start()
+    thread.join(30)
+    if not codes:
+        agent.stop("the test is over")
+        thread.join(30)
+        pytest.fail("it did not end")
+    return codes[0]
+
+
 def cluster() -> Manifests:
     return load_manifests([CLUSTER]).with_mirrored_slices()
 
@@ -67,18 +91,88 @@ def test_once_ends_by_itself_and_leaves_the_process_as_it_was() -> None:
     assert sys.getswitchinterval() == interval
 
 
+def test_once_tries_again_after_a_failure_and_gives_up_when_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    restore = IptablesExecutor.restore
+    refusals = 2
+
+    def refuse(executor: IptablesExecutor, text: str) -> None:
+        nonlocal refusals
+        if executor.family is IPFamily.IPV4 and refusals and "KUBE-SERVICES" in text:
+            refusals -= 1
+            raise ToolFailedError("iptables-restore: line 7 failed")
+        restore(executor, text)
+
+    monkeypatch.setattr(IptablesExecutor, "restore", refuse)
+    with fresh_namespace() as namespace:
+        assert ends(Agent(settings(namespace, once=True), cluster())) == 0
+        assert refusals == 0
+        assert "KUBE-SVC-HW2XM7FRY33HEVYM" in run("iptables-nft-save", namespace=namespace)
+    refusals = 10**6
+    monkeypatch.setattr("kproxy.agent.run.PERSEVERANCE", 0.5)
+    with fresh_namespace() as namespace, caplog.at_level(logging.INFO):
+        assert ends(Agent(settings(namespace, once=True), cluster())) == 1
+    (ending,) = [record for record in caplog.records if record.getMessage() == "ending"]
+    assert ending.__dict__["fields"]["reason"] == "the rules could not be programmed"
+    assert 10**6 - refusals > 1, "it tried more than once"
+
+
+def test_a_lock_that_is_held_at_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = threading.Event()
+    locked.set()
+    tries: list[str | None] = []
+
+    def prepare(netns: str | None, *rest: Any) -> Host:
+        tries.append(netns)
+        if locked.is_set():
+            raise LockHeldError("the xtables lock was not free within 5 s")
+        return prepare_host(netns, *rest)
+
+    def healthz() -> int:
+        with Namespace.named(namespace) as inside:
+            return inside.call(ask, 10256, "/healthz").status
+
+    monkeypatch.setattr("kproxy.agent.run.prepare_host", prepare)
+    with fresh_namespace() as namespace:
+        run("ip", "link", "set", "lo", "up", namespace=namespace)
+        agent = Agent(settings(namespace), cluster(), surface)
+        thread = threading.Thread(target=agent.run)
+        thread.start()
+        try:
+            eventually(lambda: len(tries) > 1)
+            assert healthz() == 503
+            locked.clear()
+            eventually(lambda: agent.members and all(member.proxier.has_synced for member in agent.members))
+            eventually(lambda: healthz() == 200)
+        finally:
+            agent.stop("a test")
+            thread.join(30)
+        locked.set()
+        stopped = Agent(settings(namespace), cluster())
+        thread = threading.Thread(target=stopped.run)
+        thread.start()
+        eventually(lambda: stopped.trouble)
+        stopped.stop("a test")
+        thread.join(30)
+        assert not thread.is_alive()
+        monkeypatch.setattr("kproxy.agent.run.PERSEVERANCE", 0.0)
+        with pytest.raises(LockHeldError):
+            Agent(settings(namespace, once=True), cluster()).run()
+
+
 def test_the_observer_hears_of_both_families_and_stop_ends_it() -> None:
     observer = Observer()
     states: list[str] = []
 
     @contextlib.contextmanager
-    def surface(_agent: Agent) -> Iterator[SyncObserver]:
+    def watched(_agent: Agent) -> Iterator[SyncObserver]:
         states.append("open")
         yield observer
         states.append("closed")
 
     with fresh_namespace() as namespace:
-        agent = Agent(settings(namespace), cluster(), surface)
+        agent = Agent(settings(namespace), cluster(), watched)
         codes: list[int] = []
         thread = threading.Thread(target=lambda: codes.append(agent.run()))
         thread.start()
@@ -105,3 +199,64 @@ def test_an_api_server_by_its_url() -> None:
         api.put("services", {"metadata": {"name": "web"}, "spec": spec})
         assert Agent(settings(namespace, master=api.url, once=True, files=False)).run() == 0
         assert "10.96.0.77/32" in run("iptables-nft-save", namespace=namespace)
+
+
+def test_once_does_not_wait_for_ever_for_a_server_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    with fresh_namespace() as namespace, caplog.at_level(logging.INFO):
+        chosen = msgspec.structs.replace(
+            settings(namespace, master="http://127.0.0.1:9", once=True, files=False), timeout=0.5
+        )
+        assert ends(Agent(chosen)) == 1
+        assert "KUBE-" not in run("iptables-nft-save", namespace=namespace)
+    (ending,) = [record for record in caplog.records if record.getMessage() == "ending"]
+    reason = ending.__dict__["fields"]["reason"]
+    assert reason.startswith("nothing was programmed within 0.5 s; waited for ")
+    assert "services (127.0.0.1:9: connection refused)" in reason
+    assert ending.levelno == logging.ERROR
+
+
+def test_garbage_is_collected_though_nothing_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kproxy.agent.run.START_UP", 0.3)
+    with fresh_namespace() as namespace:
+        agent = Agent(settings(namespace, master="http://127.0.0.1:9", files=False))
+        thread = threading.Thread(target=agent.run)
+        thread.start()
+        try:
+            eventually(lambda: not gc.isenabled())
+            eventually(gc.isenabled)
+            assert not any(member.proxier.has_synced for member in agent.members)
+        finally:
+            agent.stop("a test")
+            thread.join(30)
+
+
+def test_requests_are_counted_from_the_first_list_on() -> None:
+    def metrics() -> str:
+        with Namespace.named(namespace) as inside:
+            answer = inside.call(lambda: urllib.request.urlopen("http://127.0.0.1:10249/metrics", timeout=10).read())
+        return str(answer.decode())
+
+    with FakeApiServer() as api, fresh_namespace() as namespace:
+        run("ip", "link", "set", "lo", "up", namespace=namespace)
+        agent = Agent(settings(namespace, master=api.url, files=False), None, surface)
+        thread = threading.Thread(target=agent.run)
+        thread.start()
+        try:
+            eventually(lambda: agent.members and all(member.proxier.has_synced for member in agent.members))
+            found = re.search(r'rest_client_requests_total{code="200",host="[0-9.:]+",method="GET"} (\d+)', metrics())
+        finally:
+            agent.stop("a test")
+            thread.join(30)
+    assert found is not None
+    assert int(found[1]) >= 3, "Services, EndpointSlices, Nodes"
+
+
+def test_a_configuration_that_changes_while_it_starts_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("a: 1")
+    watch = FileWatch(str(file))
+    file.write_text("a: 2")
+    with fresh_namespace() as namespace, caplog.at_level(logging.INFO):
+        assert ends(Agent(settings(namespace), cluster(), config_file=watch)) == 1
+    (ending,) = [record for record in caplog.records if record.getMessage() == "ending"]
+    assert "has changed" in ending.__dict__["fields"]["reason"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kproxy.agent.sources import ApiSource, EndpointsMirror, KeyedHandler
-from kproxy.api import EndpointAddress, Endpoints, EndpointsPort, EndpointSubset, ObjectMeta, Service
+from kproxy.api import EndpointAddress, Endpoints, EndpointSlice, EndpointsPort, EndpointSubset, ObjectMeta, Service
 from kproxy.client import ClientConfig, RestClient
 from kproxy.informer.objects import DeletedFinalStateUnknown
 from tests.agent.test_files import Recorder
@@ -118,6 +118,21 @@ def test_who_reads_endpoints_reads_also_those_with_slices_of_their_own() -> None
     mirror.put_endpoints("default/kubernetes", Endpoints(meta, (subset,)))
     mirror.put_service("default/kubernetes", Service(ObjectMeta("kubernetes", "default")))
     assert [line.split()[0] for line in sink.take()] == ["+service", "+slice"]
+
+
+def test_every_address_of_a_subset_counts() -> None:
+    """The mirroring controller stops at 1000; kube-proxy took them all when it read Endpoints."""
+    taken: list[EndpointSlice] = []
+
+    class Sink(Recorder):
+        def put_slice(self, key: str, endpoint_slice: EndpointSlice | None) -> None:
+            assert endpoint_slice is not None
+            taken.append(endpoint_slice)
+
+    mirror = EndpointsMirror(Sink())
+    mirror.put_service("default/web", Service(ObjectMeta("web", "default")))
+    mirror.put_endpoints("default/web", endpoints(*(f"10.0.{at // 250}.{at % 250 + 1}" for at in range(2300))))
+    assert [len(each.endpoints) for each in taken] == [2300]
 
 
 def test_tombstones_are_deletions() -> None:

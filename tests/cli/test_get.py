@@ -122,12 +122,25 @@ def test_tables_and_names(get: Get, words: str, text: str) -> None:
         ("svc web -l a=b", "error: a selector and a name cannot be given together\n", 2),
         ("svc,fr -w", "error: -w takes a single resource type and at most one name\n", 2),
         ("svc/", "error: 'svc/' is no TYPE/NAME\n", 2),
+        ("svc ..", "error: invalid resource name \"..\": may not be '..'\n", 2),
+        ("svc .. -o name", "error: invalid resource name \"..\": may not be '..'\n", 2),
+        ("svc a%2fb", "error: invalid resource name \"a%2fb\": may not contain '%'\n", 2),
+        ("svc -n ../nodes", "error: invalid namespace \"../nodes\": may not contain '/'\n", 2),
         ("svc --context nosuch", 'error: context "nosuch" does not exist\n', 2),
     ],
 )
 def test_messages_and_exit_codes(get: Get, words: str, message: str, code: int) -> None:
     done = get(*words.split())
     assert (done.stdout, done.stderr, done.returncode) == ("", message, code)
+
+
+def test_an_empty_name_is_none(get: Get) -> None:
+    done = get("svc", "")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "error: a resource name may not be empty\n", 2)
+
+
+def test_rows_of_several_names_line_up(get: Get) -> None:
+    assert get("svc", "database", "web").stdout == SERVICES
 
 
 def test_some_found_and_some_not(get: Get) -> None:
@@ -158,7 +171,7 @@ def test_no_server_and_no_configuration(get: Get, api: FakeApiServer, tmp_path: 
     assert refused.stderr.startswith("Error from server (Forbidden): ")
     api.stop()
     gone = get("svc")
-    assert gone.stderr.startswith(f"error: cannot reach the server {api.url}: ")
+    assert gone.stderr == f"error: cannot reach the server {api.url}: connection refused\n"
     assert gone.returncode == 1
     command = [sys.executable, "-c", CODE, "get", "svc"]
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}

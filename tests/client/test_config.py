@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 import yaml
 
 from kproxy.client import ClientConfig, ConfigError, CredentialError, in_cluster_config, load_client_config
-from kproxy.client.credentials import Anonymous, CertificateFiles, ClientCertificate, ExecPlugin, InlineCertificate
+from kproxy.client.credentials import Anonymous, CertificateFiles, ClientCertificate, InlineCertificate
 
 Env = dict[str, str]
 
@@ -143,74 +141,6 @@ def test_client_certificates(tmp_path: Path) -> None:
     missing = load(kubeconfig(tmp_path / "e", user={"client-certificate": "x", "client-key": "y"}))
     with pytest.raises(CredentialError, match="cannot read the client certificate"):
         missing.credential.certificate()
-
-
-PLUGIN = """#!/bin/sh
-echo run >> "$COUNT"
-test -n "$FAIL" && { echo "no luck" >&2; exit 3; }
-printf '%s' "$KUBERNETES_EXEC_INFO" > "$COUNT.info"
-cat <<END
-{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "$1"}}
-END
-"""
-
-
-def plugin(directory: Path, **env: str) -> dict[str, Any]:
-    script = directory / "plugin"
-    script.write_text(PLUGIN)
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    variables = {"COUNT": str(directory / "count"), **env}
-    return {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "./plugin",
-        "args": ["token-1"],
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "interactiveMode": "Never",
-        "provideClusterInfo": True,
-    }
-
-
-def test_exec_plugins_run_once_and_again_when_rejected(tmp_path: Path) -> None:
-    config = load(kubeconfig(tmp_path / "c", user={"exec": plugin(tmp_path)}))
-    credential = config.credential
-    assert [credential.authorization() for _ in range(3)] == ["Bearer token-1"] * 3
-    assert (tmp_path / "count").read_text() == "run\n"
-    info = json.loads((tmp_path / "count.info").read_text())
-    assert info["spec"]["cluster"]["server"] == "https://one:6443"
-    assert credential.rejected("Bearer token-1")
-    credential.authorization()
-    assert (tmp_path / "count").read_text() == "run\nrun\n"
-
-
-def test_exec_plugins_that_fail_say_why(tmp_path: Path) -> None:
-    failing = load(kubeconfig(tmp_path / "a", user={"exec": plugin(tmp_path, FAIL="1")}))
-    with pytest.raises(CredentialError, match="no luck"):
-        failing.credential.authorization()
-    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": "kp-nosuch", "installHint": "Install it."}
-    missing = load(kubeconfig(tmp_path / "b", user={"exec": entry}))
-    with pytest.raises(CredentialError, match="kp-nosuch not found\nInstall it"):
-        missing.credential.authorization()
-
-
-def test_exec_credentials_expire() -> None:
-    now = 1_000_000_000.0
-    runs: list[dict[str, str]] = [
-        {"token": "one", "expirationTimestamp": "2001-09-09T02:46:40Z"},
-        {"clientCertificateData": "C", "clientKeyData": "K"},
-        {},
-    ]
-    credential = ExecPlugin(lambda: runs.pop(0), lambda: now)
-    assert credential.authorization() == "Bearer one"
-    assert credential.certificate() is None
-    now += 3601
-    assert credential.authorization() == ""
-    assert credential.certificate() == ClientCertificate(b"C", b"K")
-    credential.rejected("")
-    with pytest.raises(CredentialError, match="neither a token nor"):
-        credential.authorization()
-    bad = ExecPlugin(lambda: {"token": "t", "expirationTimestamp": "soon"}, lambda: now)
-    with pytest.raises(CredentialError, match="expirationTimestamp"):
-        bad.authorization()
 
 
 @pytest.mark.parametrize(

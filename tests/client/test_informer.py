@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from kproxy.api import Service
-from kproxy.client import ENDPOINT_SLICES, SERVICES, ClientConfig, Informer, RestClient, SharedInformerFactory
+from kproxy.client import (
+    ENDPOINT_SLICES,
+    NODES,
+    SERVICES,
+    ClientConfig,
+    Informer,
+    RestClient,
+    SharedInformerFactory,
+)
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs, label_index_func
 from tests.fakeapi.server import FakeApiServer, Handler, kind_of
 
@@ -212,6 +220,12 @@ def test_the_factory_shares_informers(client: RestClient, api: FakeApiServer) ->
     factory.start()
     assert factory.wait_for_cache_sync(5) == {"services": True, "endpointslices.discovery.k8s.io": True}
     assert [item.metadata.name for item in services.lister.list()] == ["a"]
+    factory.informer(NODES)
+    found: list[Mapping[str, bool]] = []
+    waiter = threading.Thread(target=lambda: found.append(factory.wait_for_cache_sync()), daemon=True)
+    waiter.start()
+    waiter.join(10)
+    assert [each["nodes"] for each in found] == [False], "nobody started it, so it is not waited for"
     assert factory.shutdown()
 
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kproxy.agent.metrics import Metrics
-from kproxy.agent.restmetrics import MeteredHttpClient
+from kproxy.agent.restmetrics import MeteredHttpClient, RequestLog
 from kproxy.agent.sources import ApiSource
 from kproxy.api.config import KubeProxyConfiguration
 from kproxy.api.config_decode import load_config
@@ -239,7 +239,7 @@ def test_the_role_allows_what_the_agent_does_and_no_more(
 ) -> None:
     """The agent's own source lists and watches with the ServiceAccount's token; its requests are the role's rules."""
     metrics = Metrics()
-    client.http = recorder = Recorder(client.config, metrics)
+    client.http = recorder = Recorder(client.config, RequestLog(metrics))
     recorder.asked = set()
     for recorder.refuse_streaming_lists in (False, True):
         sink, synced = Collected(), threading.Event()

@@ -97,7 +97,33 @@ def test_an_index_function_that_raises_changes_nothing() -> None:
     indexer.add(service("a"))
     with pytest.raises(RuntimeError):
         indexer.add(service("bad"))
+    with pytest.raises(RuntimeError):
+        indexer.replace([service("b"), service("bad")])
     assert indexer.list_keys() == indexer.index_keys("namespace", "default") == ["default/a"]
+    assert indexer.index_keys("picky", "all") == ["default/a"]
+
+
+def test_new_indexes_come_all_or_none() -> None:
+    def broken(item: Service) -> tuple[str, ...]:
+        raise RuntimeError("no index")
+
+    indexer: Indexer[Service] = Indexer()
+    indexer.add(service("a"))
+    with pytest.raises(RuntimeError):
+        indexer.add_indexers({"namespace": meta_namespace_index_func, "broken": broken})
+    assert not indexer.indexers()
+    indexer.add_indexers({"namespace": meta_namespace_index_func})
+    assert indexer.index_keys("namespace", "default") == ["default/a"]
+
+
+def test_replace_keeps_what_stays_in_its_place() -> None:
+    store: Store[Service] = Store()
+    store.replace([service("a"), service("b"), service("c")])
+    store.replace([service("d"), service("c", 2), service("a")])
+    assert store.list_keys() == ["default/a", "default/c", "default/d"]
+    kept = store.get_by_key("default/c")
+    assert kept is not None
+    assert kept.metadata.resource_version == "2"
 
 
 def test_threads_may_write_and_read_at_once() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.binaries import Variant
-from kproxy.linux.errors import FailedLine, FeatureMissingError, LinuxError, LockHeldError, RestoreFailedError
+from kproxy.linux.errors import (
+    FailedLine,
+    FeatureMissingError,
+    LinuxError,
+    LockHeldError,
+    RestoreFailedError,
+    ToolFailedError,
+)
 from kproxy.linux.features import BY_NAME, FEATURES, line_rewriter
 from kproxy.linux.preflight import Preflight, probe, probe_text
 from kproxy.linux.wanted import wanted_rules
@@ -42,6 +49,34 @@ WORDS = {
     "MASQUERADE": "-j MASQUERADE",
     "random-fully": "--random-fully",
 }
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kproxy.linux.preflight.SECOND_LOOK", 0.0)
+
+
+class Failing(MemoryExecutor):
+    """iptables that fails so many times, whatever it is given."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(IPFamily.IPV4)
+        self._left = times
+
+    def restore(self, text: str) -> None:
+        if self._left:
+            self._left -= 1
+            raise RestoreFailedError("fake", "Resource temporarily unavailable", [], "", 0)
+
+
+@pytest.mark.parametrize("times", [1, 2, len(FEATURES), len(FEATURES) + 1])
+def test_iptables_that_fails_for_a_moment_lacks_nothing(times: int) -> None:
+    assert probe(Failing(times), FEATURES) == Preflight({})
+
+
+def test_iptables_that_fails_with_everything_says_nothing_of_the_host() -> None:
+    with pytest.raises(ToolFailedError, match="even with nothing to do: Resource temporarily unavailable"):
+        probe(Failing(10**6), FEATURES)
 
 
 @pytest.mark.parametrize("feature", [feature.name for feature in FEATURES])
