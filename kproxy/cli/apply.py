@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import click
-import msgspec
 
 from kproxy.cli.inputs import feature_option, manifest_options, read_cluster, read_config
 from kproxy.cli.kernel import (
@@ -16,9 +15,11 @@ from kproxy.cli.kernel import (
     open_namespace,
     progress_bar,
     variant_options,
+    write_json,
+    write_lines,
     yes_option,
 )
-from kproxy.cli.output import report_note, working, write_output
+from kproxy.cli.output import report_note, working
 from kproxy.linux.apply import ApplyReport, apply_node
 from kproxy.linux.node import NodeRequest
 from kproxy.linux.report import FamilyReport
@@ -86,11 +87,11 @@ def command(
     with open_namespace(netns) as namespace, progress_bar() as progress:
         report = apply_node(request, namespace, dry_run=dry_run, progress=progress)
     if output_format == "json":
-        write_output(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n", None)
+        write_json(report)
         return
     for note in report.notes:
         report_note(note)
-    write_output("".join(f"{line}\n" for line in describe(report)), None)
+    write_lines(describe(report))
 
 
 def describe(report: ApplyReport) -> Iterator[str]:

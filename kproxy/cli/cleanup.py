@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
-import msgspec
 
-from kproxy.cli.kernel import confirm, netns_option, open_namespace, progress_bar, yes_option
-from kproxy.cli.output import report_note, write_output
+from kproxy.cli.kernel import confirm, netns_option, open_namespace, progress_bar, write_json, write_lines, yes_option
+from kproxy.cli.output import report_note
 from kproxy.linux.cleanup import CleanupReport, cleanup
 
 
@@ -34,11 +33,11 @@ def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: s
     with open_namespace(netns) as namespace, progress_bar() as progress:
         report = cleanup(namespace, dry_run=dry_run, lock_wait=lock_wait, progress=progress)
     if output_format == "json":
-        write_output(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n", None)
+        write_json(report)
         return
     for note in report.notes:
         report_note(note)
-    write_output("".join(f"{line}\n" for line in describe(report)), None)
+    write_lines(describe(report))
 
 
 def describe(report: CleanupReport) -> Iterator[str]:

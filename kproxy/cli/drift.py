@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import click
-import msgspec
 
 from kproxy.cli.inputs import feature_option, manifest_options, read_cluster, read_config
 from kproxy.cli.kernel import (
@@ -15,9 +14,11 @@ from kproxy.cli.kernel import (
     netns_option,
     open_namespace,
     variant_options,
+    write_json,
+    write_lines,
     yes_option,
 )
-from kproxy.cli.output import report_note, working, write_output
+from kproxy.cli.output import report_note, working
 from kproxy.linux.drift import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.node import NodeRequest
@@ -83,11 +84,11 @@ def command(
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
     if output_format == "json":
-        write_output(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n", None)
+        write_json(report)
     else:
         for note in report.notes:
             report_note(note)
-        write_output("".join(f"{line}\n" for line in describe(report)), None)
+        write_lines(describe(report))
     if report.findings and not report.repaired:
         raise click.exceptions.Exit(1)
 

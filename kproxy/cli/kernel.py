@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import click
+import msgspec
 
+from kproxy.cli.output import write_output
 from kproxy.errors import InputError
 from kproxy.linux.binaries import Variant
 from kproxy.linux.engine import Progress
@@ -111,3 +114,18 @@ def progress_bar() -> Iterator[Progress | None]:
             bar.update(task, description=what, completed=done, total=total, visible=total > 10)
 
         yield show
+
+
+def write_json(report: msgspec.Struct) -> None:
+    """Writes a report to stdout as JSON.
+
+    Rules of others may hold bytes that are no UTF-8, which Python keeps as lone surrogates: they are escaped.
+    """
+    text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False, indent=2)
+    write_output(text.encode(errors="backslashreplace").decode() + "\n", None)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
+    text = "".join(f"{line}\n" for line in lines)
+    write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)

@@ -13,7 +13,7 @@ from kproxy.linux import nfacct
 from kproxy.linux.binaries import COMMAND, Iptables, Variant, installed
 from kproxy.linux.difference import removable_chains
 from kproxy.linux.engine import Progress, put_back, read_dump
-from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError, ToolMissingError
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError
 from kproxy.linux.executor import Executor, IptablesExecutor, legacy_tables
 from kproxy.linux.jumps import remove_jumps
 from kproxy.linux.lock import DEFAULT_WAIT
@@ -60,8 +60,8 @@ def cleanup(
         found: dict[tuple[IPFamily, Variant], Iptables] = {
             (family, variant): tools for family in IPFamily for variant, tools in installed(family).items()
         }
-    except LinuxError as error:
-        raise ApplyFailedError(str(error), KernelState.UNCHANGED) from error
+    except (LinuxError, *INTERRUPTS) as error:
+        raise ApplyFailedError(_told(error), KernelState.UNCHANGED) from error
     if not found:
         raise ToolMissingError("no iptables is installed, so nothing can be read or removed\nstate: unchanged")
     cleaned: list[CleanedTables] = []
@@ -71,7 +71,7 @@ def cleanup(
             executor = IptablesExecutor(namespace, tools, lock_wait=lock_wait)
             try:
                 cleaned.append(cleanup_tables(executor, dry_run=dry_run, progress=progress))
-            except LinuxError as error:
+            except (LinuxError, *INTERRUPTS) as error:
                 raise _after(error, name, cleaned) from error
     counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
     notes = tuple(_unreachable(namespace, found))
@@ -79,7 +79,11 @@ def cleanup(
 
 
 def _unreachable(namespace: Namespace, found: dict[tuple[IPFamily, Variant], Iptables]) -> list[str]:
+    absent = [family for family in IPFamily if not any(each is family for each, _ in found)]
     return [
+        f"{family.value} was not looked at: {COMMAND[family]} is not installed, so what its tables hold is not known"
+        for family in absent
+    ] + [
         f"legacy tables of {family.value} exist ({', '.join(tables)}) and were not looked at: "
         f"{COMMAND[family]}-legacy is not installed"
         for family in IPFamily
@@ -87,9 +91,13 @@ def _unreachable(namespace: Namespace, found: dict[tuple[IPFamily, Variant], Ipt
     ]
 
 
-def _after(error: LinuxError, name: str, cleaned: list[CleanedTables]) -> ApplyFailedError:
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, LinuxError) else "interrupted"
+
+
+def _after(error: BaseException, name: str, cleaned: list[CleanedTables]) -> ApplyFailedError:
     state = error.state if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED
-    what = f"{name}: {str(error).rsplit(chr(10) + 'state: ', 1)[0]}"
+    what = f"{name}: {_told(error).rsplit(chr(10) + 'state: ', 1)[0]}"
     done = [f"{each.family} {each.variant}" for each in cleaned if each.chains_deleted]
     if not done:
         return ApplyFailedError(what, state, getattr(error, "detail", ""))
@@ -127,8 +135,8 @@ def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progr
             executor.restore(run_text(run))
             done += len(run)
         after = read_dump(executor, counters=False)
-    except (LinuxError, KeyboardInterrupt) as error:
-        raise put_back(executor, before, str(error) or "interrupted") from error
+    except (LinuxError, *INTERRUPTS) as error:
+        raise put_back(executor, before, _told(error)) from error
     left, _ = removable_chains(after)
     if left or remove_jumps(after, kept):
         raise put_back(executor, before, f"removing failed: {len(left)} chains of kube-proxy's are still there")

@@ -17,7 +17,7 @@ import msgspec
 from kproxy.linux.canonical import Place
 from kproxy.linux.difference import Difference, find_difference
 from kproxy.linux.dump import ChainDump, Dump, parse_dump
-from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError, RestoreFailedError
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, RestoreFailedError
 from kproxy.linux.executor import Executor
 from kproxy.linux.jumps import return_jumps
 from kproxy.linux.owned import owned_chains
@@ -81,9 +81,12 @@ def apply_rules(
         runs = plan_runs(change_of(difference, wanted, before), executor.variant)
         if not dry_run:
             write_verified(executor, wanted, before, runs, watch, progress)
-    with watch.step("report"):
-        services = service_changes(wanted, before, difference)
     written = not dry_run and bool(difference)
+    try:
+        with watch.step("report"):
+            services = service_changes(wanted, before, difference)
+    except INTERRUPTS as error:
+        raise ApplyFailedError("interrupted", KernelState.APPLIED if written else KernelState.UNCHANGED) from error
     report = FamilyReport(
         family=wanted.family.value,
         variant=executor.variant.value,
@@ -148,10 +151,10 @@ def write_verified(
                 progress("verifying", done, total)
             with watch.step("verify"):
                 left = find_left(wanted, executor.save(counters=False), saver, blocks.result())
-    except (LinuxError, KeyboardInterrupt) as error:
+    except (LinuxError, *INTERRUPTS) as error:
         if isinstance(error, RestoreFailedError):
             done += error.committed
-        what = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        what = str(error) if isinstance(error, LinuxError) else "interrupted"
         least = "at least " if isinstance(error, LinuxError) and not getattr(error, "lines", ()) else ""
         raise put_back(
             executor, before, f"{what}\n({least}{done} of {total} transactions had been carried out)"
@@ -176,8 +179,9 @@ def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
         for run in plan_runs(change, executor.variant):
             executor.restore(run_text(run))
         left = reverse_change(before, read_dump(executor, counters=False))
-    except (LinuxError, KeyboardInterrupt) as error:
-        detail = f"bringing back what was there before failed too: {error or 'interrupted'}"
+    except (LinuxError, *INTERRUPTS) as error:
+        why = str(error) if isinstance(error, LinuxError) else "interrupted"
+        detail = f"bringing back what was there before failed too: {why}"
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail + _which(executor, before))
     if left:
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _places(list(left.writes) + list(left.deletions)))

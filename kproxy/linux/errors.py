@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from kproxy.errors import InputError, KproxyError
+
+INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
+"""How SIGINT and SIGTERM reach the main thread; the command line makes the latter a SystemExit."""
 
 
 class LinuxError(KproxyError):
@@ -54,6 +58,7 @@ class KernelState(enum.Enum):
     UNCHANGED = "unchanged"
     RESTORED = "restored"
     PARTLY_APPLIED = "partly applied"
+    APPLIED = "applied"
 
 
 class FailedLine(msgspec.Struct, frozen=True):
@@ -97,6 +102,7 @@ class ApplyFailedError(LinuxError):
             KernelState.UNCHANGED: "the kernel's rules are unchanged",
             KernelState.RESTORED: "the rules that were there before are restored",
             KernelState.PARTLY_APPLIED: "the rules are partly applied",
+            KernelState.APPLIED: "the rules are applied",
         }[state]
         super().__init__(f"{what}\nstate: {told}{f': {detail}' if detail else ''}")
         self.state = state

@@ -116,6 +116,8 @@ class IptablesExecutor:
             raise ToolFailedError(f"{self._iptables} was ended by signal {-code}")
         if "xtables lock" in complaint and "holding" in complaint:
             raise lock_held_error(self._lock_wait)
+        if "can't open lock file" in complaint:
+            raise PrivilegeError(f"{self._iptables} cannot open the xtables lock: {_one_line(complaint)}")
         if os.geteuid() != 0 and _NOT_PERMITTED.search(complaint):
             raise PrivilegeError(f"{self._iptables} needs root: {_one_line(complaint)}")
 

@@ -28,7 +28,11 @@ def print_tables(family: IPFamily, wait: float) -> None:
     decode = load("iptc.easy").decode_iptc_rule
     kind = iptc.Table6 if family.is_ipv6 else iptc.Table
     with xtables_lock(wait):
-        for name in legacy_tables(family):
+        names = legacy_tables(family)
+        # At a target whose extension it has to look for (TCPMSS, say), python-iptables opens every table it thinks may
+        # exist, to see whether it is a chain there; opening a table makes it.
+        kind.existing_table_names = {name: name in names for name in kind.ALL}
+        for name in names:
             table = kind(name)
             table.autocommit = False  # the default hides what the kernel refuses
             table.refresh()

@@ -18,6 +18,7 @@ from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
 
 _ERRORS: Final = "surrogateescape"
+"""The kernel keeps comments as bytes, in whatever encoding; they go back as they came."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
     """
     environment = {**os.environ, "LC_ALL": "C"}
     with open(os.memfd_create("stdin"), "w+b") as given, open(os.memfd_create("stdout"), "w+b") as output:
-        given.write(text.encode())
+        given.write(text.encode(errors=_ERRORS))
         given.seek(0)
         done = _run_to_its_end(namespace, command, given, output, environment, timeout)
         output.seek(0)

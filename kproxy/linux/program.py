@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kproxy.linux.dump import ChainDump, Dump
 from kproxy.linux.engine import Outcome, Progress, apply_rules, read_dump
-from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.executor import Executor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.stale import StaleFlow, clean_flows, programmed_addresses
@@ -37,13 +37,14 @@ def program_rules(
     try:
         return apply_rules(executor, wanted, dry_run=dry_run, name=name, progress=progress)
     except ApplyFailedError as error:
-        if namespace is None or error.state is KernelState.UNCHANGED:
+        if namespace is None or error.state in (KernelState.UNCHANGED, KernelState.APPLIED):
             raise
         try:
             clean_after_failure(executor, wanted, namespace)
-        except LinuxError as second:
+        except (LinuxError, *INTERRUPTS) as second:
             what = str(error).rsplit("\nstate: ", 1)[0]
-            note = f"connection tracking entries that it left were not all removed: {second}"
+            why = str(second) if isinstance(second, LinuxError) else "interrupted"
+            note = f"connection tracking entries that it left were not all removed: {why}"
             raise ApplyFailedError(f"{what}\n({note})", error.state, error.detail) from error
         raise
 

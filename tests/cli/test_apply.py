@@ -304,3 +304,12 @@ def test_a_lock_that_somebody_holds(
     assert f"the xtables lock {lock} was not free within 1 s" in done.stderr
     assert f"process {os.getpid()}" in done.stderr
     assert "unchanged" in done.stderr
+
+
+def test_a_lock_that_cannot_be_opened(kproxy: Run, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XTABLES_LOCKFILE", "/proc/is-not-there")
+    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy")
+    assert done.returncode == 1
+    assert "cannot open the xtables lock" in done.stderr
+    assert "lacks" not in done.stderr
+    assert "unchanged" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +101,17 @@ def test_the_machines_own_rules_need_a_yes(kproxy: Run) -> None:
 
 def test_a_namespace_that_is_not_there(kproxy: Run) -> None:
     assert kproxy("cleanup", "--netns", "kp-is-not-there").returncode == 2
+
+
+def test_a_family_without_iptables_is_told(
+    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("iptables-nft-save", "iptables-nft-restore"):
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = kproxy("cleanup", "--netns", namespace)
+    assert done.returncode == 0
+    assert "IPv6 was not looked at: ip6tables is not installed" in done.stderr
+    assert "IPv4" not in done.stderr

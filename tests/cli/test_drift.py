@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -120,3 +122,20 @@ def test_repairing_the_machine_needs_a_yes(kproxy: Run) -> None:
     done = kproxy("drift", *MINI, "--repair")
     assert done.returncode == 2
     assert "--netns NAME" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["apply", "drift"])
+def test_comments_that_are_no_utf_8(kproxy: Run, namespace: str, command: str) -> None:
+    ours, theirs = os.fsdecode(b"caf\xe9"), os.fsdecode(b"na\xefve")
+    comment = ("-m", "comment", "--comment")
+    run("iptables-nft", "-t", "nat", "-A", "PREROUTING", *comment, ours, "-j", "KUBE-SERVICES", namespace=namespace)
+    run("iptables-nft", "-A", "INPUT", *comment, theirs, "-j", "ACCEPT", namespace=namespace)
+    read_only = {"apply": "--dry-run", "drift": "-4"}[command]
+    assert "caf\\xe9" in kproxy(command, *MINI, "--netns", namespace, read_only).stdout
+    told = kproxy(command, *MINI, "--netns", namespace, read_only, "-o", "json").stdout
+    assert ours in json.dumps(json.loads(told), ensure_ascii=False)
+    assert kproxy(command, *MINI, "--netns", namespace, *["--repair"][: command == "drift"]).returncode == 0
+    full = ["ip", "netns", "exec", namespace, "iptables-nft-save"]
+    left = subprocess.run(full, capture_output=True, check=True).stdout
+    assert b"caf\xe9" not in left
+    assert b"na\xefve" in left

@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from kproxy.linux import engine
 from kproxy.linux.binaries import Variant
 from kproxy.linux.cleanup import cleanup_tables
 from kproxy.linux.difference import find_difference
@@ -184,6 +185,26 @@ class EngineSuite:
             expected = KernelState.UNCHANGED if fail_at == 0 else KernelState.RESTORED
             assert caught.value.state is expected
             assert _undated(executor.save(counters=True)) == _undated(before)
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+    def test_an_interruption_leaves_what_was_there(
+        self, executor: Executor, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        apply_rules(executor, wanted(9, executor.family))
+        before = rules_of(executor)
+        for command in (lambda e: apply_rules(e, wanted(10, executor.family)), cleanup_tables):
+            with pytest.raises(ApplyFailedError, match="interrupted") as caught:
+                command(Faulty(executor, fail_at=1, error=interrupt))
+            assert caught.value.state is KernelState.RESTORED
+            assert rules_of(executor) == before
+
+        def interrupted(*_arguments: object) -> None:
+            raise interrupt
+
+        monkeypatch.setattr(engine, "service_changes", interrupted)
+        with pytest.raises(ApplyFailedError, match="interrupted") as caught:
+            apply_rules(executor, wanted(10, executor.family))
+        assert caught.value.state is KernelState.APPLIED
 
     def test_when_nothing_can_be_put_back_it_says_which_part_is_new(self, executor: Executor) -> None:
         apply_rules(executor, wanted(9, executor.family))

@@ -12,11 +12,13 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
 from kproxy.linux.apply import ApplyReport, apply_node
 from kproxy.linux.binaries import COMMAND, Variant
+from kproxy.linux.errors import ApplyFailedError, KernelState
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.node import NodeRequest
 from kproxy.render import RenderedTarget, Target, render_target, select_target
@@ -156,3 +158,25 @@ def apply_file(path: Path, namespace: str, variant: Variant) -> ApplyReport:
     )
     with Namespace.named(namespace) as space:
         return apply_node(asked, space)
+
+
+def test_an_interruption_after_the_rules_names_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise SystemExit(143)
+
+    asked = request(MINIKUBE, Variant.NFT)
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        with monkeypatch.context() as patch:
+            patch.setattr("kproxy.linux.apply.prepare_node", interrupted)
+            with pytest.raises(ApplyFailedError) as caught:
+                apply_node(asked, namespace)
+            assert caught.value.state is KernelState.UNCHANGED
+        monkeypatch.setattr("kproxy.linux.apply.clean_flows", interrupted)
+        with pytest.raises(ApplyFailedError) as caught:
+            apply_node(asked, namespace)
+        assert caught.value.detail == "the rules of IPv4 are applied, those of IPv6 are unchanged"
+        assert save("ip6tables-nft", name) == {}
+        with pytest.raises(ApplyFailedError) as caught:
+            apply_node(msgspec.structs.replace(asked, families=(IPFamily.IPV6,)), namespace)
+        assert caught.value.state is KernelState.APPLIED
+        assert_holds(MINIKUBE, name, Variant.NFT)

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.linux.binaries import Variant, find_iptables
 from kproxy.linux.engine import apply_rules, read_dump
-from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.libiptc import compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.wanted import wanted_rules
@@ -66,3 +66,14 @@ def test_a_namespace_without_legacy_tables_stays_so() -> None:
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         assert read_back(namespace, IPFamily.IPV4).tables == {}
         assert run("cat", "/proc/net/ip_tables_names", namespace=name) == ""
+
+
+@both_families
+def test_a_rule_whose_target_is_looked_for_makes_no_table(family: IPFamily) -> None:
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = IptablesExecutor(namespace, find_iptables(family, Variant.LEGACY))
+        executor.restore(
+            "*mangle\n-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\nCOMMIT\n"
+        )
+        assert compare_read_back(read_dump(executor, counters=True), read_back(namespace, family), family) == []
+        assert namespace.call(legacy_tables, family) == ["mangle"]
