@@ -28,6 +28,8 @@ ISSUER: Final = "https://kubernetes.default.svc"
 ANONYMOUS: Final = "system:anonymous"
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
+BOUND_TO: Final = ("pod", "secret", "node")
+"""What a token may be bound to; the first of its claims counts, a Pod's node only tells where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,10 @@ def load_token_file(path: Path) -> dict[str, User]:
 
 
 class ServiceAccountTokens:
-    """Signs and checks service-account tokens (ES256). `find` looks up a service account's uid, None if it is gone."""
+    """Signs and checks service-account tokens (ES256). `find` looks up the uid of a resource's object by its plural,
+    namespace and name; None if it is gone."""
 
-    def __init__(self, key: ec.EllipticCurvePrivateKey, find: Callable[[str, str], str | None]) -> None:
+    def __init__(self, key: ec.EllipticCurvePrivateKey, find: Callable[[str, str, str], str | None]) -> None:
         self._key = key
         self._public = key.public_key()
         self._find = find
@@ -91,11 +94,9 @@ class ServiceAccountTokens:
     def issue(
         self, namespace: str, name: str, uid: str, audiences: list[str], seconds: int, now: datetime, bound: Json | None
     ) -> str:
-        """A token for a service account that lasts `seconds`."""
+        """A token for a service account that lasts `seconds`; `bound` are the claims of what it is bound to."""
         start = int(now.timestamp())
-        private: Json = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
-        if bound:
-            private[bound.get("kind", "").lower()] = {"name": bound.get("name", ""), "uid": bound.get("uid", "")}
+        private: Json = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **(bound or {})}
         claims = {
             "aud": audiences,
             "exp": start + seconds,
@@ -109,7 +110,8 @@ class ServiceAccountTokens:
         return jwt.encode(claims, self._key, algorithm="ES256")
 
     def check(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
-        """The user of a token; None when it is not ours, expired, for somebody else, or its account is gone."""
+        """The user of a token; None when it is not ours, expired, for somebody else, or its account or what it is bound
+        to is gone."""
         try:
             claims: Any = jwt.decode(token, self._public, algorithms=["ES256"], audience=audiences, issuer=ISSUER)
         except jwt.PyJWTError:
@@ -118,10 +120,18 @@ class ServiceAccountTokens:
         namespace = private.get("namespace", "")
         account = private.get("serviceaccount") or {}
         name = account.get("name", "")
-        if self._find(namespace, name) != account.get("uid"):
+        if self._find("serviceaccounts", namespace, name) != account.get("uid"):
             return None
+        bound = next((kind for kind in BOUND_TO if kind in private), None)
+        if bound is not None:
+            place = "" if bound == "node" else namespace
+            if self._find(f"{bound}s", place, private[bound].get("name", "")) != private[bound].get("uid"):
+                return None
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
         extra = {"authentication.kubernetes.io/credential-id": (f"JTI={claims.get('jti', '')}",)}
+        for kind in ("pod", "node"):
+            for part, value in (private.get(kind) or {}).items():
+                extra[f"authentication.kubernetes.io/{kind}-{part}"] = (value,)
         return User(f"system:serviceaccount:{namespace}:{name}", groups, account.get("uid", ""), extra)
 
 

@@ -114,18 +114,20 @@ class Controllers:
             entry, before = event.entry, event.previous
             if before is not None and before.owners != entry.owners:
                 self._unindex(storage, before)
+                self._push(self._unblock, before)
             if event.deleted:
                 self._unindex(storage, entry)
                 for dependent in self._dependents.get(entry.uid, ()):
                     self._push(self._collect, *dependent, entry.uid)
-                for uid in entry.owners:
-                    self._push(self._unblock, uid)
+                if entry.owners:
+                    self._push(self._unblock, entry)
             else:
                 if entry.owners:
                     self._index(storage, entry)
                     if before is None:
                         for uid in entry.owners:
                             self._push(self._collect, storage, entry.key, uid)
+                        self._push(self._unblock, entry)
                 if b'"deletionTimestamp"' in entry.body:
                     self._deleting(resource, entry)
             if special is not None:
@@ -171,17 +173,26 @@ class Controllers:
 
     def _exists(self, dependent: Entry, uid: str) -> bool:
         """Whether the owner of that uid is there: an owner is in the dependent's namespace, or in none."""
-        for reference in dependent.value["metadata"].get("ownerReferences") or ():
-            if reference.get("uid") != uid:
-                continue
-            group = reference.get("apiVersion", "").rpartition("/")[0]
-            resource = self._catalog.by_kind(group, reference.get("kind", ""))
-            if resource is None:
-                return True  # a kind that is not known here may exist elsewhere: keep
-            key = self._registry.key(resource, dependent.namespace, reference.get("name", ""))
-            owner = self._registry.table(resource).head(key)
-            return owner is not None and owner.uid == uid
+        for reference in _owners(dependent):
+            if reference.get("uid") == uid:
+                found, owner = self._owner(dependent, reference)
+                return owner is not None or found is None  # a kind that is not known here may exist elsewhere: keep
         return False
+
+    def _owner(self, dependent: Entry, reference: Json) -> tuple[Resource | None, Entry | None]:
+        """The resource and the object that an owner reference names."""
+        group = reference.get("apiVersion", "").rpartition("/")[0]
+        resource = self._catalog.by_kind(group, reference.get("kind", ""))
+        if resource is None:
+            return None, None
+        key = self._registry.key(resource, dependent.namespace, reference.get("name", ""))
+        owner = self._registry.table(resource).head(key)
+        return resource, owner if owner is not None and owner.uid == reference.get("uid") else None
+
+    def _solid(self, dependent: Entry, reference: Json) -> bool:
+        """Whether an owner is there and not itself waiting for its dependents to go."""
+        resource, owner = self._owner(dependent, reference)
+        return resource is None or (owner is not None and not _waits(owner))
 
     async def _finish_owner(self, resource: Resource, key: str) -> None:
         """Orphan or Foreground: deals with the dependents, then lets the owner go."""
@@ -197,25 +208,39 @@ class Controllers:
                     uid = entry.uid
                     await self._edit(found, head, lambda meta, uid=uid: _drop_owner(meta, uid))  # type: ignore[misc]
             await self._drop_finalizer(resource, key, _ORPHAN)
-        elif _FOREGROUND in finalizers:
-            left = list(self._dependents.get(entry.uid, ()))
-            for storage, dependent in left:
-                found = self._by_storage(storage)
-                head = self._registry.table(found).head(dependent) if found is not None else None
-                if found is not None and head is not None and b'"deletionTimestamp"' not in head.body:
-                    self._registry.delete(found, head.namespace, head.name, DeleteOptions(propagation="Foreground"))
-            if not left:
-                await self._drop_finalizer(resource, key, _FOREGROUND)
+        elif _FOREGROUND in finalizers and not await self._delete_blocking(entry):
+            await self._drop_finalizer(resource, key, _FOREGROUND)
 
-    async def _unblock(self, uid: str) -> None:
-        """A dependent has gone: its owner may have waited for that."""
-        if uid in self._dependents:
-            return
-        for resource in self._catalog.stored():
-            for entry in self._registry.table(resource).heads():
-                if entry.uid == uid and _FOREGROUND.encode() in entry.body:
-                    await self._finish_owner(resource, entry.key)
-                    return
+    async def _delete_blocking(self, owner: Entry) -> int:
+        """Deletes the dependents that block the deletion of their owner; how many are left.
+
+        Who has another owner only loses the reference, and who does not block goes after the owner: as the garbage
+        collector of kube-controller-manager does it.
+        """
+        left = 0
+        for storage, dependent in list(self._dependents.get(owner.uid, ())):
+            resource = self._by_storage(storage)
+            head = self._registry.table(resource).head(dependent) if resource is not None else None
+            if resource is None or head is None:
+                continue
+            references = _owners(head)
+            if not any(each.get("uid") == owner.uid and each.get("blockOwnerDeletion") for each in references):
+                continue
+            if any(each.get("uid") != owner.uid and self._solid(head, each) for each in references):
+                await self._edit(resource, head, lambda meta: _drop_owner(meta, owner.uid))
+                continue
+            if head.uid not in owner.owners:  # who owns its own owner cannot wait for it
+                left += 1
+            if b'"deletionTimestamp"' not in head.body:
+                self._registry.delete(resource, head.namespace, head.name, DeleteOptions(propagation="Foreground"))
+        return left
+
+    async def _unblock(self, dependent: Entry) -> None:
+        """A dependent has come, gone or lost an owner: its owners may be waiting for that."""
+        for reference in _owners(dependent):
+            resource, owner = self._owner(dependent, reference)
+            if resource is not None and owner is not None and _waits(owner):
+                await self._finish_owner(resource, owner.key)
 
     async def _drop_finalizer(self, resource: Resource, key: str, name: str) -> None:
         entry = self._registry.table(resource).head(key)
@@ -384,6 +409,19 @@ def _conditions(conflict: tuple[str, str] | None) -> list[Json]:
         {"type": "NamesAccepted", "status": "False", "reason": conflict[0], "message": conflict[1]},
         {"type": "Established", "status": "False", "reason": "NotAccepted", "message": text},
     ]
+
+
+def _owners(dependent: Entry) -> list[Json]:
+    found: list[Json] = dependent.value["metadata"].get("ownerReferences") or []
+    return found
+
+
+def _waits(owner: Entry) -> bool:
+    """Whether an object that is being deleted waits for its dependents."""
+    if b'"deletionTimestamp"' not in owner.body or _FOREGROUND.encode() not in owner.body:
+        return False
+    meta = owner.value["metadata"]
+    return bool(meta.get("deletionTimestamp")) and _FOREGROUND in (meta.get("finalizers") or ())
 
 
 def _drop_owner(meta: Json, uid: str) -> None:

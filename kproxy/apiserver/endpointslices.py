@@ -87,7 +87,7 @@ def _endpoint(service: Json, pod: Json, address: str, zone: str | None) -> Json:
     ready = published or (serving and not terminating)
     endpoint: Json = {
         "addresses": [address],
-        "conditions": {"ready": ready, "serving": published or serving, "terminating": terminating},
+        "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
         "targetRef": {"kind": "Pod", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
     }
     if spec.get("hostname") and spec.get("subdomain") == service["metadata"]["name"]:
@@ -115,8 +115,6 @@ def desired_endpoints(
             continue
         addresses = [each.get("ip", "") for each in status.get("podIPs") or ()] or [status.get("podIP", "")]
         ports = _resolve_ports(service, pod)
-        if not ports and service["spec"].get("ports"):
-            continue
         for family in families:
             address = next((ip for ip in addresses if ip and (":" in ip) == (family == "IPv6")), None)
             if address is not None:
@@ -144,6 +142,11 @@ def slice_labels(service: Json) -> dict[str, str]:
     return labels
 
 
+def _identity(endpoint: Json) -> tuple[str, str]:
+    """What makes an endpoint the same: its address and Pod, since Pods in a node's network share an address."""
+    return endpoint["addresses"][0], (endpoint.get("targetRef") or {}).get("name", "")
+
+
 class Changes:
     """What reconciling found to do: slices to create, to update and to delete."""
 
@@ -166,10 +169,10 @@ def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], exi
         groups.setdefault(key, []).append(each)
     kept = 0
     for key in sorted(groups.keys() | wanted.keys()):
-        left = {endpoint["addresses"][0]: endpoint for endpoint in wanted.get(key, ())}
+        left = {_identity(endpoint): endpoint for endpoint in wanted.get(key, ())}
         plans: list[tuple[Json, list[Json]]] = []
         for current in groups.get(key, ()):
-            stay = [left.pop(a) for e in current.get("endpoints") or () if (a := e["addresses"][0]) in left]
+            stay = [left.pop(i) for e in current.get("endpoints") or () if (i := _identity(e)) in left]
             plans.append((current, stay))
         plans.sort(key=lambda plan: (plan[1] == (plan[0].get("endpoints") or []), -len(plan[1])))
         rest = list(left.values())

@@ -200,20 +200,33 @@ def merge(live: Any, config: Any, node: Node) -> Any:
         return config
     child = node.item or DEDUCED
     wanted = {item_element(item, node): item for item in config}
-    before = {item_element(item, node): item for item in live}
+    rest = [(item_element(item, node), item) for item in live]  # an element may stand there more than once: it stays so
+    before = dict(rest)
     result_list: list[Any] = []
-    rest = list(before)
     for element, item in wanted.items():
-        while rest and rest[0] not in wanted:
-            result_list.append(before[rest.pop(0)])
+        while rest and rest[0][0] not in wanted:
+            result_list.append(rest.pop(0)[1])
         if element in before:
-            if element in rest:
-                rest.remove(element)
+            rest = [each for each in rest if each[0] != element]
             result_list.append(merge(before[element], item, child) if isinstance(item, dict) else item)
         else:
             result_list.append(item)
-    result_list += [before[element] for element in rest if element not in wanted]
+    result_list += [item for element, item in rest if element not in wanted]
     return result_list
+
+
+def duplicate(value: Any, node: Node, path: Path = ()) -> tuple[Path, str] | None:
+    """The list and the path element of the first item that an applied configuration names twice."""
+    shape = _granular(value, node)
+    seen = set()
+    for element, item, child in _children(value, node) if shape else ():
+        if shape == "list" and element in seen:
+            return path, element
+        seen.add(element)
+        found = duplicate(item, child, (*path, element))
+        if found is not None:
+            return found
+    return None
 
 
 def without(value: Any, node: Node, paths: Paths, path: Path = ()) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from kproxy.api.problems import invalid
 from kproxy.apiserver.decode import Decoder, TypeMismatchError, decode_error
 from kproxy.apiserver.events import from_new_event
+from kproxy.apiserver.fields import duplicate, show_path
 from kproxy.apiserver.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json, bad_request, unsupported_media_type
@@ -97,8 +98,11 @@ def applied_configuration(resource: Resource, namespace: str, name: str, config:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
     if meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    if decoder.unknown:
+    twice = duplicate(bare, resource.node)
+    if decoder.unknown or twice:
         where = f"{namespace}/{name}" if namespace else name
         what = f"failed to create typed patch object ({where}; {resource.api_version}, Kind={resource.kind})"
-        raise ApiError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
+        if twice is None:
+            raise ApiError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
+        raise ApiError(500, "", f"{what}: {show_path(twice[0])}: duplicate entries for key {show_path(twice[1:])}")
     return from_new_event(bare) if resource.storage == "events" and resource.group else bare

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kproxy.apiserver.auth import MASTERS, User
 from kproxy.apiserver.resources import Resource
-from kproxy.apiserver.status import Json, forbidden
-from kproxy.apiserver.store import Store, Table
+from kproxy.apiserver.status import Json, forbidden, not_found
+from kproxy.apiserver.store import Entry, Store, Table
 from kproxy.apiserver.workloads import selector_matches
 
 GROUP: Final = "rbac.authorization.k8s.io"
@@ -88,6 +88,14 @@ class Authorizer:
                 raise forbidden("", "", "", why)
             raise forbidden(ask.group, ask.resource, ask.name, why)
 
+    def require_create(self, resource: Resource, namespace: str, name: str, user: User | None) -> None:
+        """Raises ApiError 403 unless the user may create an object; None is the server itself.
+
+        Source: k8s.io/apiserver pkg/endpoints/handlers/create.go (withAuthorization), for updates and applies.
+        """
+        if user is not None:
+            self.require(user, Ask("create", resource.group, resource.plural, "", namespace, name))
+
     def grants(self, user: User) -> list[Grant]:
         """Every rule a user has, cluster-wide ones first."""
         key = (user.name, user.groups)
@@ -115,14 +123,16 @@ class Authorizer:
 
     def rules_of(self, role: Json, namespace: str) -> list[Json]:
         """The rules of the role that a roleRef names."""
-        if role.get("kind") == "ClusterRole":
-            entry = self._cluster_roles.head(role.get("name", ""))
-        else:
-            entry = self._roles.head(f"{namespace}/{role.get('name', '')}")
+        entry = self._role(role, namespace)
         if entry is None:
             return []
         rules: list[Json] = entry.value.get("rules") or []
         return rules
+
+    def _role(self, role: Json, namespace: str) -> Entry | None:
+        if role.get("kind") == "ClusterRole":
+            return self._cluster_roles.head(role.get("name", ""))
+        return self._roles.head(f"{namespace}/{role.get('name', '')}")
 
     # --- escalation ---
 
@@ -130,7 +140,7 @@ class Authorizer:
         """Refuses to let a user grant what the user does not hold.
 
         Raises:
-            ApiError: 403.
+            ApiError: 403; 404 for a binding to a role that is not there.
         """
         if user is None or resource.group != GROUP or MASTERS in user.groups:
             return
@@ -152,6 +162,8 @@ class Authorizer:
             verb, target, group = "bind", f"{role.get('kind', '').lower()}s", GROUP
             if self.allows(user, Ask("bind", group, target, "", namespace, role.get("name", "")))[0]:
                 return
+            if self._role(role, namespace) is None:  # who may bind it is known once it is there
+                raise not_found(group, target, role.get("name", ""))
         if verb == "escalate" and self.allows(user, Ask("escalate", group, target, "", namespace, name))[0]:
             return
         missing = [part for rule in rules for part in _break_down(rule) if not self._holds(user, part, namespace)]

@@ -46,6 +46,8 @@ class Registry:
         self.namespaces: Table | None = None
         self.check: Callable[[Resource, Json, Json | None, Any], None] = lambda _r, _v, _o, _u: None
         """Called before a write is accepted, with the user: the escalation check of RBAC."""
+        self.may_create: Callable[[Resource, str, str, Any], None] = lambda _r, _ns, _n, _u: None
+        """Called with namespace, name and user before an update or apply creates what is not there."""
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -201,6 +203,7 @@ class Registry:
         entry = table.head(self.key(resource, namespace, name))
         if entry is None:
             if resource.strategy.create_on_update and not subresource and not meta.get("resourceVersion"):
+                self.may_create(resource, namespace, name, user)
                 return self.create(resource, namespace, body, options, text=text, user=user)
             raise not_found(resource.group, resource.plural, name)
         if not given:
@@ -330,6 +333,8 @@ class Registry:
         entry = self.table(resource).head(self.key(resource, namespace, name))
         if entry is None and subresource:
             raise not_found(resource.group, resource.plural, name)
+        if entry is None:
+            self.may_create(resource, namespace, name, user)
         now = timestamp(self._now())
         manager = Manager(options.field_manager, "Apply", resource.api_version, subresource, now, set())
         live = entry.value if entry is not None else None

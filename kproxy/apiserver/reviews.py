@@ -13,7 +13,8 @@ from kproxy.apiserver.rbac import Ask, Authorizer, rules_review
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.schema import named
-from kproxy.apiserver.status import Json, bad_request, invalid
+from kproxy.apiserver.status import Json, bad_request, conflict, invalid, not_found
+from kproxy.apiserver.store import Entry
 from kproxy.apiserver.typed import decode, empty
 from kproxy.apiserver.writing import Options, timestamp
 
@@ -107,7 +108,7 @@ class Reviews:
         """A token for a service account (TokenRequest).
 
         Raises:
-            ApiError: 404 without the account, 422 for a bad expiry.
+            ApiError: 404 without the account or what the token is to be bound to, 422 for a bad expiry.
         """
         account = self._registry.head(resource, namespace, name)
         request = Resource(
@@ -131,7 +132,7 @@ class Reviews:
         if not spec.get("audiences"):
             spec["audiences"] = [ISSUER]
         now = self._registry.now()
-        bound = spec.get("boundObjectRef")
+        bound = self._bound(namespace, name, spec.get("boundObjectRef"))
         token = self._tokens.issue(namespace, name, account.uid, spec["audiences"], seconds, now, bound)
         metadata: Json = {"name": name, "namespace": namespace, "uid": account.uid, "creationTimestamp": timestamp(now)}
         if owners:
@@ -139,3 +140,37 @@ class Reviews:
         until = timestamp(now + timedelta(seconds=seconds))
         spec.setdefault("boundObjectRef", None)
         return {"metadata": metadata, "spec": spec, "status": {"token": token, "expirationTimestamp": until}}, warnings
+
+    def _bound(self, namespace: str, account: str, reference: Json | None) -> Json | None:
+        """The claims of the object that a token is to be bound to; of a Pod, its node's, too.
+
+        Source: kubernetes/kubernetes pkg/registry/core/serviceaccount/storage/token.go.
+        """
+        if reference is None:
+            return None
+        kind, version, name = (reference.get(key, "") for key in ("kind", "apiVersion", "name"))
+        claim = kind.lower()
+        if version != "v1" or kind not in ("Pod", "Secret", "Node"):
+            group, _, plain = version.rpartition("/")
+            text = f'cannot bind token for serviceaccount "{account}" to object type {group}/{plain}, Kind={kind}'
+            raise bad_request(text)
+        entry = self._head(f"{claim}s", "" if kind == "Node" else namespace, name)
+        if entry is None:
+            raise not_found("", f"{claim}s", name)
+        claims: Json = {claim: {"name": name, "uid": entry.uid}}
+        if kind == "Pod":
+            spec = entry.value["spec"]
+            if (spec.get("serviceAccountName") or "default") != account:
+                why = "to pod running with different serviceaccount name."
+                raise bad_request(f'cannot bind token for serviceaccount "{account}" {why}')
+            node = self._head("nodes", "", spec.get("nodeName", ""))
+            if node is not None:
+                claims["node"] = {"name": node.name, "uid": node.uid}
+        uid = reference.get("uid")
+        if uid and uid != entry.uid:
+            why = f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+            raise conflict("", kind, name, f"{why}The object might have been deleted and then recreated")
+        return claims
+
+    def _head(self, plural: str, namespace: str, name: str) -> Entry | None:
+        return self._registry.store.table(plural).head(f"{namespace}/{name}" if namespace else name)

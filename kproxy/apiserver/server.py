@@ -167,10 +167,10 @@ class ApiServer:
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
         self.registry.check = self.authorizer.check_escalation
-        accounts = store.table("serviceaccounts")
+        self.registry.may_create = self.authorizer.require_create
 
-        def find(namespace: str, name: str) -> str | None:
-            entry = accounts.head(f"{namespace}/{name}")
+        def find(plural: str, namespace: str, name: str) -> str | None:
+            entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)
             return None if entry is None else entry.uid
 
         tokens = ServiceAccountTokens(key, find)

@@ -18,6 +18,7 @@ from kproxy.api.problems import FieldError, invalid, required
 from kproxy.api.validate_service import validate_service
 from kproxy.apiserver.allocator import AllocationError
 from kproxy.apiserver.fields import Path
+from kproxy.apiserver.servicechanges import changed_families, changed_ips
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name
 
@@ -34,6 +35,11 @@ def needs_node_port(spec: Json) -> bool:
     if spec.get("type") == "NodePort":
         return True
     return spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False
+
+
+def _may_have_node_ports(spec: Json) -> bool:
+    """Whether the type keeps node ports that are there, also when it does not get new ones by itself."""
+    return spec.get("type") in _NODE_PORT_TYPES
 
 
 def needs_health_port(spec: Json) -> bool:
@@ -110,12 +116,7 @@ class ServiceStrategy(Strategy):
         spec, before = value["spec"], old["spec"]
         errors: list[FieldError] = []
         if needs_cluster_ip(spec) and needs_cluster_ip(before):
-            mine, theirs = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
-            if theirs and (not mine or mine[0] != theirs[0]):
-                errors.append(invalid("spec.clusterIPs[0]", mine, "may not change once set"))
-            families, known = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
-            if known and families and families[0] != known[0]:
-                errors.append(invalid("spec.ipFamilies[0]", families, "may not change once set"))
+            errors += changed_ips(spec, before) + changed_families(spec, before)
         if spec.get("type") == before.get("type") == "LoadBalancer" and spec.get("loadBalancerClass") != before.get(
             "loadBalancerClass"
         ):
@@ -306,7 +307,7 @@ def _patch_allocated(spec: Json, before: Json) -> None:
             spec["ipFamilies"] = list(before["ipFamilies"])
         if not spec.get("ipFamilyPolicy") and before.get("ipFamilyPolicy"):
             spec["ipFamilyPolicy"] = before["ipFamilyPolicy"]
-    if needs_node_port(spec) and needs_node_port(before):
+    if _may_have_node_ports(spec) and _may_have_node_ports(before):
         used = _node_ports(before) & _node_ports(spec)
         by_name = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports") or ()}
         for port in spec.get("ports") or ():
@@ -349,7 +350,7 @@ def _drop_dependent(spec: Json, before: Json) -> None:
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if spec.get(name) == before.get(name):
                 spec.pop(name, None)
-    if needs_node_port(before) and not needs_node_port(spec) and _node_ports(spec) == _node_ports(before):
+    if _may_have_node_ports(before) and not _may_have_node_ports(spec) and _node_ports(spec) == _node_ports(before):
         for port in spec.get("ports") or ():
             port.pop("nodePort", None)
     same_health = spec.get("healthCheckNodePort") == before.get("healthCheckNodePort")

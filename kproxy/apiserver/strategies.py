@@ -16,6 +16,7 @@ from kproxy.api.problems import FieldError, invalid, not_supported, required, to
 from kproxy.api.validate_discovery import validate_endpoint_slice, validate_endpoints
 from kproxy.api.validate_node import validate_node
 from kproxy.apiserver.crd import CustomResourceDefinitionStrategy
+from kproxy.apiserver.eventstrategy import EventStrategy, NewEventStrategy
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.networkpolicy import NetworkPolicyStrategy
 from kproxy.apiserver.quantity import round_resources
@@ -303,20 +304,6 @@ class LeaseStrategy(Strategy):
         return errors
 
 
-class EventStrategy(Strategy):
-    """core/v1 Event, which events.k8s.io/v1 shows under other names."""
-
-    create_on_update: ClassVar[bool] = True
-
-    def validate(self, value: Json) -> list[FieldError]:
-        involved = value["involvedObject"].get("namespace", "") or "default"
-        namespace = value["metadata"].get("namespace", "")
-        if involved != namespace and value["involvedObject"].get("namespace"):
-            text = "does not match event.namespace"
-            return [invalid("involvedObject.namespace", involved, text)]
-        return []
-
-
 class ServiceCIDRStrategy(Strategy):
     """networking.k8s.io/v1 ServiceCIDR."""
 
@@ -367,7 +354,7 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "Lease": LeaseStrategy,
     "Namespace": NamespaceStrategy,
     "NetworkPolicy": NetworkPolicyStrategy,
-    "NewEvent": EventStrategy,
+    "NewEvent": NewEventStrategy,
     "Node": NodeStrategy,
     "Pod": PodStrategy,
     "ReplicaSet": ReplicaSetStrategy,

@@ -9,7 +9,7 @@ from kproxy.api.problems import FieldError, required
 from kproxy.apiserver import represent
 from kproxy.apiserver.answer import Answer, in_form
 from kproxy.apiserver.decode import media_type, parse_body, parse_json, parse_yaml
-from kproxy.apiserver.reads import Lists, selection_of
+from kproxy.apiserver.reads import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.represent import Form, form_of
 from kproxy.apiserver.request import Request
@@ -59,7 +59,7 @@ class Verbs:
 
     async def _collection(self, request: Request, resource: Resource) -> Answer:
         verb = request.verb
-        if verb not in resource.verbs:
+        if verb not in resource.verbs or verb not in ("list", "create", "deletecollection"):
             raise method_not_allowed()
         if verb == "list":
             form = form_of(request, resource)
@@ -123,6 +123,9 @@ class Verbs:
         target = request.target
         table = self._registry.table(resource)
         key = self._registry.key(resource, target.namespace, target.name)
+        version = version_of(request)
+        if version:
+            await wait_for(self._registry.store, version)
         entry = table.entries.get(key)
         if entry is None:
             raise not_found(resource.group, resource.plural, target.name)

@@ -13,7 +13,7 @@ import pytest
 
 from kproxy.apiserver import RunningServer, running_apiserver
 
-TOKENS = 'admin-token,admin,uid1,"system:masters"\nbob-token,bob,uid2\n'
+TOKENS = 'admin-token,admin,uid1,"system:masters"\nbob-token,bob,uid2\ncarol-token,carol,uid3\n'
 
 
 class Api:

@@ -60,6 +60,23 @@ def test_roles_are_enforced(shared: Api) -> None:
     assert rule(["get", "list", "watch"], "services") in answer["status"]["resourceRules"]
 
 
+def test_who_may_only_change_does_not_create(shared: Api) -> None:
+    carol = shared.as_user("carol-token")
+    allow(shared, "change", "carol", [rule(["get", "update", "patch"], "services", "configmaps")])
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "put"}, "spec": {"ports": [{"port": 80}]}}
+    status, answer = carol("PUT", f"{SERVICES}/put", body)
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert 'cannot create resource "services"' in answer["message"]
+    maps = "/api/v1/namespaces/default/configmaps"
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "b"}}
+    media = "application/apply-patch+yaml"
+    assert carol("PATCH", f"{maps}/applied?fieldManager=c", applied, media)[0] == 403
+    shared.ok("POST", SERVICES, body)
+    shared.ok("POST", maps, {**applied, "data": {}})
+    assert carol("PUT", f"{SERVICES}/put", body)[0] == 200
+    assert carol("PATCH", f"{maps}/applied?fieldManager=c", applied, media)[0] == 200
+
+
 def test_nobody_grants_what_he_does_not_have(shared: Api) -> None:
     bob = shared.as_user("bob-token")
     allow(shared, "rbac", "bob", [rule(["*"], "roles", "rolebindings", group="rbac.authorization.k8s.io")])
@@ -73,6 +90,11 @@ def test_nobody_grants_what_he_does_not_have(shared: Api) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     binding = {"metadata": {"name": "mine"}, "roleRef": role, "subjects": [{"kind": "User", "name": "bob"}]}
     assert bob("POST", f"{RBAC}/namespaces/default/rolebindings", binding)[0] == 403
+    # Nor to a role that is not there yet, whatever it will hold.
+    later: Any = {**binding, "roleRef": {**role, "name": "comes-later"}}
+    status, answer = bob("POST", f"{RBAC}/namespaces/default/rolebindings", later)
+    assert (status, answer["message"]) == (404, 'clusterroles.rbac.authorization.k8s.io "comes-later" not found')
+    shared.ok("POST", f"{RBAC}/namespaces/default/rolebindings", later)
 
 
 def test_aggregated_roles(shared: Api) -> None:
@@ -101,6 +123,42 @@ def test_service_account_tokens(shared: Api) -> None:
     assert shared.as_user(other)("GET", "/api")[0] == 401
     assert shared.as_user(token[:-4] + "AAAA")("GET", "/api")[0] == 401
     shared.ok("DELETE", "/api/v1/namespaces/default/serviceaccounts/robot")
+    assert robot("GET", "/api")[0] == 401
+
+
+def test_tokens_end_with_what_they_are_bound_to(shared: Api) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    node = shared.ok("POST", "/api/v1/nodes", {"metadata": {"name": "bound-node"}})["metadata"]
+    spec = {"containers": [{"name": "c", "image": "x"}]}
+    pod = shared.ok("POST", pods, {"metadata": {"name": "bound"}, "spec": {**spec, "nodeName": "bound-node"}})[
+        "metadata"
+    ]
+    other = {"metadata": {"name": "of-another"}, "spec": {**spec, "serviceAccountName": "somebody"}}
+    shared.ok("POST", pods, other)
+
+    def asked(kind: str, name: str, version: str = "v1", **more: str) -> tuple[int, Any]:
+        reference = {"kind": kind, "apiVersion": version, "name": name, **more}
+        return shared("POST", path, {"spec": {"boundObjectRef": reference}})
+
+    assert asked("Pod", "nobody")[0] == 404
+    assert asked("Pod", "bound", uid="another")[0] == 409
+    assert asked("Pod", "of-another")[0] == asked("Deployment", "x", "apps/v1")[0] == 400
+    status, answer = asked("Pod", "bound", uid=pod["uid"])
+    assert status == 201
+    robot = shared.as_user(answer["status"]["token"])
+    _, answer = robot("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+    extra = answer["status"]["userInfo"]["extra"]
+    prefix = "authentication.kubernetes.io"
+    assert {key: values for key, values in extra.items() if not key.endswith("credential-id")} == {
+        f"{prefix}/pod-name": ["bound"],
+        f"{prefix}/pod-uid": [pod["uid"]],
+        f"{prefix}/node-name": ["bound-node"],
+        f"{prefix}/node-uid": [node["uid"]],
+    }
+    shared.ok("DELETE", "/api/v1/nodes/bound-node")
+    assert robot("GET", "/api")[0] == 200
+    shared.ok("DELETE", f"{pods}/bound?gracePeriodSeconds=0")
     assert robot("GET", "/api")[0] == 401
 
 

@@ -63,7 +63,7 @@ def apply(existing: list[Any], changes: Changes, numbers: Any) -> list[Any]:
         (True, False, False, {"ready": True, "serving": True, "terminating": False}),
         (False, False, False, {"ready": False, "serving": False, "terminating": False}),
         (True, True, False, {"ready": False, "serving": True, "terminating": True}),
-        (False, True, True, {"ready": True, "serving": True, "terminating": True}),
+        (False, True, True, {"ready": True, "serving": False, "terminating": True}),
     ],
 )
 def test_conditions(ready: bool, deleted: bool, published: bool, conditions: dict[str, bool]) -> None:
@@ -89,7 +89,24 @@ def test_hints(distribution: str, hints: Any) -> None:
 def test_named_ports_divide_pods() -> None:
     service = {**SERVICE, "spec": {**SERVICE["spec"], "ports": [{"name": "h", "port": 80, "targetPort": "http"}]}}
     wanted = desired_endpoints(service, [pod(1, port=8080), pod(2, port=9090), pod(3)], lambda _node: None)
-    assert sorted(len(each) for each in wanted.values()) == [1, 1]
+    assert {key[1]: len(each) for key, each in wanted.items()} == {
+        b'[{"name":"h","port":8080,"protocol":"TCP"}]': 1,
+        b'[{"name":"h","port":9090,"protocol":"TCP"}]': 1,
+        b"[]": 1,  # it has no such port, so its slice has none
+    }
+
+
+def test_pods_in_a_nodes_network_share_its_address() -> None:
+    old, new = pod(1, deleted=True), pod(2)
+    new["status"]["podIPs"] = old["status"]["podIPs"]
+    wanted = desired_endpoints(SERVICE, [old, new], lambda _node: None)
+    slices = apply([], reconcile(SERVICE, wanted, []), itertools.count())
+    assert [(e["targetRef"]["name"], e["conditions"]["ready"]) for e in slices[0]["endpoints"]] == [
+        ("p0001", False),
+        ("p0002", True),
+    ]
+    again = reconcile(SERVICE, wanted, slices)
+    assert again.create == again.update == again.delete == []
 
 
 def test_slices_hold_at_most_a_hundred_and_move_little() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.apiserver.fields import from_fields_v1, merge, show_path, to_fields_v1
+from kproxy.apiserver.fields import duplicate, from_fields_v1, merge, show_path, to_fields_v1
 from kproxy.apiserver.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch
 from kproxy.apiserver.schema import named
 from kproxy.apiserver.selectors import matches_labels, parse_label_selector
@@ -136,3 +136,23 @@ def test_a_missing_merge_key_is_named_as_go_prints_it() -> None:
         apply_strategic_patch({"spec": {}}, patch, SERVICE)
     wanted = "map: map[list:[1 a] name:x none:<nil> on:true] does not contain declared merge key: port"
     assert caught.value.message == wanted
+
+
+def test_what_a_live_list_holds_twice_stays_until_it_is_named() -> None:
+    """As structured-merge-diff: duplicates that were written without apply are nobody else's business."""
+    live = {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]}}
+
+    def env(*applied: Any) -> Any:
+        config = {"spec": {"containers": [{"name": "c", "env": list(applied)}]}}
+        return merge(live, config, POD)["spec"]["containers"][0]["env"]
+
+    assert env({"name": "B"}) == [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "B"}]
+    assert env({"name": "A", "value": "3"}) == [{"name": "A", "value": "3"}]
+
+
+def test_what_an_applied_list_names_twice() -> None:
+    ports = [{"port": 80}, {"port": 80, "protocol": "UDP"}, {"port": 80, "protocol": "TCP"}]
+    found = duplicate({"spec": {"ports": ports}}, SERVICE)
+    assert found is not None
+    assert (show_path(found[0]), show_path(found[1:])) == (".spec.ports", '[port=80,protocol="TCP"]')
+    assert duplicate({"spec": {"ports": ports[:2], "loadBalancerSourceRanges": ["a", "a"]}}, SERVICE) is None

@@ -79,6 +79,87 @@ def test_owners(shared: Api) -> None:
     shared.eventually(f"{MAPS}/stray", lambda found: found.get("code") == 404)
 
 
+def owned(api: Api, name: str, *owners: Any, block: bool = True, finalizers: list[str] | None = None) -> Any:
+    """A ConfigMap with owners."""
+    references = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": each["metadata"]["name"], "uid": each["metadata"]["uid"]}
+        | {"blockOwnerDeletion": block}
+        for each in owners
+    ]
+    meta: Any = {"name": name, "ownerReferences": references, "finalizers": finalizers or []}
+    return api.ok("POST", MAPS, {"metadata": meta})
+
+
+def gone(found: Any) -> bool:
+    return found.get("code") == 404  # type: ignore[no-any-return]
+
+
+def test_foreground_deletion_spares_who_has_another_owner(shared: Api) -> None:
+    first, second = owned(shared, "fg-first"), owned(shared, "fg-second")
+    child = owned(shared, "fg-child", first, second)
+    shared.ok("DELETE", f"{MAPS}/fg-first?propagationPolicy=Foreground")
+    shared.eventually(f"{MAPS}/fg-first", gone)
+    left = shared.ok("GET", f"{MAPS}/fg-child")["metadata"]
+    assert left["uid"] == child["metadata"]["uid"]
+    assert "deletionTimestamp" not in left
+    assert [each["name"] for each in left["ownerReferences"]] == ["fg-second"]
+
+
+def test_foreground_deletion_waits_for_blocking_dependents_only(shared: Api) -> None:
+    owner = owned(shared, "fg-quick")
+    owned(shared, "fg-loose", owner, block=False, finalizers=["example.com/hold"])
+    shared.ok("DELETE", f"{MAPS}/fg-quick?propagationPolicy=Foreground")
+    shared.eventually(f"{MAPS}/fg-quick", gone)
+    shared.eventually(f"{MAPS}/fg-loose", lambda found: "deletionTimestamp" in found["metadata"])
+    shared.ok("PATCH", f"{MAPS}/fg-loose", {"metadata": {"finalizers": None}}, MERGE)
+    shared.eventually(f"{MAPS}/fg-loose", gone)
+
+
+def test_foreground_deletion_goes_on_when_a_dependent_is_let_go(shared: Api) -> None:
+    owner = owned(shared, "fg-slow")
+    owned(shared, "fg-tight", owner, finalizers=["example.com/hold"])
+    shared.ok("DELETE", f"{MAPS}/fg-slow?propagationPolicy=Foreground")
+    shared.eventually(f"{MAPS}/fg-tight", lambda found: "deletionTimestamp" in found["metadata"])
+    assert shared("GET", f"{MAPS}/fg-slow")[0] == 200
+    owned(shared, "fg-late", owner)  # a dependent that comes while its owner goes is deleted, too
+    shared.eventually(f"{MAPS}/fg-late", gone)
+    shared.ok("PATCH", f"{MAPS}/fg-tight", {"metadata": {"ownerReferences": None}}, MERGE)
+    shared.eventually(f"{MAPS}/fg-slow", gone)
+    shared.ok("PATCH", f"{MAPS}/fg-tight", {"metadata": {"finalizers": None}}, MERGE)
+
+
+def test_foreground_deletion_of_who_own_each_other(shared: Api) -> None:
+    first = owned(shared, "fg-chicken")
+    second = owned(shared, "fg-egg", first)["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "fg-egg", "uid": second["uid"]}
+    change = {"metadata": {"ownerReferences": [reference | {"blockOwnerDeletion": True}]}}
+    shared.ok("PATCH", f"{MAPS}/fg-chicken", change, MERGE)
+    shared.ok("DELETE", f"{MAPS}/fg-chicken?propagationPolicy=Foreground")
+    shared.eventually(f"{MAPS}/fg-chicken", gone)
+    shared.eventually(f"{MAPS}/fg-egg", gone)
+
+
+def test_second_families_may_be_added_and_released_only(shared: Api) -> None:
+    path = f"{SERVICES}/second"
+    dual = shared.ok("POST", SERVICES, service("second", ipFamilyPolicy="PreferDualStack"))["spec"]
+
+    def refused(change: Any) -> str:
+        status, answer = shared("PATCH", path, {"spec": change}, MERGE)
+        assert status == 422, answer
+        return str(answer["message"])
+
+    first = dual["clusterIPs"][0]
+    assert refused({"clusterIPs": [first, "fd00:10:96::1234"]}).endswith(
+        f'spec.clusterIPs[1]: Invalid value: ["{first}","fd00:10:96::1234"]: may not change once set'
+    )
+    assert "must be set to 'SingleStack' when releasing the secondary" in refused(
+        {"clusterIPs": [first], "ipFamilies": ["IPv4"]}
+    )
+    assert "spec.ipFamilies[0]: Invalid value" in refused({"ipFamilies": ["IPv6", "IPv4"]})
+    single = {"ipFamilyPolicy": "SingleStack", "clusterIPs": [first], "ipFamilies": ["IPv4"]}
+    assert shared.ok("PATCH", path, {"spec": single}, MERGE)["spec"]["clusterIPs"] == [first]
+
+
 def test_services_allocate_and_release(shared: Api) -> None:
     dual = shared.ok("POST", SERVICES, service("dual", ipFamilyPolicy="PreferDualStack"))["spec"]
     assert dual["ipFamilies"] == ["IPv4", "IPv6"]
@@ -103,6 +184,15 @@ def test_services_allocate_and_release(shared: Api) -> None:
     assert "clusterIP" not in name
 
 
+def test_node_ports_stay_when_no_more_are_wanted(shared: Api) -> None:
+    path = f"{SERVICES}/stays"
+    before = shared.ok("POST", SERVICES, service("stays", type="LoadBalancer"))["spec"]["ports"]
+    change = {"spec": {"allocateLoadBalancerNodePorts": False}}
+    assert shared.ok("PATCH", path, change, MERGE)["spec"]["ports"] == before
+    left_out = {"spec": {"ports": [{"port": 80}]}}
+    assert shared.ok("PATCH", path, left_out, MERGE)["spec"]["ports"] == before
+
+
 def test_two_protocols_share_a_node_port(shared: Api) -> None:
     ports = [{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]
     made = shared.ok("POST", SERVICES, service("dns", type="NodePort", ports=ports))["spec"]["ports"]
@@ -121,6 +211,60 @@ def test_events_in_both_groups(shared: Api) -> None:
     assert (made["note"], made["regarding"]) == ("hello", regarding)
     core = shared.ok("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=n1")["items"]
     assert [(each["message"], each["involvedObject"]) for each in core] == [("hello", regarding)]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"eventTime": None}, "eventTime: Required value"),
+        ({"reportingController": ""}, "reportingController: Required value"),
+        ({"reportingInstance": "x" * 129}, 'reportingInstance: Invalid value: "": can have at most 128 characters'),
+        ({"action": ""}, "action: Required value"),
+        ({"note": "x" * 1025}, 'message: Invalid value: "": can have at most 1024 characters'),
+        ({"type": "Loud"}, 'type: Invalid value: "": has invalid value: Loud'),
+        ({"series": {"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}}, "series.count: Invalid value"),
+        ({"deprecatedCount": 3}, 'count: Invalid value: "": needs to be unset'),
+    ],
+)
+def test_new_events_are_checked(shared: Api, change: Any, field: str) -> None:
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    body = {
+        "metadata": {"generateName": "checked-"}, "regarding": {"kind": "Node", "name": "n1"}, "reason": "Test",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "test", "reportingInstance": "x",
+        "action": "a", "type": "Normal",
+    }  # fmt: skip
+    made = shared.ok("POST", path, body)
+    status, answer = shared("POST", path, body | change)
+    assert status == 422
+    assert field in answer["message"]
+    series = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:10.000000Z"}}
+    shared.ok("PATCH", f"{path}/{made['metadata']['name']}", series, MERGE)
+    assert shared("PATCH", f"{path}/{made['metadata']['name']}", {"reason": "Other"}, MERGE)[0] == 422
+
+
+def test_old_events_are_in_the_namespace_of_their_object(shared: Api) -> None:
+    path = "/api/v1/namespaces/kube-system/events"
+    old = {"metadata": {"generateName": "old-"}, "involvedObject": {"kind": "Node", "name": "n1"}}
+    assert shared("POST", path, old)[0] == 422
+    shared.ok("POST", path.replace("kube-system", "default"), old)
+    inside = {**old, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "kube-system"}}
+    shared.ok("POST", path, inside)
+
+
+def test_an_applied_list_names_nothing_twice(shared: Api) -> None:
+    body = {"apiVersion": "v1", "kind": "Service"} | service("twice", ports=[{"port": 80, "name": "a"}] * 2)
+    status, answer = shared("PATCH", f"{SERVICES}/twice?fieldManager=x", body, "application/apply-patch+yaml")
+    text = "failed to create typed patch object (default/twice; v1, Kind=Service): .spec.ports: "
+    assert (status, answer["message"]) == (500, text + 'duplicate entries for key [port=80,protocol="TCP"]')
+
+
+def test_collections_are_neither_replaced_nor_patched(shared: Api) -> None:
+    for method in ("PUT", "PATCH"):
+        status, answer = shared(
+            method, MAPS, {"metadata": {"name": "sneaked"}}, MERGE if method == "PATCH" else "application/json"
+        )
+        assert (status, answer["reason"]) == (405, "MethodNotAllowed")
+    assert shared("GET", f"{MAPS}/sneaked")[0] == 404
 
 
 def test_graceful_deletion_of_pods(shared: Api) -> None:
@@ -181,3 +325,11 @@ def test_streaming_lists_are_as_new_as_asked(shared: Api) -> None:
     status, answer = shared("GET", f"{MAPS}?{query}&resourceVersion={10**12}")
     assert (status, answer["reason"]) == (504, "Timeout")
     assert answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+def test_a_version_of_the_future_is_waited_for(shared: Api) -> None:
+    status, answer = shared("GET", f"{SERVICES}/kubernetes?resourceVersion=99999999")
+    assert (status, answer["reason"]) == (504, "Timeout")
+    assert shared("GET", f"{SERVICES}/kubernetes?resourceVersion=never")[0] == 400
+    version = shared.ok("GET", SERVICES)["metadata"]["resourceVersion"]
+    assert shared.ok("GET", f"{SERVICES}/kubernetes?resourceVersion={version}")["metadata"]["name"] == "kubernetes"
