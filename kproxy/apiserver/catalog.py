@@ -69,6 +69,10 @@ class Catalog:
         """Some version of a kind that has objects."""
         return next((r for r in self if r.group == group and r.kind == kind and r.stored), None)
 
+    def by_storage(self, storage: str) -> Resource | None:
+        """The resource that stands for a table."""
+        return next((each for each in self.stored() if each.storage == storage), None)
+
     def has_group(self, group: str, version: str) -> bool:
         """Whether anything of a group and version is served."""
         return any(key[0] == group and key[1] == version for key in self._index)
