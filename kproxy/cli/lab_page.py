@@ -1,7 +1,7 @@
 """A lab as one self-contained page: the map of its hosts, the Services, and for each connection its path hop by hop.
 
-The page loads nothing, which its own content security policy enforces, and works without scripts too: then all
-connections stand one below the other. With them, one is chosen at a time and its path lights up on the map.
+It works without scripts too: then all connections stand one below the other. With them, one is chosen at a time and its
+path lights up on the map.
 """
 
 from __future__ import annotations
@@ -13,46 +13,22 @@ from typing import Final
 from kproxy.cli.lab_page_map import draw_map
 from kproxy.cli.lab_page_style import SCRIPT, STYLE
 from kproxy.cli.lab_trace import answer_words, journey_words, place_words, rule_words, seen_words, short
+from kproxy.cli.page import page
 from kproxy.lab.cluster import ClusterView, ServiceView
 from kproxy.lab.follow import Followed
 from kproxy.lab.model.path import Hop
 from kproxy.lab.watch.sight import BACK, THERE
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _WAYS: Final = {THERE: "There", BACK: "And back"}
 
 
 def lab_page(cluster: ClusterView, flows: Sequence[Followed]) -> str:
     """The page as HTML."""
     about = f"{cluster.ip_family}, iptables {cluster.variant}, {cluster.backend}"
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{escape(f'lab {cluster.name}')} · kproxy</title>",
-        f"<style>{STYLE}</style>",
-        "</head>",
-        "<body>",
-        "<header>",
-        f"<h1>Lab {escape(cluster.name)}</h1>",
-        f'<p class="sub">{len(cluster.nodes)} nodes, {len(cluster.pods)} pods, {len(cluster.services)} Services · '
-        f"{escape(about)}</p>",
-        "</header>",
-        "<main>",
-        *_chooser(flows),
-        *draw_map(cluster, flows),
-        *_flows(flows),
-        *_services(cluster.services),
-        "</main>",
-        f"<script>{SCRIPT}</script>",
-        "</body>",
-        "</html>",
-    ]
-    return "\n".join(parts) + "\n"
+    size = f"{len(cluster.nodes)} nodes, {len(cluster.pods)} pods, {len(cluster.services)} Services"
+    header = [f"<h1>Lab {escape(cluster.name)}</h1>", f'<p class="sub">{size} · {escape(about)}</p>']
+    main = [*_chooser(flows), *draw_map(cluster, flows), *_flows(flows), *_services(cluster.services)]
+    return page(f"lab {cluster.name} · kproxy", STYLE, SCRIPT, header, main)
 
 
 def _title(flow: Followed) -> str:

@@ -1,8 +1,7 @@
 """A report as one self-contained page: the hooks as stations of a map, the packet's line through them, and below it the
 way in full, with the text of each rule on demand.
 
-The page loads nothing, which its own content security policy enforces, and works without scripts too: then all ways
-stand one below the other. With them, one outcome is chosen at a time.
+It works without scripts too: then all ways stand one below the other. With them, one outcome is chosen at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from kproxy.cli.page import page
 from kproxy.cli.trace_page_map import draw_map
 from kproxy.cli.trace_page_style import SCRIPT, STYLE
 from kproxy.cli.trace_words import by_hook, depths, outcome_words, packet_words, percent, reply_words, step_words
@@ -18,38 +18,17 @@ from kproxy.dataplane.walk import Step
 
 MOST_WAYS = 60
 """Outcomes whose way is drawn; all are listed."""
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 def report_page(report: Report, label: str) -> str:
     """The page as HTML."""
     title = packet_words(report.question)
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{escape(title)} · kproxy trace</title>",
-        f"<style>{STYLE}</style>",
-        "</head>",
-        "<body>",
-        "<header>",
+    header = [
         f"<h1>{_packet(report)}</h1>",
         f'<p class="sub">{escape(title.partition(", ")[2])} · rules: {escape(label)}</p>',
         *(f'<p class="assumed">Assumed: {escape(text)}.</p>' for text in report.assumptions),
-        "</header>",
-        "<main>",
-        *_chooser(report),
-        *_ways(report),
-        "</main>",
-        f"<script>{SCRIPT}</script>",
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(parts) + "\n"
+    return page(f"{title} · kproxy trace", STYLE, SCRIPT, header, [*_chooser(report), *_ways(report)])
 
 
 def _packet(report: Report) -> str:
