@@ -11,7 +11,6 @@ import click
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
 from kproxy.cli.output import working, write_output
 from kproxy.lab.cluster import read_cluster
-from kproxy.lab.errors import LabError
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED
 from kproxy.lab.plan import family_of
@@ -58,8 +57,7 @@ def command(
     """
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
-    if not cluster.api_running:
-        raise LabError("the API server does not run, so nobody knows the Services: `kproxy lab heal apiserver`")
+    cluster.need_api_server("the Services")
     chosen = [cluster.service(text) for text in services] or list(cluster.services)
     hosts = [client_host(cluster, text) for text in sources]
     wanted = {family for family, asked in ((4, ipv4), (6, ipv6)) if asked} or {4, 6}

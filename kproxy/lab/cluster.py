@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.lab import processes
-from kproxy.lab.errors import LabInputError
+from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.kubelet.kubelet import pod_ports
 from kproxy.lab.model.links import read_links
 from kproxy.lab.node_processes import NODE_KINDS
@@ -161,6 +161,7 @@ class ClusterView(Value, frozen=True):
         if len(found) == 1:
             return found[0]
         if not found:
+            self.need_api_server("the pods")
             there = ", ".join(item.key for item in self.pods[:8])
             raise LabInputError(f"no pod {text!r}: there are {there or 'none'}{' ...' if len(self.pods) > 8 else ''}")
         raise LabInputError(f"pod {text!r} may mean {', '.join(item.name for item in found[:6])}")
@@ -171,8 +172,14 @@ class ClusterView(Value, frozen=True):
         for item in self.services:
             if (item.namespace, item.name) == (namespace if slash else "default", name):
                 return item
+        self.need_api_server("the Services")
         there = ", ".join(item.key for item in self.services)
         raise LabInputError(f"no Service {text!r}: there are {there or 'none'}")
+
+    def need_api_server(self, what: str) -> None:
+        """Raises LabError if nobody can tell of `what`."""
+        if not self.api_running:
+            raise LabError(f"the API server does not run, so nobody knows {what}: `kproxy lab heal apiserver`")
 
     def pod_at(self, address: str) -> PodView | None:
         """The pod, with a network of its own, that has an address."""

@@ -18,8 +18,9 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
     after it was interrupted.
 
     Raises:
-        LabError: something does not go away.
+        LabError: something does not go away, or what has this name belongs to a lab that is kept elsewhere.
     """
+    processes.need_no_namesake(lab)
     record = lab.record()
     if record is not None and not keep_directory:
         lab.write(LabRecord(record.spec, "stopping", record.port, record.nodes))
@@ -40,12 +41,15 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
 
 
 def all_labs() -> list[LabDirectory]:
-    """Every lab of which anything is left: those with a directory, and those of which there are only namespaces."""
+    """Every lab of which anything is left: those with a directory, and those of which there are only namespaces. One
+    that is up and kept elsewhere is not among them."""
     found = {each.name: each for each in list_labs()}
     # Somebody who keeps labs elsewhere does not speak for those that have their directories in the usual place.
     if str(lab_root()) == DEFAULT_ROOT:
         for name in stray_labs():
-            found.setdefault(name, LabDirectory(name))
+            lab = LabDirectory(name)
+            if not processes.elsewhere(lab):
+                found.setdefault(name, lab)
     return [found[name] for name in sorted(found)]
 
 

@@ -22,7 +22,7 @@ from kproxy.lab.objects import lab_client
 from kproxy.lab.plan import NodePlan, node_number
 from kproxy.lab.resources import FAILED, NODES, PODS
 from kproxy.lab.state import LabDirectory, LabRecord
-from kproxy.lab.up import APISERVER, start_apiserver, wait_for_apiserver
+from kproxy.lab.up import APISERVER, need_apiserver, start_apiserver, wait_for_apiserver
 
 KINDS: Final = ("node", "link", "pod", "apiserver")
 _PATIENCE: Final = 10.0
@@ -94,6 +94,7 @@ def leave_node(lab: LabDirectory, name: str) -> None:
         plan = plan_of(lab, record, name)
         if len(record.nodes) == 1:
             raise LabError(f"{name} is the only node: `kproxy lab down` ends the lab")
+        need_apiserver(lab, "no node can leave")
         rest = tuple(number for number in record.nodes if number != plan.number)
         pods = [item.uid for item in read_cluster(lab, record).pods if item.node == name]
         tear_down_node(lab, record.spec, plan, pods)

@@ -46,6 +46,7 @@ def bring_up(
         LabError: the lab is up already, the machine cannot do it, or something did not come up.
     """
     check_machine(spec)
+    processes.need_no_namesake(lab)
     with lab.locked():
         record = lab.record()
         if record is not None and record.phase == "up":
@@ -151,6 +152,12 @@ def wait_for_apiserver(lab: LabDirectory, server: subprocess.Popen[bytes] | None
     return lab_client(lab)
 
 
+def need_apiserver(lab: LabDirectory, otherwise: str) -> None:
+    """Raises LabError if its process does not run: whoever needs it asks before anything is changed."""
+    if not any(item.kind == APISERVER for item in processes.find(lab)):
+        raise LabError(f"the API server does not run, so {otherwise}: `kproxy lab heal apiserver`")
+
+
 def _port(client: RestClient) -> int:
     return int(client.config.server.rpartition(":")[2])
 
@@ -159,6 +166,7 @@ def join_node(lab: LabDirectory, *, timeout: float) -> str:
     """Adds a node to a lab that is up; returns its name. Raises LabError."""
     with lab.locked():
         record = lab.running()
+        need_apiserver(lab, "no node can join")
         number = max(record.nodes, default=0) + 1
         if number > MOST_NODES:
             raise LabError(f"a lab has at most {MOST_NODES} nodes")

@@ -107,7 +107,8 @@ def read_range_set(value: object, where: str) -> RangeSet:
     """
     if not isinstance(value, list) or not value:
         _bad(where, value, "must be a list of ranges that is not empty")
-    ranges = [_read_range(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    # The set that `ipam.subnet` and its companions make is no list in the configuration.
+    ranges = [_read_range(item, f"{where}[{index}]" if where != "ipam" else where) for index, item in enumerate(value)]
     for index, one in enumerate(ranges):
         if one.version != ranges[0].version:
             _bad(where, value, "mixes IPv4 and IPv6; make a set of each")
@@ -129,6 +130,8 @@ def _read_range(item: object, where: str) -> Range:
         _bad(f"{where}.subnet", item["subnet"], "is no CIDR")
     if subnet.max_prefixlen - subnet.prefixlen < 2:
         _bad(f"{where}.subnet", item["subnet"], "is too small: there must be room for a gateway and a pod")
+    if subnet.is_multicast or subnet.is_loopback or subnet.prefixlen == 0:
+        _bad(f"{where}.subnet", item["subnet"], "has no addresses that a pod can have")
     first, final = int(subnet.network_address) + 1, int(subnet.broadcast_address)
     final -= subnet.version == 4
     start = _bound(item, "rangeStart", subnet, first, where)
@@ -136,7 +139,10 @@ def _read_range(item: object, where: str) -> Range:
     if start > end:
         _bad(where, item, "has its rangeStart behind its rangeEnd")
     gateway = _bound(item, "gateway", subnet, first, where)
-    return Range(subnet, max(start, first), min(end, final), subnet[gateway - int(subnet.network_address)])
+    start, end = max(start, first), min(end, final)
+    if start > end or start == end == gateway:
+        _bad(where, item, "leaves no address for a pod")
+    return Range(subnet, start, end, subnet[gateway - int(subnet.network_address)])
 
 
 def _bound(item: Mapping[str, Any], key: str, subnet: Network, default: int, where: str) -> int:

@@ -1,8 +1,8 @@
 """The network configuration: every key's type, range and default, and errors that name the key and its value.
 
 Keys that other bridge plugins know and this one does not are refused with code 2 when they ask for something; unknown
-keys are ignored. For DEL and GC `lenient` forgives the ipam section, so that a pod can be taken down with what is
-there.
+keys are ignored. For DEL and GC `lenient` forgives all but what says where the state is: a runtime follows an ADD that
+was refused with a DEL of the same configuration, and keeps the pod for as long as that fails.
 """
 
 from __future__ import annotations
@@ -88,9 +88,33 @@ def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], leni
     Raises:
         CniError: with code 2 or 7.
     """
-    for key in _UNSUPPORTED:
-        if document.get(key):
-            raise CniError(Code.UNSUPPORTED_FIELD, "unsupported field", f"{key}: {json.dumps(document[key])}")
+    if not lenient:
+        for key in _UNSUPPORTED:
+            if document.get(key):
+                raise CniError(Code.UNSUPPORTED_FIELD, "unsupported field", f"{key}: {json.dumps(document[key])}")
+    data_dir = _get(document, "dataDir", str, DEFAULT_DATA_DIR)
+    if not data_dir.startswith("/"):
+        _bad("dataDir", data_dir, "must be an absolute path")
+    iptables = _get(document, "iptables", str, "auto")
+    if iptables not in ("auto", "nft", "legacy"):
+        _bad("iptables", iptables, "must be auto, nft or legacy")
+    valid = _valid(document)
+    try:
+        return _read_rest(document, arguments, data_dir, iptables, valid)
+    except CniError:
+        if not lenient:
+            raise
+    # What else is needed to take an attachment down is in its record.
+    return NetConf(document["name"], "", 0, False, False, data_dir, iptables, (), (), (), (), "", (), None, valid)
+
+
+def _read_rest(
+    document: Mapping[str, Any],
+    arguments: Mapping[str, str],
+    data_dir: str,
+    iptables: str,
+    valid: frozenset[tuple[str, str]] | None,
+) -> NetConf:
     bridge = _get(document, "bridge", str, "cni0")
     if (
         not bridge
@@ -102,29 +126,17 @@ def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], leni
     mtu = _get(document, "mtu", int, 0)
     if mtu and not 68 <= mtu <= 65535:
         _bad("mtu", mtu, "must be from 68 to 65535")
-    data_dir = _get(document, "dataDir", str, DEFAULT_DATA_DIR)
-    if not data_dir.startswith("/"):
-        _bad("dataDir", data_dir, "must be an absolute path")
-    iptables = _get(document, "iptables", str, "auto")
-    if iptables not in ("auto", "nft", "legacy"):
-        _bad("iptables", iptables, "must be auto, nft or legacy")
     is_gateway = _get(document, "isGateway", bool, True)
     is_default = _get(document, "isDefaultGateway", bool, False)
     hairpin = _get(document, "hairpinMode", bool, True)
     runtime = _get(document, "runtimeConfig", dict, {})
     ipam = _get(document, "ipam", dict, {})
-    previous = _get(document, "prevResult", dict, None)
-    try:
-        ranges = _ranges(ipam, runtime)
-        reserved = tuple(_network(item, f"ipam.reserved[{i}]") for i, item in _items(ipam, "reserved", "ipam."))
-        routes = tuple(_route(item, f"ipam.routes[{i}]") for i, item in _items(ipam, "routes", "ipam."))
-        routes += _default_routes(ranges, routes) if is_default else ()
-        if mtu and mtu < 1280 and any(item.is_ipv6 for item in ranges):
-            _bad("mtu", mtu, "is below 1280, the least that IPv6 works with")
-    except CniError:
-        if not lenient:
-            raise
-        ranges, reserved, routes = (), (), ()
+    ranges = _ranges(ipam, runtime)
+    reserved = tuple(_network(item, f"ipam.reserved[{i}]") for i, item in _items(ipam, "reserved", "ipam."))
+    routes = tuple(_route(item, f"ipam.routes[{i}]") for i, item in _items(ipam, "routes", "ipam."))
+    routes += _default_routes(ranges, routes) if is_default else ()
+    if mtu and mtu < 1280 and any(item.is_ipv6 for item in ranges):
+        _bad("mtu", mtu, "is below 1280, the least that IPv6 works with")
     return NetConf(
         document["name"],
         bridge,
@@ -139,9 +151,22 @@ def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], leni
         _wanted_ips(runtime, arguments),
         _mac(runtime, arguments),
         tuple(_port(item, f"runtimeConfig.portMappings[{i}]") for i, item in _mappings(runtime)),
-        previous,
-        _valid(document),
+        _previous(document),
+        valid,
     )
+
+
+def _previous(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """prevResult with its lists; runtimes written in Go print an empty one as null."""
+    previous = _get(document, "prevResult", dict, None)
+    if previous is None:
+        return None
+    lists = {key: _get(previous, key, list, [], "prevResult.") for key in ("interfaces", "ips", "routes")}
+    for key, items in lists.items():
+        for index, item in enumerate(items):
+            if not isinstance(item, dict):
+                _bad(f"prevResult.{key}[{index}]", item, "must be an object")
+    return {**previous, **lists, "dns": _get(previous, "dns", dict, {}, "prevResult.")}
 
 
 def _items(document: Mapping[str, Any], key: str, where: str) -> list[tuple[int, Any]]:

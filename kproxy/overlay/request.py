@@ -92,7 +92,7 @@ def read_request(environ: Mapping[str, str], stdin: bytes) -> Request:
 def _configuration(command: str, stdin: bytes, text: str) -> tuple[str, Mapping[str, str], NetConf]:
     document = _decode(stdin, command)
     version = _version(document, command)
-    arguments = _arguments(text)
+    arguments = _arguments("" if command in _SOFT else text)
     name = document.get("name")
     if not isinstance(name, str) or not _NETWORK.fullmatch(name):
         raise CniError(Code.INVALID_CONFIG, "invalid network name", f"name: {json.dumps(name)}")

@@ -148,6 +148,16 @@ def test_code_6_for_what_is_no_json_object(net: Net, raw: bytes) -> None:
         ({"ipam": {"ranges": [[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.1.1"}]]}}, "rangeStart"),
         ({"ipam": {"ranges": [[{"subnet": "10.0.0.0/24"}, {"subnet": "fd00::/64"}]]}}, "mixes"),
         ({"ipam": {"ranges": [[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.0.0.0/16"}]]}}, "overlaps"),
+        (
+            {"ipam": {"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.255", "rangeEnd": "10.0.0.255"}},
+            "leaves no address",
+        ),
+        ({"ipam": {"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.1", "rangeEnd": "10.0.0.1"}}, "leaves no address"),
+        ({"ipam": {"subnet": "224.0.0.0/24"}}, "ipam.subnet"),
+        ({"ipam": {"subnet": "127.1.0.0/16"}}, "ipam.subnet"),
+        ({"prevResult": "x"}, "prevResult"),
+        ({"prevResult": {"interfaces": 5}}, "prevResult.interfaces"),
+        ({"prevResult": {"ips": ["10.0.0.1"]}}, "prevResult.ips[0]"),
         ({"ipam": {"ranges": RANGES, "routes": [{"dst": "x"}]}}, "ipam.routes[0].dst"),
         ({"ipam": {"ranges": RANGES, "routes": [{"dst": "10.0.0.0/8", "gw": "fd00::1"}]}}, "family"),
         ({"runtimeConfig": {"portMappings": [{"hostPort": 70000, "containerPort": 1}]}}, "portMappings[0].hostPort"),
@@ -332,6 +342,13 @@ def test_prev_result_of_a_plugin_before_is_passed_on(net: Net) -> None:
     assert result["dns"] == before["dns"]
 
 
+def test_empty_lists_of_prev_result_may_be_null(net: Net) -> None:
+    """So Go's encoder prints a list that was never made."""
+    runtime, names = net
+    before = {"cniVersion": "1.1.0", "interfaces": None, "ips": None, "routes": None, "dns": None}
+    assert runtime.call("ADD", netns=names["a"], prevResult=before).result["ips"][0]["interface"] == 2
+
+
 # DEL
 
 
@@ -354,6 +371,35 @@ def test_del_without_a_namespace_and_with_a_broken_ipam(net: Net) -> None:
     assert runtime.call("DEL", netns=names["a"], ipam={"ranges": "?"}).code == 0
     assert runtime.state()["attachments"] == {}
     assert runtime.call("DEL", container="never-seen").code == 0
+
+
+@pytest.mark.parametrize(
+    ("refused", "environment"),
+    [
+        ({"ipMasq": True}, {}),
+        ({"mtu": 60}, {}),
+        ({"bridge": "a/b"}, {}),
+        ({"ipam": {"type": "dhcp"}}, {}),
+        ({"runtimeConfig": {"mac": "x"}}, {}),
+        ({"runtimeConfig": {"ips": ["x"]}}, {}),
+        ({"runtimeConfig": {"portMappings": [{"hostPort": 70000, "containerPort": 1}]}}, {}),
+        ({"prevResult": "x"}, {}),
+        ({}, {"CNI_ARGS": "IP=x"}),
+        ({}, {"CNI_ARGS": "x"}),
+    ],
+    ids=str,
+)
+def test_del_takes_down_whatever_add_would_refuse(
+    net: Net, refused: dict[str, Any], environment: dict[str, str]
+) -> None:
+    """A runtime follows an ADD that failed with a DEL of the same configuration, and keeps the pod while that fails."""
+    runtime, names = net
+    assert runtime.call("ADD", netns=names["a"]).result
+    assert runtime.call("ADD", "c2", netns=names["b"], env=environment, **refused).code == 1
+    for container in ("c1", "c2"):
+        assert runtime.call("DEL", container, netns=names["a"], env=environment, **refused).code == 0
+    assert runtime.state()["attachments"] == {}
+    assert links(names["node"]) <= {"cni0"}
 
 
 # CHECK

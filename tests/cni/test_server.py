@@ -96,6 +96,21 @@ def test_the_plugin_is_fit_for_a_runtime_with_a_bare_environment(tmp_path: Path)
     assert json.loads(done.stdout)["supportedVersions"]
 
 
+def test_without_anything_of_cni_it_says_what_it_is_and_waits_for_no_input(tmp_path: Path) -> None:
+    launcher = install_launcher(tmp_path / "bin", client.PLUGIN)
+    bare = {key: value for key, value in os.environ.items() if not key.startswith("CNI_")}
+    for program in (client.PLUGIN, launcher):
+        process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=bare, text=True
+        )
+        with process:
+            assert process.wait(timeout=30) == 0, "with standard input still open"
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.read() == ""
+            assert "0.3.1, 0.4.0, 1.0.0, 1.1.0" in process.stderr.read()
+
+
 def test_a_daemon_that_is_killed_leaves_nothing_that_del_does_not_clean(
     launched: tuple[Runtime, dict[str, str], Path],
 ) -> None:

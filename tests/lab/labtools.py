@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -97,14 +98,27 @@ class Lab:
 
     @staticmethod
     def _rules_follow(cluster: ClusterView) -> bool:
-        """Whether every running node's rules name exactly the pods that are ready endpoints of some Service."""
+        """Whether every running node's rules have, for each Service, exactly the pods that are its endpoints, and its
+        addresses."""
         wanted = {
-            item.address
+            f"{service.key}{f':{port.name}' if port.name else ''} -> {_join(item.address, item.port)}"
             for service in cluster.services
             for port in service.ports
             for item in port.endpoints
-            if item.ready and item.pod
+            if item.ready and item.pod and (service.internal_policy == "Cluster" or port.node_port)
         }
+        addresses = {
+            f"{address}/{128 if ':' in address else 32}"
+            for service in cluster.services
+            if any(item.ready for port in service.ports for item in port.endpoints)
+            # With an internal policy of Local, nodes without an endpoint have no rule for the cluster IP.
+            for address in (
+                *(service.cluster_ips if service.internal_policy == "Cluster" else ()),
+                *service.external_ips,
+                *service.load_balancer_ips,
+            )
+        }
+        pods = {address for pod in cluster.pods for address in pod.addresses}
         for node in cluster.nodes:
             if "proxy" not in node.processes or not node.link:
                 continue
@@ -115,16 +129,18 @@ class Lab:
                 ).stdout
                 for command in ("iptables", "ip6tables")
             )  # fmt: skip
-            named = {
-                word.removesuffix("/32").removesuffix("/128")
-                for line in rules.splitlines()
-                if line.startswith("-A KUBE-SEP-") and " -s " in line
-                for word in [line.split(" -s ")[1].split()[0]]
-            }
-            pods = {address for pod in cluster.pods for address in pod.addresses}
-            if not wanted <= named or (named & pods) - _serving(cluster):
+            # Rules say in a comment which endpoint of which Service they lead to.
+            named = set(re.findall(r'--comment "(\S+ -> \S+)"', rules))
+            sources = {item.rpartition(" -> ")[2].rpartition(":")[0].strip("[]") for item in named}
+            if not wanted <= named or (sources & pods) - _serving(cluster):
+                return False
+            if not addresses <= set(re.findall(r"-A KUBE-SERVICES -d (\S+) ", rules)):
                 return False
         return True
+
+
+def _join(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _serving(cluster: ClusterView) -> set[str]:

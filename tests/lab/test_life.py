@@ -126,6 +126,20 @@ def test_two_labs_side_by_side(tmp_path: Path) -> None:
 
 
 @root_only
+def test_a_lab_of_the_same_name_in_another_directory_is_left_alone(tmp_path: Path) -> None:
+    """Namespaces go by the name alone."""
+    with lab_up(tmp_path / "one", "--nodes", "1") as lab:
+        namesake = Lab(lab.name, tmp_path / "other")
+        for command in ("up", "down"):
+            done = namesake.call(command)
+            assert done.returncode == 1
+            assert f"is up in {lab.directory.path}" in done.stderr
+        assert not namesake.directory.exists()
+        lab.run("exec", "node-1", "--", "true")
+        assert lab.json("status")["nodes"][0]["processes"] == ["overlay", "proxy", "kubelet"]
+
+
+@root_only
 def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
     """A kernel without VXLAN, as `ip` tells it; then no `ip` at all. Nothing is made in either case."""
     tools = tmp_path / "bin"

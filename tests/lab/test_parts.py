@@ -26,6 +26,7 @@ from kproxy.lab.selectors import selector_matches
 from kproxy.lab.state import LabDirectory, LabRecord, lab_root, list_labs
 from kproxy.lab.targets import client_host, find_target
 from kproxy.lab.watch.capture import Frame, pcapng
+from kproxy.lab.watch.sight import BACK, THERE, Flow, read_frames, sightings
 
 
 def node(name: str, *, ready: bool = True, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -217,6 +218,32 @@ def test_captures_are_pcapng_that_others_read(tmp_path: Path) -> None:
     assert [bytes(item) for item in found] == [frame.data for frame in frames]
     assert [item.sniffed_on for item in found] == ["node-0:eth0", "node-1:eth0", "node-0:eth0"]
     assert abs(float(found[0].time) - 1_700_000_000.123456789) < 1e-6
+
+
+@pytest.mark.parametrize("port", [4789, 8472, 4754, 40000])
+def test_a_flow_is_known_whatever_port_masquerading_gave_it(port: int) -> None:
+    """MASQUERADE --random-fully may choose the ports that VXLAN and other protocols have."""
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+    from scapy.layers.vxlan import VXLAN
+
+    token = b"kproxy-0123456789ab"
+    there = Ether() / IP(src="10.244.1.1", dst="10.244.1.2") / UDP(sport=port, dport=9000) / token
+    back = (
+        Ether() / IP(src="10.244.1.2", dst="10.244.1.1") / UDP(sport=9000, dport=port) / (b'{"pod":"' + token + b'"}')
+    )
+    outer = Ether() / IP(src="172.30.0.11", dst="172.30.0.12") / UDP(sport=port, dport=8472) / VXLAN(flags=8, vni=1)
+    frames = [
+        Frame(number, "node-1", "eth0", True, bytes(packet))
+        for number, packet in enumerate((there, back, outer / there, outer / back))
+    ]
+    found = sightings(read_frames(frames), Flow("UDP", "client", 20000, token, 4))
+    assert [(item.way, item.outer is not None) for item in found] == [
+        (THERE, False),
+        (BACK, False),
+        (THERE, True),
+        (BACK, True),
+    ]
 
 
 def test_a_lab_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

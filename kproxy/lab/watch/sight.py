@@ -33,6 +33,8 @@ TOKEN: Final = re.compile(rb"kproxy-[0-9a-f]{12}")
 """What UDP flows carry."""
 _ERRORS_6: Final = (ICMPv6DestUnreach, ICMPv6TimeExceeded, ICMPv6PacketTooBig, ICMPv6ParamProblem)
 _VXLAN_PORTS: Final = (8472, 4789)
+_VXLAN_FLAGS: Final = b"\x08\0\0\0"
+_UDP_HEADER: Final = 8
 _ETHERNET: Final = 14
 _SYN_OR_RST: Final = 0x06
 
@@ -125,12 +127,17 @@ def _may_begin(data: bytes) -> bool:
     if head is None:
         return False
     protocol, place = head
-    if protocol == 17 and len(data) >= place + 8 and int.from_bytes(data[place + 2 : place + 4], "big") in _VXLAN_PORTS:
+    if protocol == 17 and _is_vxlan(int.from_bytes(data[place + 2 : place + 4], "big"), data[place + 8 : place + 16]):
         inner = _transport(data, place + 8 + 8 + _ETHERNET)
         if inner is None:
             return False
         protocol, place = inner
     return protocol != 6 or (len(data) > place + 13 and bool(data[place + 13] & _SYN_OR_RST))
+
+
+def _is_vxlan(port: int, body: bytes) -> bool:
+    """Whether a datagram is one by its port and its header (RFC 7348): a node may masquerade with these ports too."""
+    return port in _VXLAN_PORTS and len(body) >= 8 and body[:4] == _VXLAN_FLAGS
 
 
 def _transport(data: bytes, place: int) -> tuple[int, int] | None:
@@ -147,8 +154,8 @@ def _transport(data: bytes, place: int) -> tuple[int, int] | None:
 
 def _dissect(frame: Frame) -> Iterator[Read]:
     packet, outer = _ip(Ether(frame.data)), None
-    if packet is not None and UDP in packet and packet[UDP].dport in _VXLAN_PORTS and len(packet[UDP].payload) > 8:
-        wrapped = VXLAN(bytes(packet[UDP].payload))
+    if packet is not None and isinstance(packet.payload, UDP) and _is_vxlan(packet[UDP].dport, _body(packet[UDP])):
+        wrapped = VXLAN(_body(packet[UDP]))
         outer = Outer(packet.src, packet.dst, packet[UDP].dport, wrapped.vni, frame.device)
         packet = _ip(Ether(bytes(wrapped.payload)))
     if packet is None:
@@ -184,11 +191,16 @@ def _recognise(packet: Any) -> tuple[str, object, str, str, Any] | None:
             return "SCTP", int(packet[SCTPChunkInit].init_tag), THERE, "packet", head
         return ("SCTP", int(head.tag), BACK, "packet", head) if SCTPChunkInitAck in packet else None
     if isinstance(head, UDP):
-        body = bytes(head.payload)
+        body = _body(head)
         token = TOKEN.search(body)
         if token is not None:
             return "UDP", token[0], BACK if body.startswith(b'{"pod"') else THERE, "packet", head
     return None
+
+
+def _body(head: Any) -> bytes:
+    """A datagram's bytes, whatever scapy makes of them by their ports, which masquerading chooses by chance."""
+    return bytes(head.original[_UDP_HEADER:])
 
 
 def _tcp(head: Any) -> tuple[str, object, str, str, Any] | None:
