@@ -12,7 +12,8 @@ from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, Linux
 from kproxy.linux.flows import table_full
 from kproxy.linux.libiptc import MOST_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.node import NodeRequest, PreparedFamily, PreparedNode, prepare_node
+from kproxy.linux.node import NodeRequest, PreparedFamily, prepare_node
+from kproxy.linux.partly import after_rules, with_families, words_of
 from kproxy.linux.program import program_rules
 from kproxy.linux.report import FamilyReport, StepTime, Stopwatch
 from kproxy.linux.stale import StaleFlow, clean_flows, programmed_addresses, wanted_addresses
@@ -63,7 +64,8 @@ def apply_node(
         with watch.step("prepare"):
             prepared = prepare_node(request, namespace)
     except (LinuxError, *INTERRUPTS) as error:
-        raise ApplyFailedError(_told(error), KernelState.UNCHANGED) from error
+        raise ApplyFailedError(words_of(error), KernelState.UNCHANGED) from error
+    names = [family.family.value for family in prepared.families]
     reports: list[FamilyReport] = []
     stale: list[StaleEntry] = []
     notes = list(prepared.notes)
@@ -78,7 +80,7 @@ def apply_node(
             with watch.step(f"{family.family.value} conntrack"):
                 stale += _clean_conntrack(family, namespace, outcome.before, dry_run, notes)
         except INTERRUPTS as error:
-            raise _after_rules(prepared, reports) from error
+            raise after_rules(names[: len(reports)], names[len(reports) :], _written(reports)) from error
     full = table_full(namespace)
     if full:
         notes.append(full)
@@ -107,40 +109,11 @@ def _apply_family(
             family.executor, family.wanted, namespace, dry_run=dry_run, name=str(family.iptables), progress=progress
         )
     except (LinuxError, *INTERRUPTS) as error:
-        raise _with_families(error, family, done) from error
+        raise with_families(error, family.family.value, _written(done)) from error
 
 
-def _told(error: BaseException) -> str:
-    return str(error) if isinstance(error, LinuxError) else "interrupted"
-
-
-def _after_rules(prepared: PreparedNode, done: list[FamilyReport]) -> ApplyFailedError:
-    """The error for an interruption when the rules of `done` were right already."""
-    what = "interrupted: stale connection tracking entries may be left"
-    written = [report.family for report in done if report.transactions]
-    if not written:
-        return ApplyFailedError(what, KernelState.UNCHANGED)
-    left = [each.family.value for each in prepared.families[len(done) :]]
-    if not left:
-        return ApplyFailedError(what, KernelState.APPLIED)
-    detail = f"the rules of {' and '.join(written)} are applied, those of {' and '.join(left)} are unchanged"
-    return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail)
-
-
-def _with_families(error: BaseException, family: PreparedFamily, done: list[FamilyReport]) -> ApplyFailedError:
-    """Names the family, and those that were done before it."""
-    state = error.state if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED
-    detail = error.detail if isinstance(error, ApplyFailedError) else ""
-    what = _told(error).rsplit("\nstate: ", 1)[0]
-    changed = [report.family for report in done if report.transactions]
-    if state is KernelState.APPLIED and not changed:
-        detail = f"those of {family.family.value}"
-    elif changed:
-        tail = f"the rules of {' and '.join(changed)} are applied, those of {family.family.value} are {state.value}"
-        return ApplyFailedError(
-            f"{family.family.value}: {what}", KernelState.PARTLY_APPLIED, f"{tail}{f': {detail}' if detail else ''}"
-        )
-    return ApplyFailedError(f"{family.family.value}: {what}", state, detail)
+def _written(reports: list[FamilyReport]) -> list[str]:
+    return [report.family for report in reports if report.transactions]
 
 
 def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:

@@ -20,12 +20,13 @@ from kproxy.linux.cleanup import cleanup_tables
 from kproxy.linux.difference import Difference, find_difference
 from kproxy.linux.dump import Dump
 from kproxy.linux.engine import read_dump
-from kproxy.linux.errors import LinuxError
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.executor import IptablesExecutor
 from kproxy.linux.judge import judge_packets
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.node import NodeRequest, PreparedFamily, PreparedNode, prepare_node
 from kproxy.linux.owned import TABLES
+from kproxy.linux.partly import after_rules, with_families
 from kproxy.linux.program import program_rules
 from kproxy.linux.report import service_of_rule, services_of_chains
 from kproxy.linux.stale import clean_flows, programmed_addresses, wanted_addresses
@@ -120,6 +121,10 @@ def find_drift(
         findings += _other_variant(prepared)
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
+    except INTERRUPTS as error:
+        if repair:  # who asked for changes is told that there are none
+            raise ApplyFailedError("interrupted", KernelState.UNCHANGED) from error
+        raise
     if repair and findings:
         _repair(request, prepared, namespace, differences)
     return DriftReport(
@@ -137,12 +142,21 @@ def find_drift(
 def _repair(
     request: NodeRequest, prepared: PreparedNode, namespace: Namespace, differences: dict[IPFamily, Difference]
 ) -> None:
-    for family in prepared.families:
+    names = [family.family.value for family in prepared.families]
+    written: list[str] = []
+    for place, family in enumerate(prepared.families):
         if differences[family.family]:
-            outcome = program_rules(family.executor, family.wanted, namespace)
-            # Flows that wrong rules led astray would stay so.
-            before = programmed_addresses(outcome.before)
-            clean_flows(namespace, family.family, wanted_addresses(family.rendered.state), before)
+            try:
+                outcome = program_rules(family.executor, family.wanted, namespace)
+            except (LinuxError, *INTERRUPTS) as error:
+                raise with_families(error, family.family.value, written) from error
+            written.append(family.family.value)
+            try:
+                # Flows that wrong rules led astray would stay so.
+                before = programmed_addresses(outcome.before)
+                clean_flows(namespace, family.family, wanted_addresses(family.rendered.state), before)
+            except INTERRUPTS as error:
+                raise after_rules(names[: place + 1], names[place + 1 :], written) from error
     for family_with_others in prepared.choice.others:
         tools = find_iptables(family_with_others, prepared.choice.variant.other)
         cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))

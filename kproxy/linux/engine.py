@@ -8,7 +8,7 @@ unchanged, restored and partly applied it came to.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -219,13 +219,17 @@ def _with_counters(name: str, chain: ChainDump) -> list[str]:
     ]
 
 
+def _chains(which: Sized) -> str:
+    return f"{len(which)} chain{'' if len(which) == 1 else 's'}"
+
+
 def describe(difference: Difference) -> str:
     """A difference in a few words, for messages."""
     parts = []
     if difference.writes:
-        parts.append(f"{len(difference.writes)} chains differ ({_places(list(difference.writes))})")
+        parts.append(f"{_chains(difference.writes)} other than wanted ({_places(list(difference.writes))})")
     if difference.deletions:
-        parts.append(f"{len(difference.deletions)} chains should have gone ({_places(list(difference.deletions))})")
+        parts.append(f"{_chains(difference.deletions)} too many ({_places(list(difference.deletions))})")
     if difference.faults:
         fault = difference.faults[0]
         parts.append(f"{len(difference.faults)} jump rules are not right ({fault.chain}: {fault.kind}: {fault.rule})")

@@ -18,6 +18,7 @@ import pytest
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
 from kproxy.linux.apply import ApplyReport, apply_node
 from kproxy.linux.binaries import COMMAND, Variant
+from kproxy.linux.drift import find_drift
 from kproxy.linux.errors import ApplyFailedError, KernelState
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.node import NodeRequest
@@ -179,4 +180,33 @@ def test_an_interruption_after_the_rules_names_the_state(monkeypatch: pytest.Mon
         with pytest.raises(ApplyFailedError) as caught:
             apply_node(msgspec.structs.replace(asked, families=(IPFamily.IPV6,)), namespace)
         assert caught.value.state is KernelState.APPLIED
+        assert_holds(MINIKUBE, name, Variant.NFT)
+
+
+def test_an_interrupted_repair_names_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise SystemExit(143)
+
+    asked = request(MINIKUBE, Variant.NFT)
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        apply_node(asked, namespace)
+        for command in ("iptables-nft", "ip6tables-nft"):
+            run("ip", "netns", "exec", name, command, "-t", "nat", "-F", "KUBE-SERVICES")
+        flushed = save("iptables-nft", name), save("ip6tables-nft", name)
+        with monkeypatch.context() as patch:
+            patch.setattr("kproxy.linux.drift.read_dump", interrupted)
+            with pytest.raises(SystemExit):
+                find_drift(asked, namespace)
+            with pytest.raises(ApplyFailedError) as caught:
+                find_drift(asked, namespace, repair=True)
+            assert caught.value.state is KernelState.UNCHANGED
+        assert (save("iptables-nft", name), save("ip6tables-nft", name)) == flushed
+        with monkeypatch.context() as patch:
+            patch.setattr("kproxy.linux.drift.clean_flows", interrupted)
+            with pytest.raises(ApplyFailedError) as caught:
+                find_drift(asked, namespace, repair=True)
+        assert caught.value.detail == "the rules of IPv4 are applied, those of IPv6 are unchanged"
+        assert save("ip6tables-nft", name) == flushed[1]
+        assert {finding.family for finding in find_drift(asked, namespace).findings} == {"IPv6"}
+        assert find_drift(asked, namespace, repair=True).repaired
         assert_holds(MINIKUBE, name, Variant.NFT)
