@@ -101,8 +101,9 @@ def check_list_options(request: Request, *, watching: bool) -> None:
     """The rules of ListOptions (k8s.io/apimachinery pkg/apis/meta/internalversion/validation).
 
     Raises:
-        ApiError: 422.
+        ApiError: 400 or 422.
     """
+    request.number("timeoutSeconds")  # only a watch needs it, but it is decoded, and refused, for a list too
     match = request.query.get("resourceVersionMatch", "")
     version = request.query.get("resourceVersion", "")
     initial = request.flag("sendInitialEvents")

@@ -202,7 +202,11 @@ class Request:
         if policy not in ("", "Background", "Foreground", "Orphan"):
             errors = [not_supported("propagationPolicy", policy, ("Background", "Foreground", "Orphan"))]
             raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
-        if given.get("orphanDependents") or self.flag("orphanDependents"):
+        orphans = given.get("orphanDependents", self.flag("orphanDependents"))
+        if policy and orphans is not None:
+            text = f"Invalid value: {show(policy)}: orphanDependents and deletionPropagation cannot be both set"
+            raise invalid("meta.k8s.io", "DeleteOptions", "", [FieldError("propagationPolicy", text)])
+        if orphans:
             policy = "Orphan"
         conditions = given.get("preconditions") or {}
         if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):

@@ -71,6 +71,7 @@ def test_bodies(shared: Api, body: bytes, code: int) -> None:
         ("fieldSelector=x=y", 400),
         ("fieldSelector=metadata.name", 400),
         ("limit=x", 400),
+        ("timeoutSeconds=x", 400),
         ("continue=%00", 400),
         ("resourceVersion=-1", 400),
         ("watch=maybe", 400),
@@ -368,3 +369,16 @@ def test_a_pod_update_without_containers(shared: Api) -> None:
     for spec in specs:
         status, answer = shared("PUT", f"{path}/bare", {"metadata": {"name": "bare"}, "spec": spec})
         assert (status, answer["kind"]) == (422, "Status"), answer
+
+
+def test_two_ways_to_say_what_becomes_of_dependents(shared: Api) -> None:
+    shared.ok("POST", MAPS, {"metadata": {"name": "two-ways"}})
+    query = "orphanDependents=true&propagationPolicy=Background"
+    for path, body in (
+        (f"{MAPS}/two-ways?{query}", None),
+        (f"{MAPS}/two-ways", {"orphanDependents": False, "propagationPolicy": "Foreground"}),
+    ):
+        status, answer = shared("DELETE", path, body)
+        assert (status, answer["reason"]) == (422, "Invalid"), answer
+        assert "orphanDependents and deletionPropagation cannot be both set" in answer["message"]
+    shared.ok("DELETE", f"{MAPS}/two-ways", {"orphanDependents": True, "propagationPolicy": None})
