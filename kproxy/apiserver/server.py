@@ -175,7 +175,7 @@ class ApiServer:
 
         tokens = ServiceAccountTokens(key, find)
         authenticator = Authenticator(self.authority.certificate, configuration.tokens, tokens, utc_now)
-        self.watches = Watches(self.registry, configuration.most_watches)
+        self.watches = Watches(self.registry, self.catalog, configuration.most_watches)
         self.health = Health(store, lambda: self.watches.count)
         reviews = Reviews(self.registry, self.authorizer, authenticator, tokens)
         self.app = App(self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health)
@@ -232,10 +232,7 @@ class ApiServer:
         self.health.stopping = True
         for server in self._servers:
             server.close()
-        self.watches.closing.set()
-        for resource in self.catalog.stored():
-            for wake in tuple(self.registry.table(resource).waiters):
-                wake()
+        self.watches.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         deadline = asyncio.get_running_loop().time() + _STOPPING

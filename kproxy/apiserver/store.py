@@ -103,6 +103,11 @@ class Table:
         """Seconds that serving the crowd of watchers took the last time."""
         self.wake_timer: asyncio.TimerHandle | None = None
 
+    def wake(self) -> None:
+        """Wakes all who wait for changes."""
+        for wake in tuple(self.waiters):
+            wake()
+
     def select_by(self, fields_of: FieldsOf) -> None:
         """From now on, field selectors look at other fields, also of what is there already."""
         if fields_of == self.fields_of:
@@ -298,8 +303,7 @@ class Store:
         """
         crowd = len(table.waiters)
         if crowd <= _CROWD:
-            for wake in tuple(table.waiters):
-                wake()
+            table.wake()
             return
         now = self._loop.time()
         if table.wake_timer is not None:
@@ -313,8 +317,7 @@ class Store:
     def _wake_crowd(self, table: Table) -> None:
         table.wake_timer = None
         table.woken = self._loop.time()
-        for wake in tuple(table.waiters):
-            wake()
+        table.wake()
         # Their tasks run in the next turn of the loop; what comes after that turn sees how long it took.
         self._loop.call_soon(self._loop.call_soon, self._loop.call_soon, self._served, table)
 

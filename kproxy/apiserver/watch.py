@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 from kproxy.apiserver import represent
+from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.protobuf_encode import encode_watch_line
 from kproxy.apiserver.reads import Selection, check_list_options, selection_of, version_of, wait_for
@@ -31,13 +32,28 @@ _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class Watches:
-    """The watches of one server; `most` bounds how many there are."""
+    """The watches of one server; `most` bounds how many there are. Those of a resource that is served no more end."""
 
-    def __init__(self, registry: Registry, most: int) -> None:
+    def __init__(self, registry: Registry, catalog: Catalog, most: int) -> None:
         self._registry = registry
+        self._catalog = catalog
+        catalog.on_change.append(self._wake_all)
         self._most = most
         self.count = 0
         self.closing = asyncio.Event()
+
+    def serves(self, resource: Resource) -> bool:
+        """Whether a resource is still there: a CRD, or a version of it, may have gone."""
+        return self._catalog.find(resource.group, resource.version, resource.plural) is not None
+
+    def close(self) -> None:
+        """Ends all watches."""
+        self.closing.set()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for table in self._registry.store.tables.values():
+            table.wake()
 
     def open(self, request: Request, resource: Resource, form: Form) -> Watcher:
         """A watcher for a request.
@@ -112,6 +128,8 @@ class Watcher:
                     if chunk:
                         yield chunk
                     continue
+                if not watches.serves(self._resource):
+                    return
                 self._wake.clear()
                 now = loop.time()
                 if now >= deadline:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 from typing import Any
 
 import pytest
@@ -424,6 +426,31 @@ def test_a_default_added_later_shows_in_what_is_stored(shared: Api) -> None:
     shared.ok("PATCH", f"{CRDS}/currants.example.org", operations, "application/json-patch+json")
     assert shared.ok("GET", f"{path}/a")["spec"] == {"colour": "red"}
     assert shared.ok("GET", path)["items"][0]["spec"] == {"colour": "red"}
+
+
+def _watch(shared: Api, path: str) -> http.client.HTTPResponse:
+    context = ssl.create_default_context(cafile=str(shared.server.ca))
+    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=30)
+    connection.request("GET", f"{path}?watch=1", headers={"Authorization": "Bearer admin-token"})
+    return connection.getresponse()
+
+
+def test_watches_end_with_what_they_watch(shared: Api) -> None:
+    """After the last DELETED; a version that is served no more ends its own watches only."""
+    shared.ok("POST", CRDS, _with_spec("sloes", colour={"type": "string"}))
+    first = "/apis/example.org/v1/namespaces/default/sloes"
+    shared.ok("POST", first, {"metadata": {"name": "a"}})
+    with _watch(shared, first) as one, _watch(shared, first.replace("v1", "v2")) as other:
+        assert [json.loads(watch.readline())["type"] for watch in (one, other)] == ["ADDED", "ADDED"]
+        unserved = [{"op": "replace", "path": "/spec/versions/1/served", "value": False}]
+        shared.ok("PATCH", f"{CRDS}/sloes.example.org", unserved, "application/json-patch+json")
+        assert other.read() == b""
+        shared.ok("POST", first, {"metadata": {"name": "b"}})
+        shared.ok("DELETE", f"{CRDS}/sloes.example.org")
+        events = [json.loads(line) for line in one.read().splitlines()]
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
+        ("ADDED", "b"), ("DELETED", "a"), ("DELETED", "b"),
+    ]  # fmt: skip
 
 
 def _conditions(crd: Any) -> dict[str, tuple[str, str]]:
