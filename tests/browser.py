@@ -47,3 +47,25 @@ def running_browser(profile: Path, height: int, *logs: str) -> Iterator[Any]:
         yield session
     finally:
         session.quit()
+
+
+def check_light_dark_and_narrow(browser: Any, shots: Path, narrow: int, least: int) -> None:
+    """The page that is open has two colour schemes, and does not scroll sideways in a narrow window.
+
+    Args:
+        shots: where pictures of both go.
+        narrow: width of the window, in pixels.
+        least: bytes of a picture that shows something.
+    """
+    colours = []
+    for scheme in ("light", "dark"):
+        feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+        colours.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+        png = shots / f"{scheme}.png"
+        assert browser.save_screenshot(str(png))
+        assert png.stat().st_size > least
+    assert colours[0] != colours[1]
+    browser.set_window_size(narrow, 900)
+    width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert width[0] <= width[1], "the page itself does not scroll sideways; map and tables do"

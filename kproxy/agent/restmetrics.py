@@ -11,13 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from kproxy.client.config import ClientConfig
-from kproxy.client.http import Call, HttpClient, Response, Stream
+from kproxy.client.http import HttpClient, Response, Stream
 
 if TYPE_CHECKING:
     from kproxy.agent.metrics import Metrics
@@ -88,42 +88,21 @@ class MeteredHttpClient(HttpClient):
         self._clock = clock
         self._host = urlsplit(config.server).netloc
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        accept: str = "application/json",
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout: float = 60.0,
-        call: Call | None = None,
-    ) -> Response:
+    # What they take and mean is HttpClient's, which declares the options.
+
+    def request(self, method: str, target: str, **options: Any) -> Response:
         """See HttpClient."""
         start = self._clock()
-        answer = super().request(
-            method, target, accept=accept, body=body, content_type=content_type, timeout=timeout, call=call
-        )
-        self._log.add(Answered(method, self._host, self._clock() - start, len(body or b""), len(answer.data)))
+        answer = super().request(method, target, **options)
+        size = len(options.get("body") or b"")
+        self._log.add(Answered(method, self._host, self._clock() - start, size, len(answer.data)))
         return answer
 
-    def stream(
-        self,
-        method: str,
-        target: str,
-        *,
-        accept: str = "application/json",
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout: float = 60.0,
-        call: Call | None = None,
-    ) -> Stream:
+    def stream(self, method: str, target: str, **options: Any) -> Stream:
         """See HttpClient."""
         code = "<error>"
         try:
-            stream = super().stream(
-                method, target, accept=accept, body=body, content_type=content_type, timeout=timeout, call=call
-            )
+            stream = super().stream(method, target, **options)
             code = str(stream.status)
             return stream
         finally:

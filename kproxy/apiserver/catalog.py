@@ -65,6 +65,12 @@ class Catalog:
         """A resource, None if it is not served."""
         return self._index.get((group, version, plural))
 
+    def builtin(self, group: str, plural: str) -> Resource:
+        """A resource of the server's own, which is always served, in version v1."""
+        found = self.find(group, "v1", plural)
+        assert found is not None, plural
+        return found
+
     def by_kind(self, group: str, kind: str) -> Resource | None:
         """Some version of a kind that has objects."""
         return next((r for r in self if r.group == group and r.kind == kind and r.stored), None)

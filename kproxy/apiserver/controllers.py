@@ -67,11 +67,6 @@ class Controllers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _resource(self, group: str, plural: str) -> Resource:
-        found = self._catalog.find(group, "v1", plural)
-        assert found is not None
-        return found
-
     def _push(self, call: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         self._queue.put_nowait(lambda: call(*arguments))
 
@@ -124,7 +119,7 @@ class Controllers:
 
     async def _empty_namespace(self, name: str) -> None:
         """Deletes what is in a namespace; once nothing is left, the namespace."""
-        namespaces = self._resource("", "namespaces")
+        namespaces = self._catalog.builtin("", "namespaces")
         entry = self._registry.table(namespaces).head(name)
         if entry is None:
             return
@@ -171,7 +166,7 @@ class Controllers:
 
     async def _establish(self, name: str) -> None:
         """Accepts a CRD's names and says that it is served."""
-        crds = self._resource("apiextensions.k8s.io", "customresourcedefinitions")
+        crds = self._catalog.builtin("apiextensions.k8s.io", "customresourcedefinitions")
         entry = self._registry.table(crds).head(name)
         if entry is None:
             return
@@ -198,7 +193,7 @@ class Controllers:
 
     async def _empty_crd(self, name: str) -> None:
         """Deletes the objects of a CRD that is being deleted; once none is left, lets it go."""
-        crds = self._resource("apiextensions.k8s.io", "customresourcedefinitions")
+        crds = self._catalog.builtin("apiextensions.k8s.io", "customresourcedefinitions")
         resource = self._catalog.by_storage(name)
         if self._registry.table(crds).head(name) is None:
             return
@@ -225,7 +220,7 @@ class Controllers:
 
     async def _aggregate(self) -> None:
         """Gives aggregated ClusterRoles the rules of the roles they select."""
-        roles = self._resource("rbac.authorization.k8s.io", "clusterroles")
+        roles = self._catalog.builtin("rbac.authorization.k8s.io", "clusterroles")
         for entry in list(self._authorizer.cluster_roles.entries.values()):
             if b'"aggregationRule"' not in entry.body:
                 continue
@@ -247,7 +242,7 @@ class Controllers:
             await asyncio.sleep(_SWEEP)
             self._registry.store.compact(self._window)
             oldest = timestamp(self._registry.now() - _EVENT_LIFE)
-            events = self._resource("", "events")
+            events = self._catalog.builtin("", "events")
             for entry in self._registry.table(events).in_namespace(""):
                 meta = entry.value["metadata"]
                 if meta.get("creationTimestamp", oldest) < oldest:

@@ -22,7 +22,6 @@ import msgspec
 from kproxy.api.meta import ObjectMeta
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.registry import Registry
-from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json
 from kproxy.apiserver.store import Entry, Event
 from kproxy.apiserver.writing import DeleteOptions, Options
@@ -269,7 +268,7 @@ class EndpointSliceController:
             ("services", self._service_changed), ("pods", self._pod_changed), ("nodes", self._node_changed),
         ):  # fmt: skip
             self._inform(plural, changed)
-        slices = self._registry.table(self._resource("discovery.k8s.io", "endpointslices"))
+        slices = self._registry.table(self._catalog.builtin("discovery.k8s.io", "endpointslices"))
         for entry in slices.entries.values():
             self._note_slice(entry, deleted=False)
         slices.listeners.append(self._slice_event)
@@ -281,16 +280,11 @@ class EndpointSliceController:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _resource(self, group: str, plural: str) -> Resource:
-        found = self._catalog.find(group, "v1", plural)
-        assert found is not None
-        return found
-
     def _inform(self, plural: str, changed: Callable[[Unstructured], None]) -> None:
         """An informer over a table, and a handler on it: the driver of the informer's state machine."""
         informer: SharedInformer[Unstructured] = SharedInformer(random.random, transform=_lean)
         self._informers[plural] = informer
-        table = self._registry.table(self._resource("", plural))
+        table = self._registry.table(self._catalog.builtin("", plural))
         informer.replace([_object_of(entry.value) for entry in table.entries.values()])
         listener = informer.add_listener(_Handler(changed), self._loop.time())
 
@@ -405,7 +399,7 @@ class EndpointSliceController:
             if all(pod.metadata.labels.get(name) == value for name, value in selector.items())
         ]
         pods.sort(key=lambda pod: pod["metadata"]["name"])
-        resource = self._resource("discovery.k8s.io", "endpointslices")
+        resource = self._catalog.builtin("discovery.k8s.io", "endpointslices")
         table = self._registry.table(resource)
         heads = [table.head(each) for each in sorted(self._mine.get(key, ()))]
         existing = [head.value for head in heads if head is not None]

@@ -18,7 +18,6 @@ from typing import Any, Final
 from kproxy.apiserver import bootstrap
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.registry import Registry
-from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json
 from kproxy.apiserver.store import Event
 from kproxy.apiserver.writing import Options, Written
@@ -71,7 +70,7 @@ class Essentials:
             ("discovery.k8s.io", "endpointslices", self._published),
             ("networking.k8s.io", "servicecidrs", self._published),
         ):  # fmt: skip
-            self._registry.table(self._resource(group, plural)).listeners.append(concerns)
+            self._registry.table(self._catalog.builtin(group, plural)).listeners.append(concerns)
         self._wake.set()
         self._task = asyncio.ensure_future(self._work())
 
@@ -81,14 +80,9 @@ class Essentials:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _resource(self, group: str, plural: str) -> Resource:
-        found = self._catalog.find(group, "v1", plural)
-        assert found is not None
-        return found
-
     @property
     def _namespaces(self) -> Any:
-        return self._registry.table(self._resource("", "namespaces"))
+        return self._registry.table(self._catalog.builtin("", "namespaces"))
 
     # --- what has changed ---
 
@@ -136,7 +130,7 @@ class Essentials:
         written: list[Written] = []
         data = {"ca.crt": self._root_ca}
         note: Json = {"metadata": {"name": ROOT_CA, "annotations": _CA_NOTE}, "data": data}
-        accounts, maps = self._resource("", "serviceaccounts"), self._resource("", "configmaps")
+        accounts, maps = self._catalog.builtin("", "serviceaccounts"), self._catalog.builtin("", "configmaps")
         for name in sorted(namespaces):
             # The namespace may be gone, or on its way out: then nothing can be made in it.
             with contextlib.suppress(ApiError):

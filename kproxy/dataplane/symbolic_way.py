@@ -201,10 +201,8 @@ class Ways:
     def _elsewhere(self, node: Node) -> Node:
         """The function for a packet whose destination the connection translates, to nobody knows where."""
         fields = self._fields
-        moved = {fields.dst + chunk: fields.later_dst + chunk for chunk in range(fields.chunks)}
-        moved |= {fields.dport: fields.later_dport, fields.dport + 1: fields.later_dport + 1}
-        moved[fields.dst_kind] = fields.later_kind
-        return self._translation.renamed(node, moved)
+        now, later = (fields.dst, fields.dport), (fields.later_dst, fields.later_dport)
+        return self._opened(node, now, later, {fields.dst_kind: fields.later_kind})
 
     # after PREROUTING
 
@@ -259,10 +257,14 @@ class Ways:
     def _other_source(self, node: Node) -> Node:
         """The function for a packet whose source the connection translates, to nobody knows what."""
         fields = self._fields
-        moved = {fields.src + chunk: fields.later_src + chunk for chunk in range(fields.chunks)}
-        moved |= {fields.sport: fields.later_sport, fields.sport + 1: fields.later_sport + 1}
-        moved[fields.src_kind] = fields.later_src_kind
-        return self._translation.renamed(node, moved)
+        now, later = (fields.src, fields.sport), (fields.later_src, fields.later_sport)
+        return self._opened(node, now, later, {fields.src_kind: fields.later_src_kind})
+
+    def _opened(self, node: Node, now: tuple[int, int], later: tuple[int, int], kinds: dict[int, int]) -> Node:
+        """The function with an address and port, given by their first levels, called by levels of their own."""
+        moved = {now[0] + chunk: later[0] + chunk for chunk in range(self._fields.chunks)}
+        moved |= {now[1]: later[1], now[1] + 1: later[1] + 1}
+        return self._translation.renamed(node, moved | kinds)
 
     def _forward(self, side: Side, state: Connected) -> Node:
         fields, diagrams = self._fields, self._diagrams

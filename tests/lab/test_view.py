@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import running_browser
+from tests.browser import check_light_dark_and_narrow, running_browser
 from tests.lab.labtools import deployment, lab_up, service
 
 pytestmark = pytest.mark.root
@@ -88,18 +88,7 @@ def test_light_dark_narrow_and_for_those_who_do_not_see(browser: Any, page: Path
     from selenium.webdriver.common.by import By
 
     browser.get(page.as_uri())
-    colours = []
-    for scheme in ("light", "dark"):
-        feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
-        colours.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
-        png = tmp_path / f"{scheme}.png"
-        assert browser.save_screenshot(str(png))
-        assert png.stat().st_size > 30_000
-    assert colours[0] != colours[1]
-    browser.set_window_size(520, 900)
-    width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-    assert width[0] <= width[1], "the page itself does not scroll sideways; map and tables do"
+    check_light_dark_and_narrow(browser, tmp_path, 520, 30_000)
     browser.set_window_size(1200, 1500)
     assert browser.execute_script("return document.documentElement.lang") == "en"
     assert len(browser.find_elements(By.CSS_SELECTOR, "h1")) == 1

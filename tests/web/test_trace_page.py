@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import running_browser
+from tests.browser import check_light_dark_and_narrow, running_browser
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "rules_golden"
@@ -117,18 +117,7 @@ def test_outcomes_the_map_and_rules_on_demand(browser: Any, tmp_path: Path) -> N
 
 def test_light_dark_and_narrow(browser: Any, tmp_path: Path) -> None:
     browser.get(write_page(tmp_path / "page.html", *WATCHERS).as_uri())
-    colours = []
-    for scheme in ("light", "dark"):
-        feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
-        colours.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
-        png = tmp_path / f"{scheme}.png"
-        assert browser.save_screenshot(str(png))
-        assert png.stat().st_size > 20_000
-    assert colours[0] != colours[1]
-    browser.set_window_size(500, 900)
-    width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-    assert width[0] <= width[1], "the page itself does not scroll sideways; the map does"
+    check_light_dark_and_narrow(browser, tmp_path, 500, 20_000)
     browser.set_window_size(1200, 1400)
 
 

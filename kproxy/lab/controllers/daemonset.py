@@ -7,17 +7,16 @@ shows it, so that no node gets two.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 from typing import Final
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index, owner_reference
+from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
 from kproxy.lab.controllers.deployment import template_hash
-from kproxy.lab.controllers.replicaset import NAME_ALPHABET
 from kproxy.lab.controllers.rolling import resolve
+from kproxy.lab.controllers.template import pod_of
 from kproxy.lab.resources import (
     DAEMON_SETS,
     NODES,
@@ -113,20 +112,10 @@ class DaemonSetController(Controller):
                 del self._made[place]
 
     def _create(self, item: Object, digest: str, node: str) -> None:
-        meta, template = item["metadata"], item["spec"]["template"]
-        labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: digest}
-        suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(5))
-        body: Json = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{meta['name'][:57]}-{suffix}",
-                "labels": labels,
-                "annotations": dict((template.get("metadata") or {}).get("annotations") or {}),
-                "ownerReferences": [owner_reference(item, "DaemonSet")],
-            },
-            "spec": {**template["spec"], "nodeName": node},
-        }
+        meta = item["metadata"]
+        body = pod_of(item, "DaemonSet")
+        body["metadata"]["labels"][HASH_LABEL] = digest
+        body["spec"]["nodeName"] = node
         created = self.client.create(PODS, body, meta["namespace"])
         self._made[meta["uid"], node] = (created.metadata.uid, time.monotonic())
 

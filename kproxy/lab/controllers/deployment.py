@@ -14,8 +14,8 @@ import msgspec
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index, owner_reference
-from kproxy.lab.controllers.replicaset import NAME_ALPHABET
 from kproxy.lab.controllers.rolling import Replicas, fenceposts, plan_rolling
+from kproxy.lab.controllers.template import NAME_ALPHABET
 from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, controller_of, key_of, with_condition
 
 HASH_LABEL: Final = "pod-template-hash"

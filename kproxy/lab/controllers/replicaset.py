@@ -8,7 +8,6 @@ twice.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from typing import Final
@@ -21,9 +20,9 @@ from kproxy.lab.controllers.claims import (
     claim,
     orphan_index,
     owner_index,
-    owner_reference,
     selects,
 )
+from kproxy.lab.controllers.template import pod_of
 from kproxy.lab.resources import (
     PODS,
     REPLICA_SETS,
@@ -35,8 +34,6 @@ from kproxy.lab.resources import (
     key_of,
 )
 
-NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""apimachinery's util/rand: no vowels, so that no words come out."""
 _EXPECTED: Final = 60.0
 """Seconds after which an expectation is given up: its event was lost."""
 
@@ -119,20 +116,7 @@ class ReplicaSetController(Controller):
         return None
 
     def _create(self, item: Object) -> str:
-        template = item["spec"]["template"]
-        meta = template.get("metadata") or {}
-        suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(5))
-        body: Json = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{item['metadata']['name'][:57]}-{suffix}",
-                "labels": dict(meta.get("labels") or {}),
-                "annotations": dict(meta.get("annotations") or {}),
-                "ownerReferences": [owner_reference(item, "ReplicaSet")],
-            },
-            "spec": template["spec"],
-        }
+        body = pod_of(item, "ReplicaSet")
         created = self.client.create(PODS, body, item["metadata"]["namespace"])
         self._expectations.created(created.metadata.uid)
         return created.metadata.uid
