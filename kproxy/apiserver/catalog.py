@@ -11,7 +11,7 @@ from typing import Final
 from kproxy.apiserver.columns import custom_columns
 from kproxy.apiserver.crd import Names, warning_of
 from kproxy.apiserver.deletion import CRDS
-from kproxy.apiserver.resources import ALL_VERBS, Resource, Subresource, built_in
+from kproxy.apiserver.resources import ALL_VERBS, METADATA_FIELDS, Resource, Subresource, built_in
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.store import Entry, Event, Store, Table
 from kproxy.apiserver.strategy import path_fields
@@ -154,7 +154,7 @@ def custom_resources(crd: Json) -> list[Resource]:
                 list_kind=names.get("listKind") or f"{kind}List",
                 custom=True,
                 fields_of=fields_of,
-                selectable=("metadata.name", "metadata.namespace", *fields),
+                selectable=(*METADATA_FIELDS[: 2 if spec.get("scope") == "Namespaced" else 1], *fields),
                 has_status="status" in subs,
                 scale=subs.get("scale"),
                 view=View(node, stored[0] if stored else node),

@@ -20,7 +20,7 @@ from kproxy.apiserver import represent
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.represent import Form
 from kproxy.apiserver.request import Request
-from kproxy.apiserver.resources import Resource
+from kproxy.apiserver.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.selectors import (
     Requirement,
     matches_fields,
@@ -74,7 +74,12 @@ def selection_of(request: Request, resource: Resource) -> Selection:
         ApiError: 400 for a bad selector.
     """
     labels = parse_label_selector(request.query.get("labelSelector", ""))
-    fields = parse_field_selector(request.query.get("fieldSelector", ""), resource.selectable)
+    bare = not resource.custom and resource.selectable == METADATA_FIELDS
+    text = request.query.get("fieldSelector", "")
+    fields = tuple(
+        (resource.selects_as.get(name, name), value, equal)
+        for name, value, equal in parse_field_selector(text, resource.selectable, bare)
+    )
     if request.target.name and not request.target.subresource:
         fields = (*fields, ("metadata.name", request.target.name, True))
     return Selection(request.target.namespace if resource.namespaced else "", labels, fields)

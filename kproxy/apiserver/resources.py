@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,11 +17,12 @@ from kproxy.apiserver.columns import Columns
 from kproxy.apiserver.schema import Node, named
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategies import STRATEGIES
-from kproxy.apiserver.strategy import FieldsOf, Strategy, no_fields, path_fields
+from kproxy.apiserver.strategy import FieldsOf, Strategy, no_fields
 from kproxy.apiserver.structural import View
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
 STATUS_VERBS: Final = ("get", "patch", "update")
 CREATE_ONLY: Final = ("create",)
 
@@ -59,7 +60,10 @@ class Resource:
     schema_name: str = ""
     custom: bool = False
     fields_of: FieldsOf = no_fields
-    selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
+    selectable: tuple[str, ...] = METADATA_FIELDS
+    """The names that a field selector may use."""
+    selects_as: Mapping[str, str] = field(default_factory=dict)
+    """The field that each of them stands for, where that has another name."""
     scale: Json | None = None
     """Where a custom resource keeps what its scale subresource shows."""
     has_status: bool = False
@@ -105,6 +109,7 @@ def _row(
     scale: bool = False,
     others: Iterable[Subresource] = (),
     fields: tuple[str, ...] = (),
+    labels: Mapping[str, str] | None = None,
     storage: str = "",
     short: str = "",
     categories: tuple[str, ...] = (),
@@ -119,12 +124,15 @@ def _row(
         subresources.append(_SCALE)
     if status:
         subresources.append(Subresource("status", kind))
+    node = named(schema)
+    labels = {name: name for name in fields} if labels is None else labels
+    selectable = METADATA_FIELDS if namespaced or not fields else METADATA_FIELDS[:1]
     return Resource(
         group,
         "v1",
         kind,
         plural,
-        named(schema),
+        node,
         namespaced=namespaced,
         singular=kind.lower() if singular is None else singular,
         short_names=tuple(short.split()),
@@ -136,13 +144,40 @@ def _row(
         storage=storage or (f"{plural}.{group}" if group else plural),
         list_kind=f"{kind}List",
         schema_name=schema,
-        fields_of=path_fields(fields),
-        selectable=("metadata.name", "metadata.namespace", *fields),
+        fields_of=FieldsOf(fields, _zeros(node, fields), _COMPUTED),
+        selectable=(*selectable, *labels),
+        selects_as=labels,
         has_status=status,
         deprecation=deprecation,
     )
 
 
+def _zeros(node: Node, paths: tuple[str, ...]) -> dict[str, str]:
+    """What an absent boolean or number of a built-in kind is selected as: Go's zero value."""
+    found = {}
+    for path in paths:
+        at: Node | None = node
+        for part in path.split("."):
+            prop = at.props.get(part) if at is not None else None
+            at = prop.node if prop is not None else None
+        if at is not None and (text := {"boolean": "false", "integer": "0"}.get(at.kind)):
+            found[path] = text
+    return found
+
+
+def _event_source(value: Json) -> str:
+    """An Event's source (pkg/registry/core/event ToSelectableFields)."""
+    return (value.get("source") or {}).get("component") or value.get("reportingComponent") or ""
+
+
+def _pod_ip(value: Json) -> str:
+    """The first of a Pod's addresses."""
+    status = value.get("status") or {}
+    addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
+    return addresses[0].get("ip") or ""
+
+
+_COMPUTED: Final = {"source": _event_source, "status.podIP": _pod_ip}
 _REVIEW: Final = "io.k8s.api.authorization.v1."
 _AUTHN: Final = "io.k8s.api.authentication.v1."
 _RBAC: Final = "io.k8s.api.rbac.v1."
@@ -152,10 +187,16 @@ _EVENT_FIELDS: Final = (
     "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
     "reportingComponent", "source", "type",
 )  # fmt: skip
+_NEW_EVENT_LABELS: Final = {
+    **{f"regarding.{name.partition('.')[2]}": name for name in _EVENT_FIELDS if name.startswith("involvedObject.")},
+    "reason": "reason", "reportingController": "reportingComponent", "type": "type",
+}  # fmt: skip
+"""What events.k8s.io/v1 calls them (pkg/apis/events/v1/conversion.go); it has no `source`."""
 _POD_FIELDS: Final = (
     "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
     "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
 )  # fmt: skip
+_POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
 
 
 def built_in() -> list[Resource]:
@@ -175,7 +216,8 @@ def built_in() -> list[Resource]:
             "", "Node", "nodes", CORE + "Node", short="no", namespaced=False, status=True,
             fields=("spec.unschedulable",),
         ),
-        _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True, fields=_POD_FIELDS),
+        _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
+             fields=_POD_FIELDS, labels=_POD_LABELS),
         _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
         _row(
             "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",
@@ -199,7 +241,7 @@ def built_in() -> list[Resource]:
         ),
         _row(
             "events.k8s.io", "Event", "events", "io.k8s.api.events.v1.Event", short="ev", storage="events",
-            fields=tuple(name.replace("involvedObject", "regarding") for name in _EVENT_FIELDS),
+            fields=_EVENT_FIELDS, labels=_NEW_EVENT_LABELS,
             columns_=columns.KINDS["Event"],
         ),
         _row(
@@ -218,8 +260,7 @@ def built_in() -> list[Resource]:
             _row("authorization.k8s.io", kind, kind.lower() + "s", _REVIEW + kind, namespaced=False, verbs=CREATE_ONLY)
             for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
         ),
-        _row("networking.k8s.io", "IPAddress", "ipaddresses", _NET + "IPAddress", short="ip", namespaced=False,
-             fields=("spec.parentRef",)),
+        _row("networking.k8s.io", "IPAddress", "ipaddresses", _NET + "IPAddress", short="ip", namespaced=False),
         _row("networking.k8s.io", "NetworkPolicy", "networkpolicies", _NET + "NetworkPolicy", short="netpol"),
         _row(
             "networking.k8s.io", "ServiceCIDR", "servicecidrs", _NET + "ServiceCIDR", namespaced=False, status=True,

@@ -147,8 +147,11 @@ def parse_label_selector(text: str) -> tuple[Requirement, ...]:
 
 
 @lru_cache(4096)
-def parse_field_selector(text: str, supported: tuple[str, ...]) -> tuple[tuple[str, str, bool], ...]:
-    """(field, value, whether it must be equal) for each term of a field selector.
+def parse_field_selector(
+    text: str, supported: tuple[str, ...], metadata_only: bool = False
+) -> tuple[tuple[str, str, bool], ...]:
+    """(field, value, whether it must be equal) for each term of a field selector. `metadata_only`: the kind declares no
+    field of its own, so a refusal names what there is (k8s.io/apimachinery DefaultMetaV1FieldSelectorConversion).
 
     Raises:
         ApiError: 400 for a syntax error or a field that this resource is not selected by.
@@ -159,13 +162,13 @@ def parse_field_selector(text: str, supported: tuple[str, ...]) -> tuple[tuple[s
             continue
         found = re.fullmatch(r"([^=!]*?)(!=|==|=)((?:\\.|[^\\])*)", term)
         if found is None:
-            raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         field, operator, value = found[1].strip(), found[2], re.sub(r"\\([\\,=])", r"\1", found[3])
         if field not in supported:
-            known = ", ".join(f'"{name}"' for name in supported[:2])
-            if len(supported) > 2:
-                raise bad_request(f"field label not supported: {field}")
-            raise bad_request(f'"{field}" is not a known field selector: only {known}')
+            if metadata_only:
+                known = ", ".join(f'"{name}"' for name in supported)
+                raise bad_request(f'"{field}" is not a known field selector: only {known}')
+            raise bad_request(f"field label not supported: {field}")
         terms.append((field, value, operator != "!="))
     return tuple(terms)
 
