@@ -5,6 +5,7 @@
 # usage: demo.sh BIN CLUSTER     BIN holds the kproxy command, CLUSTER is a folder with cluster.yaml and config.yaml
 set -eu
 
+[ "$#" -eq 2 ] || { echo "usage: demo.sh BIN CLUSTER" >&2; exit 2; }
 kproxy=$1/kproxy
 cluster=$2
 work=$(mktemp -d)

@@ -5,8 +5,22 @@
 # usage: setup.sh VENV      (PYTHON names the interpreter, python3 by default)
 set -eu
 
-venv=$1
+venv=${1:-}
 python=${PYTHON:-python3}
+[ "$#" -eq 1 ] && [ -n "$venv" ] || { echo "usage: setup.sh VENV" >&2; exit 2; }
+
+# Before anything is installed: Debian's own interpreter is installed if it is missing, another one is not.
+check_python() {
+    if ! command -v "$python" >/dev/null 2>&1; then
+        [ "$python" = python3 ] || { echo "PYTHON names the interpreter '$python', and there is no such command" >&2; exit 2; }
+        return 0
+    fi
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+        echo "kproxy needs Python 3.11 or later, and $python is $("$python" --version 2>&1); set PYTHON to a newer one" >&2
+        exit 1
+    }
+}
+check_python
 
 missing=""
 need() { # need COMMAND PACKAGE
@@ -41,10 +55,7 @@ if [ -n "${missing# }" ]; then
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
 
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "kproxy needs Python 3.11 or later, and $python is $("$python" --version 2>&1); set PYTHON to a newer one" >&2
-    exit 1
-}
+check_python
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

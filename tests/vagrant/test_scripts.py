@@ -71,21 +71,79 @@ def test_the_overlay_wants_a_token() -> None:
     assert "KPROXY_TOKEN" in said
 
 
+def bare_path(folder: Path) -> str:
+    """A PATH of a machine without qemu and mmdebstrap, where what installs packages only leaves a mark."""
+    folder.mkdir(exist_ok=True)
+    for name in (
+        "bash",
+        "sh",
+        "dirname",
+        "uname",
+        "id",
+        "grep",
+        "sed",
+        "mktemp",
+        "rm",
+        "env",
+        "timeout",
+        "sleep",
+        "tail",
+    ):
+        (folder / name).symlink_to(f"/usr/bin/{name}")
+    stub(folder, "apt-get", f": >{folder}/installed")
+    return str(folder)
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "told"),
     [
         ([], {"VM_ACCEL": "warp"}, "VM_ACCEL must be auto, kvm or tcg, not 'warp'"),
         ([], {"VM_TIMEOUT": "soon"}, "VM_TIMEOUT must be a number of seconds, not 'soon'"),
         ([], {"VM_STEPS": "all"}, "VM_STEPS must be image, overlay, checks or overlay,checks, not 'all'"),
+        ([], {"VM_GOLDEN": "/nowhere"}, "VM_GOLDEN must be a folder of scenarios, not '/nowhere'"),
+        ([], {"VM_SOURCES": "/nowhere"}, "VM_SOURCES must be a file with lines that begin with 'deb ', not '/nowhere'"),
+        ([], {"VM_SOURCES": str(TEST)}, "VM_SOURCES must be a file with lines that begin with 'deb '"),
         (["no-such"], {}, "no scenario "),
         (["a b"], {}, "no scenario has such a name: 'a b'"),
+        ([""], {}, "no scenario has such a name: ''"),
+        (["--every"], {}, "check.sh has no option '--every'"),
     ],
 )
-def test_bad_usage_of_the_virtual_machine(arguments: list[str], environment: dict[str, str], told: str) -> None:
-    code, said = run("bash", TEST, *arguments, **environment)
+def test_bad_usage_of_the_virtual_machine(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], told: str
+) -> None:
+    """Told before anything is installed: this machine has none of the packages."""
+    path = bare_path(tmp_path / "bin")
+    # Debian keeps its own folders at the end of PATH; what is installed there must not hide the order.
+    script = without_system_path(tmp_path)
+    golden = {"VM_GOLDEN": str(VAGRANT.parent / "rules_golden")}
+    code, said = run("/bin/bash", script, *arguments, PATH=path, **golden | environment)
     assert code == 2, said
     assert told in said
     assert len(said.splitlines()) == 1
+    assert not (tmp_path / "bin" / "installed").exists()
+
+
+@pytest.mark.root
+def test_packages_are_installed_only_for_good_usage(tmp_path: Path) -> None:
+    """The counterpart of the above, so that it cannot pass because nothing would ever be installed."""
+    path = bare_path(tmp_path / "bin")
+    run(
+        "/bin/bash",
+        without_system_path(tmp_path),
+        PATH=path,
+        VM_GOLDEN=str(VAGRANT.parent / "rules_golden"),
+        VM_STEPS="image",
+    )
+    assert (tmp_path / "bin" / "installed").exists()
+
+
+def without_system_path(folder: Path) -> Path:
+    """A copy of test.sh that looks for commands in PATH alone."""
+    shutil.copytree(TEST.parent, folder / "vagrant" / "qemu")
+    script = folder / "vagrant" / "qemu" / "test.sh"
+    script.write_text(TEST.read_text().replace('export PATH="$PATH:/usr/sbin:/sbin"', ""))
+    return script
 
 
 @pytest.mark.root
@@ -94,10 +152,8 @@ def test_without_the_tools_it_names_the_packages(tmp_path: Path) -> None:
     for name in ("bash", "dirname", "uname", "id"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     tmp_path.chmod(0o755)
-    shutil.copytree(TEST.parent, tmp_path / "vagrant" / "qemu")
-    text = TEST.read_text().replace('export PATH="$PATH:/usr/sbin:/sbin"', "")
-    script = tmp_path / "vagrant" / "qemu" / "test.sh"
-    script.write_text(text)
+    script = without_system_path(tmp_path)
+    (tmp_path / "rules_golden").mkdir()
     for parent in (tmp_path, *tmp_path.parents):
         if parent.owner() == "root" and str(parent).startswith("/tmp/pytest-of-root"):
             parent.chmod(parent.stat().st_mode | 0o055)
@@ -119,6 +175,47 @@ def stub(folder: Path, name: str, script: str) -> str:
     return f"{folder}:{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
+def only_named(folder: Path) -> None:
+    """Stands in for the tools that the script only looks for, so that a test installs no packages."""
+    for name in ("qemu-system-x86_64", "mmdebstrap", "gpg", "mke2fs"):
+        if not (folder / name).exists():
+            stub(folder, name, "exit 1")
+
+
+SETUP = VAGRANT.parent / "scripts" / "setup.sh"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "python", "code", "told"),
+    [
+        ([], "python3", 2, "usage: setup.sh VENV"),
+        (["venv", "more"], "python3", 2, "usage: setup.sh VENV"),
+        (
+            ["venv"],
+            "python-from-nowhere",
+            2,
+            "PYTHON names the interpreter 'python-from-nowhere', and there is no such",
+        ),
+        (
+            ["venv"],
+            "python-of-old",
+            1,
+            "kproxy needs Python 3.11 or later, and python-of-old is Python 3.9.2; set PYTHON",
+        ),
+    ],
+)
+def test_setup_checks_before_it_installs(
+    tmp_path: Path, arguments: list[str], python: str, code: int, told: str
+) -> None:
+    path = bare_path(tmp_path / "bin")
+    stub(tmp_path / "bin", "python-of-old", '[ "$1" = --version ] || exit 1; echo Python 3.9.2')
+    ended, said = run("/bin/sh", SETUP, *arguments, PATH=path, PYTHON=python)
+    assert ended == code, said
+    assert said.startswith(told)
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "bin" / "installed").exists()
+
+
 @pytest.mark.root
 def test_an_image_that_could_not_be_built_is_not_kept(tmp_path: Path) -> None:
     """Nor is what a build left that was killed: the next one starts anew."""
@@ -137,6 +234,7 @@ def test_an_image_that_could_not_be_built_is_not_kept(tmp_path: Path) -> None:
 def test_an_interrupted_build_leaves_neither_processes_nor_an_image(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     path = stub(tmp_path / "bin", "mmdebstrap", f"echo $$ >{pid}.new && mv {pid}.new {pid} && exec sleep 300")
+    only_named(tmp_path / "bin")
     environment = os.environ | {"PATH": path, "KPROXY_CACHE": str(tmp_path / "cache")}
     # By test.sh, which hands the signal on; it is not ended before what it started is.
     with subprocess.Popen(["bash", TEST], env=environment | {"VM_STEPS": "image", "TMPDIR": str(tmp_path)}) as script:
@@ -156,6 +254,7 @@ def test_an_interrupted_build_leaves_neither_processes_nor_an_image(tmp_path: Pa
 )
 def test_a_full_disk_is_told_before_anything_is_done(tmp_path: Path, script: Path, told: str) -> None:
     path = stub(tmp_path / "bin", "df", "echo Avail; echo 12")
+    only_named(tmp_path / "bin")
     code, said = run("bash", script, PATH=path, KPROXY_CACHE=str(tmp_path / "cache"), TMPDIR=str(tmp_path))
     assert code == 1, said
     assert (

@@ -10,6 +10,11 @@ fail() { # fail CODE MESSAGE
     exit "$1"
 }
 
+check_sources() { # that VM_SOURCES, where it is set, is a file of apt sources
+    [ -z "${VM_SOURCES:-}" ] || grep -qs '^deb ' "$VM_SOURCES" ||
+        fail 2 "VM_SOURCES must be a file with lines that begin with 'deb ', not '$VM_SOURCES'"
+}
+
 child=""
 attend() { # attend WHAT LOG COMMAND...: run it, with a line every half a minute; its exit code. LOG: a file, or ""
     local what=$1 log=$2

@@ -33,6 +33,19 @@ case $steps in
     image | overlay | checks | overlay,checks) ;;
     *) fail 2 "VM_STEPS must be image, overlay, checks or overlay,checks, not '$steps'" ;;
 esac
+# All of this is checked before anything is installed or booted for nothing.
+[ -d "$golden" ] || fail 2 "VM_GOLDEN must be a folder of scenarios, not '$golden'"
+check_sources
+for argument in "$@"; do
+    case $argument in
+        --all | --variant | nft | legacy) ;;
+        -*) fail 2 "check.sh has no option '$argument', only --all and --variant nft|legacy" ;;
+        # The guest's unit takes the arguments as words.
+        "" | *[!a-zA-Z0-9.-]*) fail 2 "no scenario has such a name: '$argument'" ;;
+        *) [ -f "$golden/$argument/cluster.yaml" ] || fail 2 "no scenario $golden/$argument" ;;
+    esac
+done
+
 [ "$(uname -m)" = x86_64 ] || fail 1 "the image is for x86_64, and this machine is $(uname -m)"
 missing=""
 need() { # need COMMAND PACKAGE
@@ -51,15 +64,6 @@ elif [ -n "$missing" ]; then
     fail 1 "Debian packages are missing; install them with: sudo apt-get install$missing"
 fi
 [ "$(id -u)" -eq 0 ] || fail 1 "only root can build the guest's root directory; run: sudo make vm-test"
-# Names of scenarios are checked here, before a guest is booted for nothing.
-for argument in "$@"; do
-    case $argument in
-        # The guest's unit takes the arguments as words.
-        *[!a-zA-Z0-9.-]*) fail 2 "no scenario has such a name: '$argument'" ;;
-        nft | legacy | -*) ;;
-        *) [ -f "$golden/$argument/cluster.yaml" ] || fail 2 "no scenario $golden/$argument" ;;
-    esac
-done
 
 began=$SECONDS
 # The image's size twice: its root directory and the disk made of it.
