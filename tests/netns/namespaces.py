@@ -10,10 +10,16 @@ from contextlib import contextmanager
 from itertools import count
 
 _numbers = count()
+_TAKES_THE_LOCK = re.compile(r"ip6?tables(-nft|-legacy)?(-restore)?")
 
 
 def run(*command: str, namespace: str | None = None, text: str | None = None) -> str:
-    """Runs a command, inside a namespace if one is named, and returns its output; a failure tells all it said."""
+    """Runs a command, inside a namespace if one is named, and returns its output; a failure tells all it said.
+
+    iptables waits for the xtables lock: it is one file for all namespaces, so any other test may hold it.
+    """
+    if _TAKES_THE_LOCK.fullmatch(command[0]):
+        command = (command[0], "-w", *command[1:])
     full = ("ip", "netns", "exec", namespace, *command) if namespace else command
     done = subprocess.run(full, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(full)}: exit {done.returncode}\n{done.stderr}"
