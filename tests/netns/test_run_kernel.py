@@ -96,7 +96,7 @@ def test_follows_the_server_and_mends_what_others_do(
         )
         for repairs, damage in enumerate(kinds_of_damage):
             run(iptables, *damage, namespace=namespace)
-            # Not `not right()`: the proxy may have mended it by now. That it tells of a repair proves that there was one.
+            # Not `not right()`: the proxy may have mended it by now. A told repair proves that there was damage.
             eventually(partial(told, repairs + 1), what=agent.said)
             eventually(right, what=agent.said)
         assert agent.stop() == 0
