@@ -6,6 +6,7 @@ and the time-outs of connection tracking, the process's OOM score. Each is told 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,7 +124,9 @@ def prepare_host(
     """
     asked = features or Features(nfacct=True)
     with open_namespace(netns) as namespace:
-        choice = choose_variant(namespace, families or tuple(IPFamily), variant, demand_all=bool(families))
+        choice = choose_variant(
+            namespace, families or tuple(IPFamily), variant, demand_all=bool(families), lock_wait=lock_wait
+        )
     notes = list(choice.notes)
     found: list[HostFamily] = []
     refused: list[FeatureMissingError] = []
@@ -143,17 +146,19 @@ def prepare_host(
 def _prepare_family(
     netns: str | None, family: IPFamily, iptables: Iptables, asked: Features, lock_wait: float, notes: list[str]
 ) -> HostFamily:
-    preflight = run_preflight(iptables, with_nfacct=asked.nfacct, lock_wait=lock_wait)
-    preflight.check()
-    missing = preflight.missing
-    notes += [f"{iptables}: {loss}" for loss in preflight.losses]
-    features = Features(
-        nfacct=asked.nfacct and "nfacct" not in missing,
-        random_fully=asked.random_fully and "random-fully" not in missing,
-    )
-    namespace = open_namespace(netns)
-    if features.nfacct:
-        nfacct.ensure_counters(namespace)
+    with contextlib.ExitStack() as stack:
+        namespace = stack.enter_context(open_namespace(netns))
+        preflight = run_preflight(iptables, namespace, with_nfacct=asked.nfacct, lock_wait=lock_wait)
+        preflight.check()
+        missing = preflight.missing
+        notes += [f"{iptables}: {loss}" for loss in preflight.losses]
+        features = Features(
+            nfacct=asked.nfacct and "nfacct" not in missing,
+            random_fully=asked.random_fully and "random-fully" not in missing,
+        )
+        if features.nfacct:
+            nfacct.ensure_counters(namespace)
+        stack.pop_all()
     return HostFamily(
         family,
         namespace,

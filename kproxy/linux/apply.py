@@ -62,7 +62,7 @@ def apply_node(
     watch = Stopwatch()
     try:
         with watch.step("prepare"):
-            prepared = prepare_node(request, namespace)
+            prepared = prepare_node(request, namespace, writes=not dry_run)
     except (LinuxError, *INTERRUPTS) as error:
         raise ApplyFailedError(words_of(error), KernelState.UNCHANGED) from error
     names = [family.family.value for family in prepared.families]

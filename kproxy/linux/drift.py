@@ -105,7 +105,7 @@ def find_drift(
         LinuxError: it could not be mended; ApplyFailedError says what state that left.
     """
     try:
-        prepared = prepare_node(request, namespace)
+        prepared = prepare_node(request, namespace, writes=repair)
         dumps = {family.family: read_dump(family.executor, counters=False) for family in prepared.families}
         differences = {f.family: find_difference(f.wanted, dumps[f.family]) for f in prepared.families}
         findings: list[Finding] = []

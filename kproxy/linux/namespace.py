@@ -144,7 +144,7 @@ def _check(result: int, what: str) -> None:
         return
     code = ctypes.get_errno()
     if code == errno.EPERM:
-        raise PrivilegeError(f"{what}: {os.strerror(code)}; it needs root")
+        raise PrivilegeError(f"{what}: {os.strerror(code)}; it needs root with the capability CAP_SYS_ADMIN")
     if code == errno.EINVAL:
         raise NamespaceError(f"{what}: it is no network namespace")
     raise NamespaceError(f"{what}: {os.strerror(code)}")

@@ -74,8 +74,11 @@ class PreparedNode(msgspec.Struct, frozen=True):
         return (*self.choice.notes, *self.left_out, *(note for family in self.families for note in family.notes))
 
 
-def prepare_node(request: NodeRequest, namespace: Namespace) -> PreparedNode:
+def prepare_node(request: NodeRequest, namespace: Namespace, *, writes: bool) -> PreparedNode:
     """Finds out what the host can do, and renders the node's rules for it.
+
+    Args:
+        writes: whether the namespace may be written to, for a moment, to find out where there is no other way.
 
     Raises:
         LinuxError: the host cannot be programmed; nothing was changed.
@@ -89,7 +92,7 @@ def prepare_node(request: NodeRequest, namespace: Namespace) -> PreparedNode:
     notes = []
     for family, iptables in choice.tools.items():
         try:
-            prepared.append(prepare_family(request, namespace, family, iptables))
+            prepared.append(prepare_family(request, namespace, family, iptables, writes))
         except FeatureMissingError as error:
             # As kube-proxy does: a family that the host cannot do is left alone, unless it was asked for.
             if request.families:
@@ -101,9 +104,12 @@ def prepare_node(request: NodeRequest, namespace: Namespace) -> PreparedNode:
     return PreparedNode(choice, tuple(prepared), tuple(notes))
 
 
-def prepare_family(request: NodeRequest, namespace: Namespace, family: IPFamily, iptables: Iptables) -> PreparedFamily:
+def prepare_family(
+    request: NodeRequest, namespace: Namespace, family: IPFamily, iptables: Iptables, writes: bool
+) -> PreparedFamily:
     """Prepares one family with given binaries. Raises as `prepare_node`."""
-    preflight = run_preflight(iptables, with_nfacct=request.features.nfacct, lock_wait=request.lock_wait)
+    place = namespace if writes else None
+    preflight = run_preflight(iptables, place, with_nfacct=request.features.nfacct, lock_wait=request.lock_wait)
     preflight.check()
     missing = preflight.missing
     features = Features(
@@ -155,6 +161,8 @@ def node_options(
 
 
 def _losses(preflight: Preflight, asked: Features, state: ServiceState, iptables: Iptables) -> Iterable[str]:
+    if preflight.untried:
+        yield f"{iptables}: {preflight.untried}"
     for name, loss in zip(_optional(preflight.missing), preflight.losses, strict=True):
         if name == "random-fully" and not asked.random_fully:
             continue

@@ -18,6 +18,9 @@ from kproxy.linux.dump import Dump
 from kproxy.render.base import BASE_CHAINS
 from kproxy.render.chains import CANARY, FILTER, FIREWALL, MANGLE, NAT, SERVICE_PORT_CHAIN_PREFIXES
 
+PREFLIGHT_CHAIN: Final = "KUBE-PREFLIGHT"
+"""kproxy's own: where it tries what the kernel can load, for a moment (`preflight`)."""
+
 OLD_PREFIXES: Final = ("KUBE-XLB-",)
 OLD_CHAINS: Final = {
     NAT: (
@@ -41,7 +44,13 @@ OLD_CHAINS: Final = {
 }
 _FIXED: Final = {
     table: frozenset(
-        (*BASE_CHAINS.get(table, ()), *OLD_CHAINS[table], CANARY, *((FIREWALL,) if table == FILTER else ()))
+        (
+            *BASE_CHAINS.get(table, ()),
+            *OLD_CHAINS[table],
+            CANARY,
+            PREFLIGHT_CHAIN,
+            *((FIREWALL,) if table == FILTER else ()),
+        )
     )
     for table in (FILTER, NAT, MANGLE)
 }

@@ -3,10 +3,16 @@
 Each feature is loaded in a scratch namespace that nobody else sees and that vanishes afterwards. When all load at
 once, as nearly always, that is one process; otherwise each is tried alone to find out which are missing and why. What
 failed is tried again: a family that was left alone because iptables failed for a moment would stay without rules.
+
+A scratch namespace takes CAP_SYS_ADMIN (unshare(2)), which a proxy's container seldom has, nor needs for anything else.
+Without it the same rules are loaded in the namespace that is to be programmed, in a chain to which nothing jumps, and
+removed at once. `iptables-restore --test` would not do: it never asks the kernel. Should the process be killed in
+between, the chain stays behind; it counts as kube-proxy's (`owned`), so the next full sync or `cleanup` removes it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -14,11 +20,12 @@ from typing import Final
 import msgspec
 
 from kproxy.linux import nfacct
-from kproxy.linux.binaries import Iptables
+from kproxy.linux.binaries import Iptables, Variant
 from kproxy.linux.errors import (
     FeatureMissingError,
     LinuxError,
     LockHeldError,
+    NamespaceError,
     PrivilegeError,
     RestoreFailedError,
     ToolFailedError,
@@ -27,9 +34,9 @@ from kproxy.linux.executor import Executor, IptablesExecutor
 from kproxy.linux.features import BY_NAME, FEATURES, Feature
 from kproxy.linux.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.owned import PREFLIGHT_CHAIN as CHAIN
 from kproxy.services.names import IPFamily
 
-CHAIN: Final = "KUBE-PREFLIGHT"
 _IP: Final = {IPFamily.IPV4: "192.0.2.1", IPFamily.IPV6: "[2001:db8::1]"}
 _UNASKED: Final = ("nfacct",)
 
@@ -42,9 +49,11 @@ class Preflight(msgspec.Struct, frozen=True):
 
     Attributes:
         missing: for each feature that could not be loaded, what iptables said.
+        untried: why nothing was tried, so that everything counts as there; "" if it was.
     """
 
     missing: dict[str, str]
+    untried: str = ""
 
     def check(self) -> None:
         """Raises FeatureMissingError if something is missing that nothing works without; the error names it all."""
@@ -68,21 +77,73 @@ class Preflight(msgspec.Struct, frozen=True):
         ]
 
 
-def run_preflight(iptables: Iptables, *, with_nfacct: bool = False, lock_wait: float = DEFAULT_WAIT) -> Preflight:
+def run_preflight(
+    iptables: Iptables, place: Namespace | None = None, *, with_nfacct: bool = False, lock_wait: float = DEFAULT_WAIT
+) -> Preflight:
     """Tries what rules use with these binaries in a scratch namespace.
+
+    Args:
+        place: the namespace to try it in where no scratch namespace may be made; None: then nothing is tried.
 
     Raises:
         LinuxError: it could not be tried: no root, the xtables lock is held, iptables fails whatever it is asked.
     """
+    try:
+        scratch = Namespace.scratch()
+    except (PrivilegeError, NamespaceError) as error:
+        if place is None:
+            return Preflight({}, f"what this host can load was not tried: {error}")
+        executor = UndoingExecutor(IptablesExecutor(place, iptables, lock_wait=lock_wait))
+        return _preflight(executor, place, with_nfacct)
+    with scratch:
+        return _preflight(IptablesExecutor(scratch, iptables, lock_wait=lock_wait), scratch, with_nfacct)
+
+
+def _preflight(executor: Executor, place: Namespace, with_nfacct: bool) -> Preflight:
     missing: dict[str, str] = {}
-    with Namespace.scratch() as scratch:
-        if with_nfacct:
-            try:
-                nfacct.ensure_counters(scratch)
-            except FeatureMissingError as error:
-                missing["nfacct"] = str(error)
-        features = [f for f in FEATURES if f.name not in missing and (with_nfacct or f.name not in _UNASKED)]
-        return probe(IptablesExecutor(scratch, iptables, lock_wait=lock_wait), features, missing)
+    if with_nfacct:
+        try:
+            nfacct.ensure_counters(place)
+        except FeatureMissingError as error:
+            missing["nfacct"] = str(error)
+    features = [f for f in FEATURES if f.name not in missing and (with_nfacct or f.name not in _UNASKED)]
+    return probe(executor, features, missing)
+
+
+class UndoingExecutor:
+    """An executor in a namespace that is in use: what a probe loads is removed again at once. An `Executor`."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    @property
+    def family(self) -> IPFamily:
+        return self._executor.family
+
+    @property
+    def variant(self) -> Variant:
+        return self._executor.variant
+
+    def save(self, *, counters: bool) -> str:
+        return self._executor.save(counters=counters)
+
+    def restore(self, text: str) -> None:
+        tables = [line[1:] for line in text.splitlines() if line.startswith("*")]
+        try:
+            self._executor.restore(text)
+        except RestoreFailedError:
+            # The tables before the one that was refused are in: each table is a transaction of its own.
+            for table in tables:
+                with contextlib.suppress(RestoreFailedError):
+                    self._executor.restore(_removal(table))
+            raise
+        if tables:
+            self._executor.restore("".join(map(_removal, tables)))
+
+
+def _removal(table: str) -> str:
+    """Restore input that removes the probe's chain; declared first, since only a chain that is there can be deleted."""
+    return f"*{table}\n:{CHAIN} - [0:0]\n-X {CHAIN}\nCOMMIT\n"
 
 
 def probe(executor: Executor, features: Iterable[Feature], missing: dict[str, str] | None = None) -> Preflight:

@@ -14,7 +14,7 @@ from kproxy.linux.errors import (
     ToolFailedError,
 )
 from kproxy.linux.features import BY_NAME, FEATURES, line_rewriter
-from kproxy.linux.preflight import Preflight, probe, probe_text
+from kproxy.linux.preflight import Preflight, UndoingExecutor, probe, probe_text
 from kproxy.linux.wanted import wanted_rules
 from kproxy.netfilter import parse_restore
 from kproxy.render.save import NETFILTER_FAMILY
@@ -97,6 +97,27 @@ def test_each_feature_made_unavailable(feature: str) -> None:
 def test_the_probe_is_restore_input(family: IPFamily) -> None:
     parts = parse_restore(probe_text(FEATURES, family), family=NETFILTER_FAMILY[family])
     assert {part.table for part in parts} == {"nat", "filter", "mangle"}
+
+
+@pytest.mark.parametrize("lacking", ["", "*mangle", "-m recent"])
+def test_a_probe_in_a_namespace_in_use_leaves_nothing(lacking: str) -> None:
+    class Kernel(MemoryExecutor):
+        def restore(self, text: str) -> None:
+            for part in text.split("COMMIT\n")[:-1]:  # each table is a transaction
+                if lacking and lacking in part:
+                    raise RestoreFailedError("fake", "no such thing", [], "", 0)
+                super().restore(f"{part}COMMIT\n")
+                loaded.append(part)
+
+    loaded: list[str] = []
+    kernel = Kernel(IPFamily.IPV4)
+    before = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -j RETURN\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n"
+    kernel.restore(before)
+    found = probe(UndoingExecutor(kernel), FEATURES)
+    assert set(found.missing) == {"": set(), "*mangle": {"table mangle"}, "-m recent": {"recent"}}[lacking]
+    assert any("-j DNAT" in part for part in loaded)
+    left = [line for line in kernel.save(counters=False).splitlines() if "KUBE" in line]
+    assert sorted(left) == sorted(before.splitlines()[1:-1])
 
 
 def test_a_held_lock_is_no_missing_feature() -> None:

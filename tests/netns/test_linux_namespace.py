@@ -15,11 +15,12 @@ import pytest
 
 from kproxy.linux.addresses import interface_addresses, is_this_node
 from kproxy.linux.binaries import Variant, find_iptables, installed, parse_version
-from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError, ToolMissingError
+from kproxy.linux.errors import LockHeldError, NamespaceError, PrivilegeError, ToolFailedError, ToolMissingError
 from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.features import FEATURES
 from kproxy.linux.lock import lock_holder, locked_here, xtables_lock
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.preflight import run_preflight
+from kproxy.linux.preflight import Preflight, UndoingExecutor, probe, run_preflight
 from kproxy.linux.process import run as run_in
 from kproxy.linux.sysctl import SysctlError, read_sysctl, write_sysctl
 from kproxy.services import IPFamily
@@ -192,3 +193,28 @@ def test_who_holds_the_lock_inside_the_namespace_is_waited_for(tmp_path: Path, m
 @pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: str(family.value))
 def test_this_machine_lacks_nothing(family: IPFamily, variant: Variant) -> None:
     assert run_preflight(find_iptables(family, variant), with_nfacct=True).missing == {}
+
+
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
+@pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: str(family.value))
+def test_without_a_scratch_namespace_the_one_in_use_is_tried(
+    family: IPFamily, variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container without CAP_SYS_ADMIN; what is missing is still found, and nothing stays."""
+
+    def refuse() -> Namespace:
+        raise PrivilegeError("cannot make a scratch network namespace")
+
+    monkeypatch.setattr(Namespace, "scratch", refuse)
+    tools = find_iptables(family, variant)
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = IptablesExecutor(namespace, tools)
+        executor.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -j RETURN\nCOMMIT\n")
+        assert set(probe(UndoingExecutor(executor), FEATURES).missing) == {"nfacct"}, "its counters are not there yet"
+        assert run_preflight(tools, namespace, with_nfacct=True) == Preflight({})
+        saved = executor.save(counters=False)
+        assert "-A KUBE-SERVICES -j RETURN" in saved
+        assert "PREFLIGHT" not in saved
+    told = run_preflight(tools, None, with_nfacct=True)
+    assert told.missing == {}
+    assert "was not tried: cannot make a scratch network namespace" in told.untried
