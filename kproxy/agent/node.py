@@ -1,8 +1,10 @@
 """This node: what is known of it decides how every rule is rendered, so changes of it are followed.
 
-kube-proxy follows its Node's topology labels, and ends (to be started again) when the Node's podCIDRs or addresses
-change. Here all of them are followed: the render options are computed anew, and the next sync writes what that alters.
-A Node that is deleted, or not there yet, changes nothing that is known: its rules serve what still runs on it.
+kube-proxy v1.36 (pkg/proxy/node.go, pkg/proxy/config) follows its Node's zone; in mode NodeCIDR it ends, to be started
+again, when the podCIDRs change; other addresses, and that the Node is gone, it only logs, and goes on with what it read
+at its start. Here what is new is followed without a new start: the render options are computed anew, and the next sync
+writes what that alters. What a Node loses stays as it was, since its rules serve what still runs on the node: all of a
+Node that is deleted; the podCIDRs or addresses of one that comes back without any, until it has some again.
 
 The hub also joins the two ends that start at the same time: a source that lists a cluster, and the host, whose
 iptables are being looked at meanwhile. What comes before the proxiers are there waits in an inbox.
@@ -26,6 +28,7 @@ from kproxy.api.discovery import EndpointSlice
 from kproxy.errors import InputError
 from kproxy.linux.errors import LinuxError
 from kproxy.render import Target
+from kproxy.services.node import host_ips
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -48,25 +51,28 @@ class NodeHub:
         self._lock = threading.RLock()
         self._early = Inbox()
         self._members: tuple[Member, ...] = ()
+        # As last seen, and what of all that was seen is in force.
         self._node: Node | None = None
+        self._known: Node | None = None
+        self._gone = False
         self._synced = False
         self._enabled = False
 
     @property
     def node(self) -> Node | None:
-        """The Node as last seen."""
+        """The Node as last seen, also when it is gone since: what decides whether it may get traffic."""
         return self._node
 
     @property
     def target(self) -> Target:
-        """What to render for."""
-        return Target(self._node_name, self._node)
+        """What to render for: with what the Node has lost as it was."""
+        return Target(self._node_name, self._known)
 
     @property
     def waits_for_node(self) -> bool:
         """Whether the Node does not say yet what the configuration needs: its pod CIDR, in mode NodeCIDR."""
         needed = self._config.detect_local_mode == LOCAL_NODE_CIDR
-        return needed and (self._node is None or not self._node.pod_cidrs)
+        return needed and (self._known is None or not self._known.pod_cidrs)
 
     def attach(self, members: Sequence[Member]) -> None:
         """The proxiers are there; they get what came before."""
@@ -106,11 +112,20 @@ class NodeHub:
         """See Sink."""
         with self._lock:
             if node is None:
-                if self._node is not None:
+                if self._node is not None and not self._gone:
+                    self._gone = True
                     event("the Node is gone, what it said stays", level=logging.WARNING, node=self._node_name)
                 return
-            changes = describe_changes(self._node, node)
+            if self._gone:
+                self._gone = False
+                event("the Node is back", node=self._node_name)
             self._node = node
+            known = keep_lost(self._known, node)
+            changes = describe_changes(self._known, known)
+            lost = describe_changes(node, known)
+            self._known = known
+            if lost:
+                event("the Node has lost this, it stays", level=logging.WARNING, node=self._node_name, stays=lost)
             if not changes:
                 return
             event("node", node=self._node_name, says=changes)
@@ -137,6 +152,20 @@ class NodeHub:
         self._enabled = True
         for member in self._members:
             member.proxier.enable()
+
+
+def keep_lost(known: Node | None, node: Node) -> Node:
+    """A Node, with the podCIDRs and addresses that were known before where it has none.
+
+    A kubelet that registers its Node again does so without podCIDRs, and a cloud's controller sets the addresses later.
+    """
+    if known is None:
+        return node
+    return msgspec.structs.replace(
+        node,
+        pod_cidrs=node.pod_cidrs or known.pod_cidrs,
+        addresses=node.addresses if host_ips(node) else known.addresses,
+    )
 
 
 def describe_changes(old: Node | None, new: Node) -> dict[str, str]:

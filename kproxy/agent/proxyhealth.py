@@ -7,7 +7,8 @@ choose another node, but the proxy is alive, so /livez stays green.
 
 kproxy adds that a family whose last sync failed is unhealthy until the next one succeeds, and that a first sync counts
 too: kube-proxy stays green while every restore fails and nothing new is queued, or before the first success
-(kubernetes/kubernetes issue 105742).
+(kubernetes/kubernetes issue 105742). All is red until there is something to program: while the cluster has not been
+listed, or the Node has no pod CIDR that the configuration needs. kube-proxy waits for these before it opens its ports.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ProxyHealth:
         clock: seconds that never go back, for how long something has waited.
         wall: nanoseconds since 1970, for the times that are shown.
         eligible: whether the node may get traffic.
-        trouble: why no family can be programmed yet, or "".
+        unready: why no rules are kept yet, whatever the family, or "".
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class ProxyHealth:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
         eligible: Callable[[], bool] = lambda: True,
-        trouble: Callable[[], str] = lambda: "",
+        unready: Callable[[], str] = lambda: "",
     ) -> None:
         self._timeout = timeout
         self._clock = clock
         self._wall = wall
         self._eligible = eligible
-        self._trouble = trouble
+        self._unready = unready
         self._lock = threading.Lock()
         self._updated: dict[IPFamily, int] = {}
         # When the oldest change came that no sync has taken yet.
@@ -111,7 +112,7 @@ class ProxyHealth:
             now = self._clock()
             known = sorted({*self._updated, *self._failures, *self._queued}, key=lambda family: family.value)
             found = {family: FamilyHealth(self._updated.get(family), self._problem(family, now)) for family in known}
-            return Health(self._wall(), found, self._trouble())
+            return Health(self._wall(), found, self._unready())
 
     def is_healthy(self) -> bool:
         """Whether every family is; the node does not count."""
@@ -147,7 +148,7 @@ class ProxyHealth:
             body["nodeEligible"] = eligible
         body["healthy"] = health.healthy
         if health.problem:
-            body["reason"] = f"the host cannot be programmed yet: {_short(health.problem)}"
+            body["reason"] = _short(health.problem)
         status = {family.value: _family(found) for family, found in health.families.items() if _is_shown(found)}
         if status:
             body["status"] = status

@@ -234,6 +234,15 @@ class Agent:
             self.stop(f"nothing was programmed within {self.settings.timeout:g} s; waited for {waiting}", 1)
         return self._stop.is_set()
 
+    def unready(self) -> str:
+        """Why no rules are kept yet, or "": health is red as long."""
+        if self.trouble:
+            return f"the host cannot be programmed yet: {self.trouble}"
+        if self.members and all(member.proxier.has_synced for member in self.members):
+            return ""
+        waiting = self._waiting_for()
+        return f"nothing is programmed yet, waiting for {waiting}" if waiting else ""
+
     def _waiting_for(self) -> str:
         waiting = self._source.describe_waiting() if self._source is not None else ""
         if not waiting and self.hub.waits_for_node:

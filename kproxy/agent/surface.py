@@ -101,7 +101,7 @@ def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncO
         namespace = stack.enter_context(open_namespace(settings.netns))
         looking = stack.enter_context(open_namespace(settings.netns))
         health = ProxyHealth(
-            2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node), trouble=lambda: agent.trouble
+            2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node), unready=agent.unready
         )
         servers = stack.enter_context(HttpServers(namespace))
         ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))

@@ -155,7 +155,7 @@ def node_ips(node: Node | None, bind_address: str = "") -> dict[IPFamily, str]:
     overrides that of its family; a family without any gets loopback, as in kube-proxy.
     """
     ips = dict(LOOPBACK)
-    for ip in reversed(_host_ips(node)):
+    for ip in reversed(host_ips(node)):
         ips[family_of(ip)] = ip
     bound = _bound_ip(bind_address)
     if bound:
@@ -166,7 +166,7 @@ def node_ips(node: Node | None, bind_address: str = "") -> dict[IPFamily, str]:
 def primary_family(node: Node | None, bind_address: str = "") -> IPFamily:
     """The family kube-proxy calls primary: that of a specific bindAddress, else of the node's first IP, else IPv4."""
     bound = _bound_ip(bind_address)
-    return family_of(bound or next(iter(_host_ips(node)), LOOPBACK[IPFamily.IPV4]))
+    return family_of(bound or next(iter(host_ips(node)), LOOPBACK[IPFamily.IPV4]))
 
 
 def interface_addresses(node: Node | None, family: IPFamily) -> tuple[str, ...]:
@@ -178,8 +178,11 @@ def interface_addresses(node: Node | None, family: IPFamily) -> tuple[str, ...]:
     return tuple(dict.fromkeys((LOOPBACK[family], *own)))
 
 
-def _host_ips(node: Node | None) -> list[str]:
-    """GetNodeHostIPs of Kubernetes: internal addresses first, then external ones; what is no IP is passed over."""
+def host_ips(node: Node | None) -> list[str]:
+    """The node's IPs, as GetNodeHostIPs of Kubernetes: internal addresses first, then external ones.
+
+    What is no IP is passed over.
+    """
     return [*_addresses(node, "InternalIP"), *_addresses(node, "ExternalIP")]
 
 

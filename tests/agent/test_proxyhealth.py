@@ -202,13 +202,13 @@ def _expected(history: list[Event], family: IPFamily, now: float) -> bool:
     return not since_success or now - since_success[0][1] < 60
 
 
-def test_trouble_before_any_family_is_known_is_red() -> None:
-    trouble = ["the xtables lock was not free\nmore"]
-    health = ProxyHealth(60.0, trouble=lambda: trouble[0])
+def test_what_keeps_every_family_from_being_programmed_is_red() -> None:
+    unready = ["the host cannot be programmed yet: the xtables lock was not free\nmore"]
+    health = ProxyHealth(60.0, unready=lambda: unready[0])
     for status, body in (asked(health.healthz()), asked(health.livez())):
         assert (status, body["healthy"]) == (503, False)
         assert body["reason"] == "the host cannot be programmed yet: the xtables lock was not free"
-    trouble[0] = ""
+    unready[0] = ""
     health.updated(V4)
     status, body = asked(health.healthz())
     assert status == 200

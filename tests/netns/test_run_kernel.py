@@ -10,6 +10,8 @@ import signal
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -120,6 +122,56 @@ def test_a_server_that_is_killed_and_comes_back(
         put(client, SERVICES, service("late"))
         eventually(lambda: not difference(client, namespace, IPFamily.IPV4, Variant.NFT), 40.0, agent.said)
         assert agent.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+def test_rules_are_kept_whatever_becomes_of_the_node_in_mode_node_cidr(
+    server: Server, client: RestClient, namespace: str, tmp_path: Path, variant: Variant
+) -> None:
+    """Health is red while the pod CIDR is waited for, and green as long as rules are kept, the Node there or not."""
+    run("ip", "link", "set", "lo", "up", namespace=namespace)
+    client.delete(NODES, NODE)
+
+    def health(path: str) -> tuple[int, str]:
+        """Status and reason; 0 while nobody listens."""
+        with Namespace.named(namespace) as entered:
+            try:
+                answer = entered.call(urllib.request.urlopen, f"http://127.0.0.1:10256/{path}", None, 10.0)
+            except urllib.error.HTTPError as error:
+                return error.code, json.load(error)["reason"]
+            except OSError:
+                return 0, ""
+        return answer.status, json.load(answer).get("reason", "")
+
+    def rules() -> str:
+        return run(f"iptables-{variant.value}-save", "-t", "nat", namespace=namespace)
+
+    def sends(cidr: str, ip: str) -> bool:
+        return f"! -s {cidr} " in rules() and f"{ip}:8080" in rules()
+
+    options = (*arguments(server, namespace, variant.value)[:-2], "--detect-local-mode", "NodeCIDR")
+    with running_agent(tmp_path, *options) as agent:
+        waiting = f"nothing is programmed yet, waiting for the pod CIDR of Node {NODE}, for detect-local mode NodeCIDR"
+        eventually(lambda: health("healthz") == (503, waiting), what=agent.said)
+        assert health("livez") == (503, waiting)
+        put(client, NODES, node())
+        eventually(lambda: sends("10.244.0.0/24", "10.244.0.5"), what=agent.said)
+        eventually(lambda: health("healthz") == (200, ""), what=agent.said)
+        client.delete(NODES, NODE)
+        eventually(lambda: "the Node is gone" in agent.said(), what=agent.said)
+        put(client, ENDPOINT_SLICES, piece("web", "10.244.0.7"))
+        eventually(lambda: sends("10.244.0.0/24", "10.244.0.7"), what=agent.said)
+        assert "10.244.0.5" not in rules()
+        put(client, NODES, {"metadata": {"name": NODE}})
+        eventually(lambda: "the Node has lost this" in agent.said(), what=agent.said)
+        put(client, ENDPOINT_SLICES, piece("web", "10.244.0.8"))
+        eventually(lambda: sends("10.244.0.0/24", "10.244.0.8"), what=agent.said)
+        assert (health("healthz"), health("livez")) == ((200, ""), (200, ""))
+        other = {"podCIDR": "10.244.9.0/24", "podCIDRs": ["10.244.9.0/24"]}
+        put(client, NODES, {**node(), "spec": other})
+        eventually(lambda: sends("10.244.9.0/24", "10.244.0.8"), what=agent.said)
+        assert "10.244.0.0/24" not in rules()
+        assert agent.stop() == 0
 
 
 def test_waits_for_the_server_and_starts_over_a_node_that_has_rules(
