@@ -26,20 +26,29 @@ QUIET = 0.02
 
 
 class OverlaySettings(msgspec.Struct, frozen=True):
-    """How a node takes part. `resync` and `sync_timeout` are seconds."""
+    """How a node takes part. `resync` and `sync_timeout` are seconds.
+
+    `mtu` is that of the overlay itself, `underlay_mtu` that of the network between the nodes, in bytes; None for what
+    the interface with the node's address has.
+    """
 
     node: str
     backend: Backend = Backend.VXLAN
-    underlay_mtu: int = 1500
+    underlay_mtu: int | None = None
+    mtu: int | None = None
     resync: float = 30.0
     sync_timeout: float = 30.0
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What one round did: the differences it found, and what kept it from being complete, in words."""
+    """What one round did: the differences it found, and what kept it from being complete, in words.
+
+    `mtu` is the plan's, in bytes.
+    """
 
     changes: tuple[Change, ...]
     problems: tuple[str, ...]
+    mtu: int = 0
 
 
 class OverlayAgent:
@@ -59,6 +68,7 @@ class OverlayAgent:
         self._wake = threading.Event()
         self._stopped = False
         self._last_problems: tuple[str, ...] = ()
+        self._underlay_mtus: dict[int, int] = {}
         self._informer.add_event_handler(
             ResourceEventHandlerFuncs(
                 add=lambda _node, _initial: self._wake.set(),
@@ -84,16 +94,23 @@ class OverlayAgent:
             told = f": {failure}" if failure is not None else ""
             raise KproxyError(f"the Nodes were not listed within {self._settings.sync_timeout:g} s{told}")
 
-    def plan(self) -> OverlayPlan:
-        """The plan of what is known now."""
+    def plan(self, kernel: OverlayKernel) -> OverlayPlan:
+        """The plan of what is known now. Raises OverlayError."""
+        settings = self._settings
         nodes = [read_node(node) for node in self._informer.indexer.list()]
-        return plan_overlay(nodes, self._settings.node, self._settings.backend, self._settings.underlay_mtu)
+        own = next((node for node in nodes if node.name == settings.node), None)
+        if settings.underlay_mtu is not None:
+            self._underlay_mtus = dict.fromkeys((4, 6), settings.underlay_mtu)
+        elif own is not None:
+            # An address that is away for a moment says nothing of the network's MTU.
+            self._underlay_mtus.update(kernel.underlay_mtus(own.addresses))
+        return plan_overlay(nodes, settings.node, settings.backend, self._underlay_mtus, settings.mtu)
 
     def check(self) -> Round:
         """How the kernel differs from the plan; changes nothing."""
-        plan = self.plan()
         with OverlayKernel(self._namespace) as kernel:
-            return Round(tuple(kernel.compare(plan.items)), plan.problems)
+            plan = self.plan(kernel)
+            return Round(tuple(kernel.compare(plan.items)), plan.problems, plan.mtu)
 
     def once(self) -> Round:
         """One round."""
@@ -122,10 +139,11 @@ class OverlayAgent:
         self._informer.stop()
 
     def _round(self, kernel: OverlayKernel) -> Round:
-        plan = self.plan()
         changes: list[Change] = []
-        problems = list(plan.problems)
+        problems: list[str] = []
         try:
+            plan = self.plan(kernel)
+            problems += plan.problems
             # Without the own Node nothing is known: what is there stays until it comes.
             if plan.items:
                 changes, refused = kernel.apply(plan.items)

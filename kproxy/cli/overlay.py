@@ -24,8 +24,13 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def _common(function: Function) -> Function:
     for option in (
         click.option(
-            "--underlay-mtu", metavar="BYTES", type=click.IntRange(1350, 65535), default=1500, show_default=True,
-            help="MTU of the network between the nodes; VXLAN takes 50 bytes of it with IPv4, 70 with IPv6.",
+            "--underlay-mtu", metavar="BYTES", type=click.IntRange(1350, 65535),
+            help="MTU of the network between the nodes; VXLAN takes 50 bytes of it with IPv4, 70 with IPv6. "
+            "Default: that of the interface with the node's address.",
+        ),
+        click.option(
+            "--mtu", metavar="BYTES", type=click.IntRange(1280, 65535),
+            help="MTU of the overlay itself. Default: what the network between the nodes leaves.",
         ),
         click.option(
             "--backend", type=click.Choice([item.value for item in Backend]), default="vxlan", show_default=True,
@@ -63,8 +68,8 @@ def command() -> None:
 )  # fmt: skip
 @click.option("--cni-socket", metavar="PATH", help="Also serve the CNI plugin on this socket, which makes ADD quicker.")
 def run(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, underlay_mtu: int,
-    once: bool, resync: float, cni_socket: str | None,
+    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, mtu: int | None,
+    underlay_mtu: int | None, once: bool, resync: float, cni_socket: str | None,
 ) -> None:  # fmt: skip
     """Keep a node's overlay at what the Node objects say.
 
@@ -75,7 +80,7 @@ def run(
       kproxy overlay run --node node-1 --kubeconfig kubeconfig
       kproxy overlay run --node node-1 --netns node-1 --once
     """
-    settings = OverlaySettings(node, Backend(backend), underlay_mtu, resync)
+    settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu, resync)
     with _namespace(netns) as namespace:
         agent = _agent(namespace, settings, kubeconfig, context)
         try:
@@ -103,8 +108,8 @@ def run(
 @_common
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
 def check(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, underlay_mtu: int,
-    output_format: str,
+    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, mtu: int | None,
+    underlay_mtu: int | None, output_format: str,
 ) -> None:  # fmt: skip
     """Tell how the kernel differs from what the Node objects say; changes nothing.
 
@@ -116,7 +121,7 @@ def check(
       kproxy overlay check --node node-1 --kubeconfig kubeconfig -o json
     """
     with _namespace(netns) as namespace:
-        agent = _agent(namespace, OverlaySettings(node, Backend(backend), underlay_mtu), kubeconfig, context)
+        agent = _agent(namespace, OverlaySettings(node, Backend(backend), underlay_mtu, mtu), kubeconfig, context)
         try:
             agent.start()
             found = agent.check()
@@ -125,6 +130,7 @@ def check(
     if output_format == "json":
         document = {
             "node": node,
+            "mtu": found.mtu,
             "drift": [
                 {"kind": change.kind, "wanted": _text(change.wanted), "found": _text(change.found)}
                 for change in found.changes

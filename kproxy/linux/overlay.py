@@ -1,20 +1,28 @@
 """Carries an overlay plan out with pyroute2, changing only what differs, and reads back what is there.
 
-Ours are the devices named in `DEVICES` with all that is on them, and routes whose protocol is PROTOCOL; nothing else is
-looked at, changed or deleted. One netlink socket stays open: opening one takes 7 ms.
+Ours are the devices named in `DEVICES` with all that is on them, and the main table's unicast routes whose protocol is
+PROTOCOL. Nothing else is changed or deleted: a route of somebody else's to another node's pods is told of. What the
+kernel derives from our routes for a while is the kernel's: to a destination whose path takes less than the route's MTU,
+IPv6 keeps a host route with our protocol and the flag RTM_F_CLONED, and without it large packets would be lost.
+
+One netlink socket stays open: opening one takes 7 ms.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from kproxy.linux.errors import FeatureMissingError, LinuxError, NamespaceError, PrivilegeError
 from kproxy.linux.foreign import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sysctl import SysctlError, read_sysctl, write_sysctl
+from kproxy.overlay.ipam import Address
 from kproxy.overlay.plan import (
     DEVICES,
     Change,
@@ -31,6 +39,12 @@ from kproxy.overlay.plan import (
 PROTOCOL: Final = 84
 """rtm_protocol of our routes; free in /etc/iproute2/rt_protos."""
 _ONLINK: Final = 4
+_MAIN_TABLE: Final = 254
+_UNICAST: Final = 1
+_CLONED: Final = 0x200
+"""RTM_F_CLONED of <linux/rtnetlink.h>."""
+_DEFAULT_METRIC: Final = {4: 0, 6: 1024}
+_EXISTS, _INVALID = 17, 22
 _PERMANENT: Final = 0x80
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _GONE: Final = (2, 3, 19, 99)
@@ -116,6 +130,22 @@ class OverlayKernel:
             return changes + again, problems + more
         return changes, problems
 
+    def underlay_mtus(self, addresses: Mapping[int, Address]) -> dict[int, int]:
+        """The MTU in bytes of the interface with each address, by IP version; what no interface has is left out.
+
+        Raises:
+            OverlayError: it cannot be read.
+        """
+        found = {}
+        with self._told("reading the MTU of the network between the nodes"):
+            for version, address in addresses.items():
+                for entry in self._dump("get_addr", family=_FAMILIES[version]):
+                    text = entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")
+                    if text and ipaddress.ip_address(str(text)) == address:
+                        link = self._dump("get_links", index=int(entry["index"]))
+                        found[version] = int(link[0].get_attr("IFLA_MTU"))
+        return found
+
     def _dump(self, method: str, **arguments: object) -> list[Any]:
         # Dumps are lazy, and deleting while reading one misses entries.
         return list(getattr(self._route, method)(**arguments))
@@ -167,11 +197,15 @@ class OverlayKernel:
     def _read_routes(self, version: int, names: dict[int, str]) -> Iterator[Item]:
         for entry in self._dump("get_routes", family=_FAMILIES[version], proto=PROTOCOL):
             destination, gateway = entry.get_attr("RTA_DST"), entry.get_attr("RTA_GATEWAY")
-            if int(entry["proto"]) != PROTOCOL or destination is None:
+            ours = int(entry["proto"]) == PROTOCOL and int(entry["type"]) == _UNICAST
+            table = int(entry.get_attr("RTA_TABLE") or entry["table"])
+            if not ours or table != _MAIN_TABLE or int(entry["flags"]) & _CLONED or destination is None:
                 continue
             device = names.get(int(entry.get_attr("RTA_OIF") or 0), "")
             onlink = bool(int(entry["flags"]) & _ONLINK)
-            yield NodeRoute(f"{destination}/{entry['dst_len']}", str(gateway or ""), device, onlink)
+            metric = int(entry.get_attr("RTA_PRIORITY") or 0)
+            metric = 0 if metric == _DEFAULT_METRIC[version] else metric
+            yield NodeRoute(f"{destination}/{entry['dst_len']}", str(gateway or ""), device, onlink, metric)
 
     def _index(self, device: str) -> int:
         found = self._route.link_lookup(ifname=device)
@@ -182,6 +216,8 @@ class OverlayKernel:
     def _mend(self, change: Change, rebuilt: set[str]) -> None:
         try:
             with self._told(f"mending: {change}"):
+                if self._change_in_place(change):
+                    return
                 if change.found is not None and not isinstance(change.found, Sysctl):
                     self._delete(change.found)
                 if change.wanted is not None:
@@ -190,6 +226,48 @@ class OverlayKernel:
                     rebuilt.add(change.wanted.name)
         except (SysctlError, FeatureMissingError) as error:
             raise OverlayError(str(error)) from error
+
+    def _change_in_place(self, change: Change) -> bool:
+        """Changes what need not be taken away for it, so that packets go on; whether it was that."""
+        match change.wanted, change.found:
+            case NodeRoute() as wanted, NodeRoute():
+                self._route.route("replace", **self._route_options(wanted))
+                return True
+            case VxlanLink() as wanted, VxlanLink() as found if (
+                msgspec.structs.replace(found, mtu=wanted.mtu) == wanted
+            ):
+                self._route.link("set", index=self._index(wanted.name), mtu=wanted.mtu)
+                return True
+        return False
+
+    def _route_options(self, item: NodeRoute) -> dict[str, object]:
+        options: dict[str, object] = {"dst": item.destination, "gateway": item.gateway, "proto": PROTOCOL}
+        if item.device:
+            options["oif"] = self._index(item.device)
+        if item.onlink:
+            options["flags"] = _ONLINK
+        return options
+
+    def _add_route(self, item: NodeRoute) -> None:
+        """Adds a route where there is none of ours. Raises OverlayError if there is somebody else's."""
+        try:
+            self._route.route("add", **self._route_options(item))
+        except self._errors as error:
+            # A route by another device also makes IPv6 refuse the gateway that lies in it.
+            if error.code not in (_EXISTS, _INVALID) or not self._is_there(item):
+                raise
+            raise OverlayError(
+                f"{item.destination} has a route that is not the overlay's, so {item} is not made; `ip route show "
+                f"{item.destination}` tells whose it is"
+            ) from error
+
+    def _is_there(self, item: NodeRoute) -> bool:
+        address, _, length = item.destination.partition("/")
+        family = _FAMILIES[6 if ":" in address else 4]
+        return any(
+            entry.get_attr("RTA_DST") == address and int(entry["dst_len"]) == int(length)
+            for entry in self._dump("get_routes", family=family, table=_MAIN_TABLE)
+        )
 
     def _delete(self, item: Item) -> None:
         try:
@@ -200,7 +278,8 @@ class OverlayKernel:
                     address, _, length = item.address.partition("/")
                     self._route.addr("del", index=self._index(item.device), address=address, prefixlen=int(length))
                 case NodeRoute():
-                    self._route.route("del", dst=item.destination, proto=PROTOCOL)
+                    metric = {"priority": item.metric} if item.metric else {}
+                    self._route.route("del", dst=item.destination, proto=PROTOCOL, table=_MAIN_TABLE, **metric)
                 case Neighbour():
                     self._route.neigh("del", ifindex=self._index(item.device), dst=item.address)
                 case FdbEntry():
@@ -227,12 +306,7 @@ class OverlayKernel:
                 index = self._index(item.device)
                 self._route.addr("replace", index=index, address=address, prefixlen=int(length), **nodad)
             case NodeRoute():
-                extra: dict[str, object] = {}
-                if item.device:
-                    extra["oif"] = self._index(item.device)
-                if item.onlink:
-                    extra["flags"] = _ONLINK
-                self._route.route("replace", dst=item.destination, gateway=item.gateway, proto=PROTOCOL, **extra)
+                self._add_route(item)
             case Neighbour():
                 index = self._index(item.device)
                 self._route.neigh("replace", ifindex=index, dst=item.address, lladdr=item.mac, state=_PERMANENT)

@@ -17,7 +17,8 @@ Items are values with a key; `difference` compares two sets of them, whatever th
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -31,6 +32,10 @@ PORT: Final = 8472
 DEVICES: Final = {4: "kproxy.1", 6: "kproxy-v6.1"}
 OVERHEAD: Final = {4: 50, 6: 70}
 """Bytes: outer IP header, UDP 8, VXLAN 8, inner Ethernet 14."""
+EMPTY: Final[Mapping[int, int]] = MappingProxyType({})
+ETHERNET_MTU: Final = 1500
+LEAST_IPV6_MTU: Final = 1280
+"""Bytes; the kernel has no IPv6 on a device with less (RFC 8200, section 5)."""
 
 
 class Backend(enum.Enum):
@@ -78,20 +83,25 @@ class LinkAddress(msgspec.Struct, frozen=True):
 
 
 class NodeRoute(msgspec.Struct, frozen=True):
-    """A route to another node's pods; `device` "" is whichever leads to the gateway."""
+    """A route to another node's pods.
+
+    `device` "" is whichever leads to the gateway, `metric` 0 the kernel's default.
+    """
 
     destination: str
     gateway: str
     device: str
     onlink: bool
+    metric: int = 0
 
     @property
     def key(self) -> tuple[str, ...]:
-        return ("route", self.destination)
+        return ("route", self.destination, str(self.metric))
 
     def __str__(self) -> str:
         device = f" dev {self.device}" if self.device else ""
-        return f"route {self.destination} via {self.gateway}{device}{' onlink' if self.onlink else ''}"
+        metric = f" metric {self.metric}" if self.metric else ""
+        return f"route {self.destination} via {self.gateway}{device}{metric}{' onlink' if self.onlink else ''}"
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -118,7 +128,8 @@ class FdbEntry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return ("fdb", self.device, self.mac)
+        # One MAC may have several destinations, and each is an entry of its own.
+        return ("fdb", self.device, self.mac, self.destination)
 
     def __str__(self) -> str:
         return f"fdb {self.mac} dst {self.destination} dev {self.device}"
@@ -142,10 +153,14 @@ Item = VxlanLink | LinkAddress | NodeRoute | Neighbour | FdbEntry | Sysctl
 
 
 class OverlayPlan(msgspec.Struct, frozen=True):
-    """What must be there, in the order of making, and what kept parts of the cluster out, in words."""
+    """What must be there, in the order of making, and what kept parts of the cluster out, in words.
+
+    `mtu` is what pods of this node can send to pods of others, of all its families, in bytes; 0 without a plan.
+    """
 
     items: tuple[Item, ...]
     problems: tuple[str, ...]
+    mtu: int = 0
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -162,12 +177,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def plan_overlay(
-    nodes: Iterable[OverlayNode], name: str, backend: Backend = Backend.VXLAN, underlay_mtu: int = 1500
+    nodes: Iterable[OverlayNode],
+    name: str,
+    backend: Backend = Backend.VXLAN,
+    underlay_mtus: Mapping[int, int] = EMPTY,
+    mtu: int | None = None,
 ) -> OverlayPlan:
     """Plans the node called `name`. The order of `nodes` does not matter.
 
     Args:
-        underlay_mtu: MTU in bytes of the network between the nodes.
+        underlay_mtus: MTU in bytes of the network between the nodes by IP version; Ethernet's where it is not given.
+        mtu: MTU in bytes of the overlay itself; None for what the network between the nodes leaves.
     """
     ordered = sorted(nodes, key=lambda node: node.name)
     own = next((node for node in ordered if node.name == name), None)
@@ -177,19 +197,30 @@ def plan_overlay(
         return OverlayPlan((), (f"node {name} has no podCIDR yet",))
     items: list[Item] = []
     problems: list[str] = []
+    mtus = []
     for version, cidr in sorted(own.pod_cidrs.items()):
         items.append(Sysctl("net/ipv4/ip_forward" if version == 4 else "net/ipv6/conf/all/forwarding", "1"))
         if version not in own.addresses:
             problems.append(f"node {name} has pods in {cidr} and no IPv{version} address")
             continue
+        size = mtu or overlay_mtu(backend, version, underlay_mtus.get(version, ETHERNET_MTU))
+        if version == 6 and size < LEAST_IPV6_MTU:
+            problems.append(f"node {name} has no IPv6 overlay: an MTU of {size} bytes is below {LEAST_IPV6_MTU}")
+            continue
+        mtus.append(size)
         others = _reachable(ordered, own, version, problems)
         if backend is Backend.VXLAN:
-            items += _vxlan(own, others, version, underlay_mtu)
+            items += _vxlan(own, others, version, size)
         else:
             items += [
                 NodeRoute(str(node.pod_cidrs[version]), str(node.addresses[version]), "", False) for node in others
             ]
-    return OverlayPlan(tuple(items), tuple(problems))
+    return OverlayPlan(tuple(items), tuple(problems), min(mtus, default=0))
+
+
+def overlay_mtu(backend: Backend, version: int, underlay_mtu: int) -> int:
+    """The MTU in bytes of what goes between pods: the network's less what VXLAN adds, as flannel takes it."""
+    return underlay_mtu - OVERHEAD[version] if backend is Backend.VXLAN else underlay_mtu
 
 
 def _reachable(
@@ -215,9 +246,8 @@ def _reachable(
     return others
 
 
-def _vxlan(own: OverlayNode, others: Sequence[OverlayNode], version: int, underlay_mtu: int) -> list[Item]:
+def _vxlan(own: OverlayNode, others: Sequence[OverlayNode], version: int, mtu: int) -> list[Item]:
     device = DEVICES[version]
-    mtu = underlay_mtu - OVERHEAD[version]
     bits = 32 if version == 4 else 128
     first = own.pod_cidrs[version].network_address
     items: list[Item] = [

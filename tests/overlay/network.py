@@ -41,10 +41,11 @@ class Network:
     pod: dict[int, Namespace] = field(default_factory=dict)
 
     def join(
-        self, number: int, members: list[int], backend: Backend = Backend.VXLAN
+        self, number: int, members: list[int], backend: Backend = Backend.VXLAN, mtu: int | None = None
     ) -> tuple[list[Change], list[OverlayError]]:
         """Brings a node to the plan for these members."""
-        plan = plan_overlay([read_node(node_object(member)) for member in members], f"node-{number}", backend)
+        nodes = [read_node(node_object(member)) for member in members]
+        plan = plan_overlay(nodes, f"node-{number}", backend, mtu=mtu)
         assert not plan.problems
         with OverlayKernel(self.node[number]) as kernel:
             return kernel.apply(plan.items)

@@ -157,6 +157,48 @@ def test_a_node_without_a_node_object_is_a_problem_and_changes_nothing(network: 
         assert json.loads(told)["problems"] == ["node node-1 is not among the Node objects"]
 
 
+def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, tmp_path: Path) -> None:
+    """As flannel's does; what is asked for wins."""
+    for number in (1, 2):
+        set_underlay_mtu(network, number, 1600)
+    with api_server(tmp_path) as kubeconfig:
+        for number in (1, 2):
+            put_node(kubeconfig, node_object(number))
+        options = {
+            number: ["--node", f"node-{number}", "--netns", network.names[f"n{number}"], "--kubeconfig", kubeconfig]
+            for number in (1, 2)
+        }
+        assert subprocess.run([*OVERLAY, "run", *options[2], "--once"], check=False).returncode == 0
+        with running([*OVERLAY, "run", *options[1], "--resync", "0.5"], "ready"):
+            assert mtus(network, 1) == {"kproxy.1": 1550, "kproxy-v6.1": 1530}
+            told = json.loads(check(kubeconfig, network, 1)[1])
+            assert (told["mtu"], told["drift"]) == (1530, [])
+            for family in (4, 6):
+                assert reaches(network, 1, 2, family, 4000)
+            set_underlay_mtu(network, 1, 1500)
+            assert eventually(lambda: mtus(network, 1) == {"kproxy.1": 1450, "kproxy-v6.1": 1430})
+        for option, expected in (("--mtu", (1400, 1400)), ("--underlay-mtu", (1350, 1330))):
+            assert subprocess.run([*OVERLAY, "run", *options[1], option, "1400", "--once"], check=False).returncode == 0
+            assert tuple(mtus(network, 1).values()) == expected
+        small = subprocess.run(
+            [*OVERLAY, "run", *options[1], "--mtu", "576", "--once"], check=False, capture_output=True, text=True
+        )
+        assert small.returncode == 2
+        assert "--mtu" in small.stderr
+
+
+def set_underlay_mtu(network: Network, number: int, mtu: int) -> None:
+    """Both ends of a node's cable."""
+    ip("-n", network.names[f"n{number}"], "link", "set", "eth0", "mtu", str(mtu))
+    ip("-n", network.fabric, "link", "set", f"n{number}", "mtu", str(mtu))
+
+
+def mtus(network: Network, number: int) -> dict[str, int]:
+    """The MTUs of a node's VXLAN devices."""
+    found = json.loads(ip("-n", network.names[f"n{number}"], "-json", "link", "show", "type", "vxlan"))
+    return {item["ifname"]: item["mtu"] for item in found}
+
+
 def test_a_kernel_without_vxlan_is_told_once_and_host_gw_still_works(network: Network, tmp_path: Path) -> None:
     with api_server(tmp_path) as kubeconfig:
         for number in (1, 2, 3):

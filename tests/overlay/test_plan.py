@@ -34,9 +34,22 @@ def test_the_whole_plan_of_one_node() -> None:
 
 
 def test_each_family_has_its_device_and_mtu() -> None:
-    plan = plan_overlay(nodes(1, 2), "node-1", underlay_mtu=9000)
+    plan = plan_overlay(nodes(1, 2), "node-1", underlay_mtus={4: 9000, 6: 1500})
     found = {item.name: (item.local, item.mtu) for item in plan.items if isinstance(item, VxlanLink)}
-    assert found == {"kproxy.1": ("192.168.9.1", 8950), "kproxy-v6.1": ("fd00:9::1", 8930)}
+    assert found == {"kproxy.1": ("192.168.9.1", 8950), "kproxy-v6.1": ("fd00:9::1", 1430)}
+    assert plan.mtu == 1430, "a pod's interface has one MTU, so both families must fit"
+
+
+def test_routes_alone_take_nothing_of_the_mtu_and_a_given_one_is_taken_as_it_is() -> None:
+    assert plan_overlay(nodes(1, 2), "node-1", Backend.HOST_GW, {4: 9000, 6: 9000}).mtu == 9000
+    plan = plan_overlay(nodes(1, 2), "node-1", underlay_mtus={4: 9000}, mtu=1400)
+    assert {item.mtu for item in plan.items if isinstance(item, VxlanLink)} == {1400}
+
+
+def test_ipv6_is_left_out_where_its_least_mtu_does_not_fit() -> None:
+    plan = plan_overlay(nodes(1, 2), "node-1", underlay_mtus={4: 1349, 6: 1349})
+    assert [item.name for item in plan.items if isinstance(item, VxlanLink)] == ["kproxy.1"]
+    assert plan.problems == ("node node-1 has no IPv6 overlay: an MTU of 1279 bytes is below 1280",)
 
 
 def test_host_gateway_is_one_route_a_node_and_family() -> None:
