@@ -8,6 +8,7 @@ what it made, by the names that follow from the record. Whatever fails is taken 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 from collections.abc import Mapping
@@ -16,9 +17,9 @@ from typing import Any
 from kproxy.linux import podlink
 from kproxy.linux.cnistore import Store
 from kproxy.overlay import ipam
-from kproxy.overlay.attach import link_name, plan_attachment
+from kproxy.overlay.attach import PodPlan, link_name, plan_attachment
 from kproxy.overlay.errors import CniError, Code
-from kproxy.overlay.ipam import Lease, Record
+from kproxy.overlay.ipam import Address, Lease, Range, Record
 from kproxy.overlay.netconf import NetConf
 from kproxy.overlay.portmap import chain_name
 from kproxy.overlay.request import (
@@ -29,7 +30,7 @@ from kproxy.overlay.request import (
     read_request,
     version_answer,
 )
-from kproxy.overlay.result import previous_addresses, render_result
+from kproxy.overlay.result import previous_addresses, previous_routes, render_result
 
 
 def serve(environ: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
@@ -128,12 +129,9 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
     if record is None or record.state != ipam.DONE:
         raise CniError(Code.UNKNOWN_CONTAINER, "the container is not attached", attachment.key)
     assert conf.previous is not None
-    told = previous_addresses(conf.previous, attachment.ifname, request.netns)
     leases, found = _leases_of(record, conf)
-    if {item.interface for item in leases} != set(told):
-        found.append(f"prevResult has {', '.join(told)}, and the leases are {', '.join(record.ips)}")
     if not found:
-        plan = plan_attachment(conf, attachment, leases)
+        plan, found = _still_told(plan_attachment(conf, attachment, leases), conf, request)
         found += podlink.check(plan, request.netns)
         if conf.ports:
             from kproxy.linux.portmap import check_ports
@@ -143,13 +141,33 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
         raise CniError(Code.CHECK_FAILED, "the container's network is not as it should be", "; ".join(found))
 
 
-def _leases_of(record: Record, conf: NetConf) -> tuple[tuple[Lease, ...], list[str]]:
-    import ipaddress
+def _still_told(plan: PodPlan, conf: NetConf, request: Request) -> tuple[PodPlan, list[str]]:
+    """The plan without what prevResult no longer has, and what prevResult has that was not leased, in words.
 
+    A plugin that comes later in the list may add, change and remove addresses and routes, and says so in its result.
+    """
+    assert conf.previous is not None
+    told = previous_addresses(conf.previous, plan.ifname, request.netns)
+    kept = tuple(address for address in plan.addresses if address in told)
+    leased = ", ".join(plan.addresses)
+    ours = (item for item in told if _range_of(ipaddress.ip_interface(item).ip, conf) and item not in kept)
+    found = [f"prevResult has {address}, and the leases are {leased}" for address in ours]
+    if not kept and not found:
+        found = [f"prevResult has {', '.join(told)}, and the leases are {leased}"]
+    left = previous_routes(conf.previous)
+    routes = tuple(item for item in plan.routes if (str(item.destination), str(item.gateway or "")) in left)
+    return plan._replace(addresses=kept, routes=routes), found
+
+
+def _range_of(address: Address, conf: NetConf) -> Range | None:
+    return next((part for item in conf.ranges if (part := item.range_of(address)) is not None), None)
+
+
+def _leases_of(record: Record, conf: NetConf) -> tuple[tuple[Lease, ...], list[str]]:
     leases, found = [], []
     for ip in record.ips:
         address = ipaddress.ip_address(ip)
-        holder = next((part for item in conf.ranges if (part := item.range_of(address)) is not None), None)
+        holder = _range_of(address, conf)
         if holder is None:
             found.append(f"lease {ip} is in none of the ranges")
         else:
@@ -158,8 +176,6 @@ def _leases_of(record: Record, conf: NetConf) -> tuple[tuple[Lease, ...], list[s
 
 
 def _collect(conf: NetConf, store: Store) -> None:
-    if conf.valid is None:
-        raise CniError(Code.INVALID_CONFIG, "GC needs cni.dev/valid-attachments", "it is not in the configuration")
     with store.state():
         keys = ipam.stale(store.load(), conf.valid)
     problems = []

@@ -222,20 +222,24 @@ def detach(link: str) -> None:
 
 
 def check(plan: PodPlan, netns: str) -> list[str]:
-    """How the kernel differs from the plan, in words; [] if it does not. Raises CniError."""
+    """How the kernel differs from the plan, in words; [] if it does not. Raises CniError.
+
+    MTUs and MACs are not compared, nor what a route has beside destination, gateway and interface: a plugin that comes
+    later in the list may have changed them, as `tuning` and `sbr` do.
+    """
     found: list[str] = []
     with open_netns(netns) as descriptor, _told("reading links"), Rtnetlink() as node:
         bridge, port = node.link(plan.bridge.name), node.link(plan.link)
         if bridge is None or bridge.kind != "bridge":
             found.append(f"bridge {plan.bridge.name} is not there")
         else:
-            found += _link_differences(bridge, "", plan.bridge.mtu)
+            found += _down(bridge)
             there = node.addresses(bridge.ifindex)
             found += [f"bridge {bridge.name} lacks {item}" for item in plan.bridge.addresses if item not in there]
         if port is None:
             found.append(f"{plan.link} is not there")
         else:
-            found += _link_differences(port, plan.link_mac, plan.mtu)
+            found += _down(port)
             if bridge is not None and port.master != bridge.ifindex:
                 found.append(f"{plan.link} is not at bridge {bridge.name}")
             elif port.hairpin != plan.hairpin:
@@ -248,20 +252,15 @@ def check(plan: PodPlan, netns: str) -> list[str]:
     return found
 
 
-def _link_differences(link: Link, mac: str, mtu: int) -> list[str]:
-    found = [] if link.up else [f"{link.name} is down"]
-    if mac and link.mac != mac:
-        found.append(f"{link.name} has MAC {link.mac}, not {mac}")
-    if mtu and link.mtu != mtu:
-        found.append(f"{link.name} has MTU {link.mtu}, not {mtu}")
-    return found
+def _down(link: Link) -> list[str]:
+    return [] if link.up else [f"{link.name} is down"]
 
 
 def _pod_differences(pod: Rtnetlink, plan: PodPlan) -> list[str]:
     link = pod.link(plan.ifname)
     if link is None:
         return [f"{plan.ifname} is not in the container"]
-    found = _link_differences(link, plan.mac, plan.mtu)
+    found = _down(link)
     there = pod.addresses(link.ifindex)
     found += [f"{plan.ifname} lacks {address}" for address in plan.addresses if address not in there]
     routes: dict[int, list[KernelRoute]] = {}
@@ -275,21 +274,7 @@ def _pod_differences(pod: Rtnetlink, plan: PodPlan) -> list[str]:
 
 
 def _same_route(wanted: KernelRoute, there: KernelRoute) -> bool:
-    same = (wanted.destination, wanted.gateway, wanted.ifindex, wanted.table, wanted.mtu, wanted.advmss) == (
-        there.destination,
-        there.gateway,
-        there.ifindex,
-        there.table,
-        there.mtu,
-        there.advmss,
-    )
-    # IPv6 routes have no scope, and a metric of 1024 if none is given.
-    ipv6 = ":" in wanted.destination
-    return (
-        same
-        and (wanted.priority == there.priority or (ipv6 and not wanted.priority))
-        and (ipv6 or wanted.scope == there.scope)
-    )
+    return (wanted.destination, wanted.gateway, wanted.ifindex) == (there.destination, there.gateway, there.ifindex)
 
 
 def _sysctl_differences(plan: PodPlan) -> list[str]:

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from kproxy.overlay.errors import CniError, Code
+from kproxy.overlay.fieldnames import UNSUPPORTED
 from kproxy.overlay.ipam import Address, Network, RangeSet, read_range_set
 
 DEFAULT_DATA_DIR: Final = "/run/kproxy/cni"
 """On a tmpfs: leases must not outlive the namespaces they are for, and replacing a file on ext4 waits for its disk."""
-_UNSUPPORTED: Final = ("ipMasq", "vlan", "vlanTrunk", "promiscMode", "macspoofchk", "enabledad", "portIsolation")
 _PROTOCOLS: Final = ("tcp", "udp", "sctp")
 SCOPES: Final = (0, 200, 253)
 """RT_SCOPE_UNIVERSE, _SITE and _LINK (rtnetlink(7))."""
@@ -48,7 +48,7 @@ class PortMapping(NamedTuple):
 
 
 class NetConf(NamedTuple):
-    """A network configuration. MTU 0 is the kernel's. `valid` are the attachments that GC must leave."""
+    """A network configuration. MTU 0 is the kernel's. `valid` are the attachments that GC must leave, if any is."""
 
     name: str
     bridge: str
@@ -64,7 +64,7 @@ class NetConf(NamedTuple):
     mac: str
     ports: tuple[PortMapping, ...]
     previous: Mapping[str, Any] | None
-    valid: frozenset[tuple[str, str]] | None
+    valid: frozenset[tuple[str, str]]
 
 
 def _bad(field: str, value: object, why: str) -> NoReturn:
@@ -89,7 +89,7 @@ def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], leni
         CniError: with code 2 or 7.
     """
     if not lenient:
-        for key in _UNSUPPORTED:
+        for key in UNSUPPORTED:
             if document.get(key):
                 raise CniError(Code.UNSUPPORTED_FIELD, "unsupported field", f"{key}: {json.dumps(document[key])}")
     data_dir = _get(document, "dataDir", str, DEFAULT_DATA_DIR)
@@ -113,7 +113,7 @@ def _read_rest(
     arguments: Mapping[str, str],
     data_dir: str,
     iptables: str,
-    valid: frozenset[tuple[str, str]] | None,
+    valid: frozenset[tuple[str, str]],
 ) -> NetConf:
     bridge = _get(document, "bridge", str, "cni0")
     if (
@@ -161,12 +161,21 @@ def _previous(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     previous = _get(document, "prevResult", dict, None)
     if previous is None:
         return None
-    lists = {key: _get(previous, key, list, [], "prevResult.") for key in ("interfaces", "ips", "routes")}
-    for key, items in lists.items():
-        for index, item in enumerate(items):
-            if not isinstance(item, dict):
-                _bad(f"prevResult.{key}[{index}]", item, "must be an object")
-    return {**previous, **lists, "dns": _get(previous, "dns", dict, {}, "prevResult.")}
+    lists = {key: _objects(previous, key, "prevResult.") for key in ("interfaces", "ips", "routes")}
+    for key in ("ip4", "ip6"):  # as versions before 0.3.0 spell a result
+        old = _get(previous, key, dict, None, "prevResult.")
+        if old is not None:
+            lists["ips"].append({"address": old.get("ip"), "gateway": old.get("gateway")})
+            lists["routes"] += _objects(old, "routes", f"prevResult.{key}.")
+    return {**lists, "dns": _get(previous, "dns", dict, {}, "prevResult.")}
+
+
+def _objects(document: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, Any]]:
+    items = _items(document, key, where)
+    for index, item in items:
+        if not isinstance(item, dict):
+            _bad(f"{where}{key}[{index}]", item, "must be an object")
+    return [item for _, item in items]
 
 
 def _items(document: Mapping[str, Any], key: str, where: str) -> list[tuple[int, Any]]:
@@ -174,9 +183,9 @@ def _items(document: Mapping[str, Any], key: str, where: str) -> list[tuple[int,
 
 
 def _mappings(runtime: Mapping[str, Any]) -> list[tuple[int, Any]]:
-    # A hostPort of 0 asks for nothing, as with the portmap plugin.
+    # A hostPort of 0, or none, asks for nothing, as with the portmap plugin.
     found = _items(runtime, "portMappings", "runtimeConfig.")
-    return [(i, item) for i, item in found if not isinstance(item, dict) or item.get("hostPort") != 0]
+    return [(i, item) for i, item in found if not isinstance(item, dict) or item.get("hostPort") not in (None, 0)]
 
 
 def _ranges(ipam: Mapping[str, Any], runtime: Mapping[str, Any]) -> tuple[RangeSet, ...]:
@@ -186,7 +195,9 @@ def _ranges(ipam: Mapping[str, Any], runtime: Mapping[str, Any]) -> tuple[RangeS
     sets = [(f"ipam.ranges[{i}]", item) for i, item in _items(ipam, "ranges", "ipam.")]
     if ipam.get("subnet") is not None:
         sets.insert(0, ("ipam", [ipam]))
-    sets += [(f"runtimeConfig.ipRanges[{i}]", item) for i, item in _items(runtime, "ipRanges", "runtimeConfig.")]
+    for i, item in _items(runtime, "ipRanges", "runtimeConfig."):
+        # containerd's library passes a list of ranges, where the convention has a list of sets.
+        sets.append((f"runtimeConfig.ipRanges[{i}]", [item] if isinstance(item, dict) else item))
     if not sets:
         _bad("ipam.ranges", ipam.get("ranges"), "names no range to take addresses from")
     read = [read_range_set(item, where) for where, item in sets]
@@ -279,13 +290,16 @@ def _mac(runtime: Mapping[str, Any], arguments: Mapping[str, str]) -> str:
     return ":".join(parts)
 
 
-def _valid(document: Mapping[str, Any]) -> frozenset[tuple[str, str]] | None:
+def _valid(document: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """The valid attachments. null, which Go prints for an empty list, and none at all both mean that there are none:
+    CNI's library leaves the key out when it is given no attachments to keep, and has then deleted all it knew of.
+    It also sends `cni.dev/attachments`, the name that was in the specification by mistake."""
     key = "cni.dev/valid-attachments"
     if document.get(key) is None:
-        return None
+        key = "cni.dev/attachments"
     found = set()
-    for index, item in _items(document, key, ""):
-        if not isinstance(item, dict) or not isinstance(item.get("containerID"), str):
+    for index, item in enumerate(_objects(document, key, "")):
+        if not isinstance(item.get("containerID"), str):
             _bad(f"{key}[{index}]", item, 'must be {"containerID", "ifname"}')
         found.add((item["containerID"], str(item.get("ifname", ""))))
     return frozenset(found)

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from kproxy.overlay.errors import CniError, Code
+from kproxy.overlay.fieldnames import decode_configuration
 from kproxy.overlay.netconf import NetConf, read_netconf
 
-VERSIONS: Final = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
+VERSIONS: Final = ("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """CNI versions served, oldest first."""
 
 _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
@@ -132,7 +133,7 @@ def _decode(stdin: bytes, command: str) -> dict[str, Any]:
     if command == "VERSION" and not stdin.strip():
         return {}
     try:
-        document = json.loads(stdin)
+        document = decode_configuration(stdin)
     except (ValueError, RecursionError) as error:
         raise CniError(Code.DECODE_FAILURE, "the configuration on standard input is no JSON", str(error)) from error
     if not isinstance(document, dict):
@@ -184,7 +185,7 @@ def error_answer(error: CniError, version: str) -> dict[str, object]:
 def answer_version(stdin: bytes) -> str:
     """The version in which an error is told: the configuration's if it is served, else the newest."""
     try:
-        version = json.loads(stdin)["cniVersion"]
+        version = decode_configuration(stdin)["cniVersion"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return VERSIONS[-1]
     return version if version in VERSIONS else VERSIONS[-1]

@@ -48,7 +48,7 @@ NOTHING_VALID: dict[str, Any] = {"cni.dev/valid-attachments": []}
 @pytest.mark.parametrize("version", VERSIONS)
 def test_version_lists_what_is_served(net: Net, version: str) -> None:
     answer = net[0].call("VERSION", raw={"cniVersion": version}).result
-    assert answer == {"cniVersion": version, "supportedVersions": ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]}
+    assert answer == {"cniVersion": version, "supportedVersions": ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -70,7 +70,17 @@ def test_the_result_is_in_the_configurations_version(net: Net, version: str) -> 
 
 @pytest.mark.parametrize(
     ("command", "version"),
-    [("ADD", "0.2.0"), ("ADD", "2.0.0"), ("ADD", None), ("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "0.4.0")],
+    [
+        ("ADD", "0.2.0"),
+        ("ADD", "2.0.0"),
+        ("ADD", None),
+        ("CHECK", "0.3.0"),
+        ("CHECK", "0.3.1"),
+        ("GC", "0.3.0"),
+        ("GC", "1.0.0"),
+        ("STATUS", "0.4.0"),
+        ("STATUS", "1.0.0"),
+    ],
 )
 def test_code_1_for_versions_not_served(net: Net, command: str, version: str | None) -> None:
     answer = net[0].call(command, netns=net[1]["a"], cniVersion=version)
@@ -342,6 +352,78 @@ def test_prev_result_of_a_plugin_before_is_passed_on(net: Net) -> None:
     assert result["dns"] == before["dns"]
 
 
+def test_prev_result_is_converted_to_the_version_asked_for(net: Net) -> None:
+    runtime, names = net
+    old: dict[str, Any] = {
+        "cniVersion": "0.4.0",
+        "interfaces": [{"name": "lo", "sandbox": "x"}],
+        "ips": [{"version": "4", "address": "127.0.0.1/8", "interface": 0}],
+    }
+    result = runtime.call("ADD", netns=names["a"], cniVersion="1.0.0", prevResult=old).result
+    assert result["ips"][0] == {"address": "127.0.0.1/8", "interface": 0}
+    assert runtime.call("DEL", netns=names["a"]).code == 0
+    new: dict[str, Any] = {
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "x0", "sandbox": "x", "mtu": 1400, "socketPath": "/run/s", "pciID": "0"}],
+        "ips": [{"address": "fd00::1/8", "gateway": "fd00::2"}],
+        "routes": [{"dst": "10.0.0.0/8", "gw": "10.0.0.1", "mtu": 1400, "table": 7, "scope": 0}],
+    }
+    for version, address in (("0.3.0", {"version": "6"}), ("0.4.0", {"version": "6"}), ("1.0.0", {})):
+        result = runtime.call("ADD", netns=names["a"], cniVersion=version, prevResult=new).result
+        assert result["interfaces"][0] == {"name": "x0", "sandbox": "x"}
+        assert result["ips"][0] == {**address, "address": "fd00::1/8", "gateway": "fd00::2"}
+        assert result["routes"][0] == {"dst": "10.0.0.0/8", "gw": "10.0.0.1"}
+        assert runtime.call("DEL", netns=names["a"]).code == 0
+    result = runtime.call("ADD", netns=names["a"], prevResult=new).result
+    assert (result["interfaces"][0], result["routes"][0]) == (new["interfaces"][0], new["routes"][0])
+    assert runtime.call("DEL", netns=names["a"]).code == 0
+    ancient = {"cniVersion": "0.2.0", "ip4": {"ip": "10.9.9.9/24", "routes": [{"dst": "10.9.0.0/16"}]}, "dns": {}}
+    result = runtime.call("ADD", netns=names["a"], cniVersion="0.4.0", prevResult=ancient).result
+    assert result["ips"][0] == {"version": "4", "address": "10.9.9.9/24"}
+    assert result["routes"][0] == {"dst": "10.9.0.0/16"}
+
+
+def test_field_names_are_matched_as_go_matches_them(net: Net) -> None:
+    """Runtimes in Go print fields without JSON names as they are in the source; the last of a field's keys wins."""
+    runtime, names = net
+    conf = runtime.configuration()
+    ports = [
+        {"HostPort": 8080, "ContainerPort": 7000, "Protocol": "UDP", "HostIP": "0.0.0.0"},
+        {"HostPort": 0, "ContainerPort": 7001, "Protocol": "tcp", "HostIP": ""},
+        {"ContainerPort": 7002},
+    ]
+    ranges = [{"Subnet": "10.9.0.0/24", "RangeStart": "10.9.0.9", "RangeEnd": "10.9.0.9", "Gateway": "10.9.0.5"}]
+    del conf["ipam"], conf["isDefaultGateway"]
+    text = json.dumps(
+        {**conf, "IPAM": {"Type": "host-local", "Routes": [{"DST": "0.0.0.0/0", "Gw": ""}]}, "BRIDGE": "br9"}
+    )
+    runtime_config = json.dumps({"PortMappings": ports, "ipranges": ranges, "Mac": "02:00:00:00:00:77"})
+    text = text[:-1] + f', "mtu": 1400, "MTU": 1300, "mtu": 1350, "Mtu": 1380, "RuntimeConfig": {runtime_config}}}'
+    environment = runtime.environment("ADD", "c1", names["a"])
+    result = finish(runtime.start(environment, text.encode())).result
+    assert [item["address"] for item in result["ips"]] == ["10.9.0.9/24"]
+    assert [item["gateway"] for item in result["ips"]] == ["10.9.0.5"]
+    assert result["interfaces"][0]["name"] == "br9"
+    assert result["interfaces"][2] == {
+        "name": "eth0", "mac": "02:00:00:00:00:77", "mtu": 1380, "sandbox": f"/run/netns/{names['a']}"
+    }  # fmt: skip
+    assert exchange(names["node"], names["a"], "127.0.0.1", 8080, 7000)
+    shouted = json.loads(json.dumps(result))
+    shouted = {key.upper(): [{name.upper(): value for name, value in item.items()} for item in shouted[key]]
+               for key in ("interfaces", "ips", "routes")}  # fmt: skip
+    check = text[:-1] + f', "PrevResult": {json.dumps(shouted)}}}'
+    answer = finish(runtime.start({**environment, "CNI_COMMAND": "CHECK"}, check.encode()))
+    assert answer.code == 0, answer.document
+
+
+def test_refusals_and_unsupported_fields_hold_whatever_the_case_of_their_names(net: Net) -> None:
+    runtime, names = net
+    assert runtime.call("ADD", netns=names["a"], IPMasq=True).error == Code.UNSUPPORTED_FIELD
+    wrong = runtime.call("ADD", netns=names["a"], runtimeConfig={"portMappings": [{"HostPort": 1, "ContainerPort": 0}]})
+    assert wrong.error == Code.INVALID_CONFIG
+    assert "runtimeConfig.portMappings[0].containerPort" in wrong.text
+
+
 def test_empty_lists_of_prev_result_may_be_null(net: Net) -> None:
     """So Go's encoder prints a list that was never made."""
     runtime, names = net
@@ -410,7 +492,6 @@ def test_del_takes_down_whatever_add_would_refuse(
     [
         (["-n", "a", "address", "del", "10.244.1.2/24", "dev", "eth0"], "10.244.1.2/24"),
         (["-n", "a", "route", "del", "default"], "0.0.0.0/0"),
-        (["-n", "a", "link", "set", "eth0", "mtu", "1400"], "1400"),
         (["-n", "a", "link", "set", "eth0", "down"], "down"),
         (["-n", "a", "link", "set", "eth0", "name", "eth1"], "eth0 is not in the container"),
         (["-n", "node", "link", "set", "VETH", "nomaster"], "not at bridge"),
@@ -429,6 +510,47 @@ def test_check_tells_what_is_wrong(net: Net, damage: list[str], told: str) -> No
     answer = runtime.call("CHECK", netns=names["a"], prevResult=result)
     assert answer.error == Code.CHECK_FAILED
     assert told in answer.text
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        ["link set eth0 mtu 1300"],
+        ["link set eth0 address 02:00:00:00:00:99"],
+        ["address add 192.0.2.9/24 dev eth0"],
+        ["route add 203.0.113.0/24 via 10.244.1.1"],
+        ["route del default", "route add default via 10.244.1.1 table 100"],
+        ["route del default", "route add default via 10.244.1.1 metric 50 mtu 1300"],
+    ],
+    ids=str,
+)
+def test_check_allows_what_a_later_plugin_changed(net: Net, later: list[str]) -> None:
+    """As `tuning` changes MTU and MAC, `sbr` the tables of routes, and others add addresses."""
+    runtime, names = net
+    result = runtime.call("ADD", netns=names["a"]).result
+    for command in later:
+        ip("-n", names["a"], *command.split())
+    checked = runtime.call("CHECK", netns=names["a"], prevResult=result)
+    assert checked.code == 0, checked.document
+
+
+def test_check_goes_by_the_result_that_later_plugins_left(net: Net) -> None:
+    runtime, names = net
+    result = runtime.call("ADD", netns=names["a"]).result
+    ip("-n", names["a"], "route", "del", "default")
+    ip("-n", names["a"], "address", "del", "10.244.1.2/24", "dev", "eth0")
+    changed = json.loads(json.dumps(result))
+    changed["interfaces"][2] |= {"mac": "02:00:00:00:00:99", "mtu": 9000}
+    changed["routes"] = [item for item in result["routes"] if item["dst"] != "0.0.0.0/0"]
+    assert runtime.call("CHECK", netns=names["a"], prevResult=changed).error == Code.CHECK_FAILED, "the address"
+    changed["ips"] = [{"address": "192.0.2.9/24", "interface": 2}, *result["ips"][1:]]
+    assert runtime.call("CHECK", netns=names["a"], prevResult=changed).code == 0
+    changed["ips"][0]["address"] = "10.244.1.200/24"
+    answer = runtime.call("CHECK", netns=names["a"], prevResult=changed)
+    assert answer.error == Code.CHECK_FAILED, "an address of the range that nobody leased"
+    assert "10.244.1.200/24" in answer.text
+    changed["ips"] = [{"address": "192.0.2.9/24", "interface": 2}]
+    assert runtime.call("CHECK", netns=names["a"], prevResult=changed).error == Code.CHECK_FAILED, "none of its leases"
 
 
 def test_check_of_what_is_not_attached_or_without_prev_result(net: Net) -> None:
@@ -451,7 +573,33 @@ def test_gc_frees_what_is_not_valid(net: Net) -> None:
     assert set(runtime.state()["attachments"]) == {"c2/eth0"}
     assert links(names["a"]) == set()
     assert links(names["b"]) == {"eth0"}
-    assert runtime.call("GC").error == Code.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "none",
+    [{"cni.dev/valid-attachments": None}, {"cni.dev/valid-attachments": []}, {"cni.dev/attachments": []}, {}],
+    ids=str,
+)
+def test_gc_without_valid_attachments_frees_all(net: Net, none: dict[str, Any]) -> None:
+    """null is Go's empty list; CNI's library leaves the key out when it has nothing to keep."""
+    runtime, names = net
+    assert runtime.call("ADD", netns=names["a"]).result
+    conf = {**runtime.configuration(), **none}
+    assert finish(runtime.start(runtime.environment("GC", "", ""), conf)).code == 0
+    assert runtime.state()["attachments"] == {}
+    assert links(names["a"]) == set()
+
+
+@pytest.mark.parametrize("key", ["cni.dev/attachments", "CNI.dev/Valid-Attachments"])
+def test_gc_keeps_what_the_other_spelling_of_the_key_names(net: Net, key: str) -> None:
+    """The specification first had `cni.dev/attachments`, and CNI's library sends both."""
+    runtime, names = net
+    assert runtime.call("ADD", netns=names["a"]).result
+    valid: dict[str, Any] = {key: [{"containerID": "c1", "ifname": "eth0"}]}
+    assert runtime.call("GC", **valid).code == 0
+    assert set(runtime.state()["attachments"]) == {"c1/eth0"}
+    wrong: dict[str, Any] = {key: {"c1": "eth0"}}
+    assert runtime.call("GC", **wrong).error == Code.INVALID_CONFIG
 
 
 def test_status_is_silent_when_add_can_be_served(net: Net) -> None:
