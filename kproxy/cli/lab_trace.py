@@ -88,6 +88,8 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
             yield f"  {float(journey.probability):6.1%}  {journey_words(journey)}"
         if len(found.journeys) > 8:
             yield f"  and {len(found.journeys) - 8} more"
+    elif found.journeys and found.journeys[0].end != ANSWERED:
+        yield f"the model: {journey_words(found.journeys[0])}"
     yield f"this time: {answer_words(found)}"
     yield ""
     rows = [("HOP", "MODEL", "CAPTURED", "")]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kproxy.lab.ask import Answer, ask
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Journey
+from kproxy.lab.model.wire import NEIGHBOUR_SECONDS
 from kproxy.lab.plan import FABRIC
 from kproxy.lab.probe import predict
 from kproxy.lab.targets import Target
@@ -92,6 +93,8 @@ def follow(model: LabModel, client: str, target: Target, *, timeout: float = REF
 
 def _patience(found: Sequence[Journey]) -> float:
     """Seconds to wait for what the model expects: on a machine that is busy, an answer may take its time."""
+    if any(item.waits for item in found):
+        return NEIGHBOUR_SECONDS + ANSWER
     ends = {item.end for item in found}
     if ends <= {LOST, UNREACHABLE}:
         return 0.0
@@ -115,6 +118,7 @@ def _question(model: LabModel, client: str, target: Target, number: int) -> _Que
 
 def follow_many(model: LabModel, cells: Sequence[tuple[str, Target]], *, timeout: float = REFUSAL) -> list[Followed]:
     """Makes several connections at once, at most 63, of (client, target) each, and watches them. Raises as `follow`."""
+    model.refresh_neighbours()
     questions = [_question(model, client, target, number) for number, (client, target) in enumerate(cells)]
     hosts = {name: model.netns(name) for item in questions for name in hosts_of(item.journeys)}
 
@@ -131,7 +135,24 @@ def follow_many(model: LabModel, cells: Sequence[tuple[str, Target]], *, timeout
         capture.settle()
     frames = tuple(capture.frames)
     reads = read_frames(frames)
-    return [_judge(model, item, answer, reads, frames) for item, answer in zip(questions, answers, strict=True)]
+    found = [_judge(model, item, answer, reads, frames) for item, answer in zip(questions, answers, strict=True)]
+    if not model.refresh_neighbours() or all(item.agrees for item in found):
+        return found
+    # A kernel's opinion of a neighbour that is gone lasts some seconds, and may have ended between the model's look and
+    # the packet. Whoever saw it before and afterwards has seen what the packet met.
+    return [
+        first if first.agrees else _better(first, _judge(model, _again(model, item), first.answer, reads, frames))
+        for item, first in zip(questions, found, strict=True)
+    ]
+
+
+def _again(model: LabModel, item: _Question) -> _Question:
+    found = predict(model, item.client, item.target, source_port=item.flow.source_port)
+    return item._replace(journeys=tuple(found))
+
+
+def _better(one: Followed, other: Followed) -> Followed:
+    return min(one, other, key=lambda item: (not item.agrees, item.compared.differences))
 
 
 def _judge(

@@ -41,6 +41,7 @@ class LabHost:
     indexes: dict[Family, Index]
     links: dict[str, Link]
     neighbours: dict[tuple[str, str], str]
+    """MAC addresses by device and IP address, of hosts that have tunnels."""
     tunnels: dict[str, dict[str, str]]
     """Tunnel endpoints by device and MAC address."""
 
@@ -65,12 +66,34 @@ class LabModel:
         self.spec = spec
         self.cluster = cluster
         self._hosts: dict[str, LabHost] = {}
+        self._neighbours: dict[str, frozenset[tuple[str, str]]] = {}
 
     def refresh(self, cluster: ClusterView, hosts: Iterable[str] | None = None) -> None:
         """Takes a new view of the cluster; forgets all hosts, or those named."""
         self.cluster = cluster
         for name in list(self._hosts) if hosts is None else hosts:
             self._hosts.pop(name, None)
+        self._neighbours.clear()
+
+    def knows_neighbour(self, host: LabHost, device: str, address: str) -> bool:
+        """Whether a host's kernel takes the link-layer address of a neighbour for known, and so sends without asking.
+
+        Read when it first matters, which is where nobody would answer; `refresh_neighbours` forgets.
+
+        Raises:
+            LinuxError: it cannot be read.
+        """
+        found = self._neighbours.get(host.name)
+        if found is None:
+            found = self._neighbours[host.name] = frozenset(read_neighbours(host.netns))
+        return (device, address) in found
+
+    def refresh_neighbours(self) -> bool:
+        """Forgets what the kernels knew of neighbours, which every packet and the passing of time may change; whether
+        any was asked for."""
+        asked = bool(self._neighbours)
+        self._neighbours.clear()
+        return asked
 
     def refresh_recent(self) -> None:
         """Reads the lists of `-m recent` again, which every packet may change."""

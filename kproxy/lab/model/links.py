@@ -12,6 +12,8 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 
 _TIMEOUT: Final = 30.0
+_VALID: Final = frozenset(("PERMANENT", "NOARP", "REACHABLE", "STALE", "DELAY", "PROBE"))
+"""States of a neighbour whose address is known, so that a packet is sent at once (NUD_VALID, net/neighbour.h)."""
 
 
 class Vxlan(msgspec.Struct, frozen=True):
@@ -23,7 +25,8 @@ class Vxlan(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link. `peer` is the interface number of a veth's other end, in that end's namespace."""
+    """A link. `peer` is the interface number of a veth's other end, in that end's namespace; `carrier` is False where
+    that end is down; `bridge` is the bridge that it is a port of."""
 
     name: str
     index: int
@@ -32,6 +35,9 @@ class Link(msgspec.Struct, frozen=True):
     mtu: int
     peer: int = 0
     vxlan: Vxlan | None = None
+    carrier: bool = True
+    bridge: str = ""
+    is_bridge: bool = False
 
 
 def read_links(netns: str) -> dict[str, Link]:
@@ -51,15 +57,25 @@ def read_links(netns: str) -> dict[str, Link]:
             int(entry.get("mtu", 0)),
             int(entry.get("link_index") or 0),
             vxlan,
+            "NO-CARRIER" not in entry.get("flags", ()),
+            str(entry.get("master", "")),
+            info.get("info_kind") == "bridge",
         )
     return found
 
 
 def read_neighbours(netns: str) -> dict[tuple[str, str], str]:
-    """MAC address by device and IP address. Raises LinuxError."""
+    """MAC address by device and IP address, of the neighbours whose address the kernel takes for valid.
+
+    A packet to one of these is sent at once. One to another neighbour waits until that has answered (ARP, neighbour
+    discovery), or until it has not for three seconds.
+
+    Raises:
+        LinuxError: they cannot be read.
+    """
     found = {}
     for entry in (*ip_json(netns, "-4", "neigh", "show"), *ip_json(netns, "-6", "neigh", "show")):
-        if entry.get("lladdr"):
+        if entry.get("lladdr") and _VALID.intersection(entry.get("state") or ()):
             found[str(entry["dev"]), str(entry["dst"])] = str(entry["lladdr"])
     return found
 

@@ -42,6 +42,7 @@ class Hop:
         arrived: as it came, or was made here.
         outcome: what the host did to it.
         outer: what it leaves in, if by a tunnel.
+        held: it was to leave and did not: its next hop answers nobody, or the interface has no carrier.
     """
 
     host: str
@@ -49,6 +50,7 @@ class Hop:
     arrived: Packet
     outcome: Outcome
     outer: Outer | None = None
+    held: bool = False
 
     @property
     def left(self) -> Packet:
@@ -61,8 +63,9 @@ class Journey:
     """One way that things can go.
 
     Attributes:
-        end: answered, refused (by a RST or an ICMP error), lost (nothing comes back), unreachable (a router says that
-            it has no route), or open (it depends on something that is not known).
+        end: answered, refused (by a RST or an ICMP error), lost (nothing comes back), unreachable (a host on the way
+            says that it has no route, or after three seconds that the next one does not answer), or open (it depends
+            on something that is not known).
         at: the host where the packet ended.
         reason: why, if it was not answered.
         there, back: the hops of the packet, and of what came back.
@@ -79,6 +82,11 @@ class Journey:
     def pod(self) -> str:
         """The pod that answers, `NAMESPACE/NAME`; "" if none does."""
         return self.at.removeprefix(POD) if self.end == ANSWERED and self.at.startswith(POD) else ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the sender is told only when a host has asked for its neighbour in vain (`NEIGHBOUR_SECONDS`)."""
+        return self.end == UNREACHABLE and self.there[-1].held
 
     @property
     def source(self) -> str:
@@ -177,12 +185,10 @@ def _onward(
     model: LabModel, walk: _Walk, host: LabHost, packet: Packet, outcome: Outcome
 ) -> Iterator[tuple[_Walk, _End]]:
     arrival = next_host(model, host, outcome.packet)
-    hop = Hop(host.name, host.netns, packet, outcome, arrival.outer)
+    hop = Hop(host.name, host.netns, packet, outcome, arrival.outer, arrival.held)
     further = walk.with_hop(hop, outcome.probability)
     if not arrival.host:
-        # The kernel asks for the neighbour in vain, and then says so itself.
-        kind = UNREACHABLE if arrival.reason.startswith("nobody") else LOST
-        yield further, _End(kind, arrival.reason)
+        yield further, _End(UNREACHABLE if arrival.told else LOST, arrival.reason)
         return
     yield from _go(
         model, further, arrival.host, arrive(outcome.packet, arrival), _entry(further, arrival, outcome.packet)
@@ -233,9 +239,11 @@ def _come_back(model: LabModel, walk: _Walk, end: _End) -> Iterator[Journey]:
     last = walk.hops[-1]
     if end.kind == ANSWERED and not _listens(model, last):
         end = _End(REFUSED, NOBODY)
-    if end.kind == UNREACHABLE and last.outcome.verdict == DROP and last.arrived.origin != LOCAL:
-        # A router without a route says so (ICMP network unreachable, no route).
-        yield _error_back(model, walk, _no_route(last.arrived), end)
+    if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
+        # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
+        # answer (host unreachable, address unreachable), of the packet as it would have gone on.
+        held = last.outcome.verdict == ACCEPT
+        yield _error_back(model, walk, _unreachable(last.left if held else last.arrived, held), end)
         return
     if end.kind not in (ANSWERED, REFUSED):
         yield Journey(walk.probability, end.kind, last.host, end.reason, walk.hops)
@@ -266,12 +274,13 @@ def _is_reply(last: Hop, first: Hop) -> bool:
     return last.host == first.host and asked is not None and _fits(asked.reversed(), tuple_of(last.left))
 
 
-def _no_route(packet: Packet) -> Packet:
-    """What a router sends to the sender of a packet that it cannot route."""
-    kind, protocol = (3, ICMP) if packet.family is Family.IPV4 else (1, ICMPV6)
+def _unreachable(packet: Packet, held: bool) -> Packet:
+    """What a router sends to the sender of a packet that it cannot route, or that it held for a neighbour in vain."""
+    v4 = packet.family is Family.IPV4
+    kind, protocol, code = (3, ICMP, 1) if v4 else (1, ICMPV6, 3)
     return Packet(
-        packet.family, None, packet.src, protocol, icmp_type=kind, icmp_code=0, origin=LOCAL, in_interface="",
-        socket=False,
+        packet.family, None, packet.src, protocol, icmp_type=kind, icmp_code=code if held else 0, origin=LOCAL,
+        in_interface="", socket=False,
     )  # fmt: skip
 
 
@@ -293,7 +302,7 @@ def _error_back(model: LabModel, walk: _Walk, packet: Packet, end: _End) -> Jour
             back.append(Hop(name, host.netns, current, outcome))
             break
         arrival = next_host(model, host, outcome.packet)
-        back.append(Hop(name, host.netns, current, outcome, arrival.outer))
+        back.append(Hop(name, host.netns, current, outcome, arrival.outer, arrival.held))
         if not arrival.host:
             return Journey(walk.probability, LOST, name, f"the error: {arrival.reason}", walk.hops, tuple(back))
         name, current = arrival.host, arrive(outcome.packet, arrival)

@@ -1,9 +1,16 @@
 """Where a packet goes when it leaves a host: over which link, to which host, by which of its interfaces; and what VXLAN
-wraps around it."""
+wraps around it.
+
+Where nobody is there to take it, what happens depends on what the host's kernel knows of its neighbours. If it takes
+the neighbour's address for valid, the packet is sent, and lost on the wire without a word. If not, the packet waits
+while the kernel asks for the neighbour, three times in three seconds; then its sender is told (ICMP host unreachable,
+ICMPv6 address unreachable). What waits in a tunnel's outer packet is dropped without a word to the inner one's sender.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from kproxy.dataplane import Packet
 from kproxy.dataplane.routing import Query, Way, lookup
@@ -30,12 +37,23 @@ class Outer:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The next host, its interface, and what the packet travelled in; `host` is empty if it gets nowhere."""
+    """The next host, its interface, and what the packet travelled in; `host` is empty if it gets nowhere.
+
+    Attributes:
+        held: it has not left the host: no neighbour answers, or the interface has no carrier.
+        told: the sender is told so, after `NEIGHBOUR_SECONDS`.
+    """
 
     host: str
     device: str = ""
     outer: Outer | None = None
     reason: str = ""
+    held: bool = False
+    told: bool = False
+
+
+NEIGHBOUR_SECONDS: Final = 3.0
+"""How long a kernel asks for a neighbour in vain: mcast_solicit (3) times retrans_time_ms (1000)."""
 
 
 def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
@@ -50,9 +68,9 @@ def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
         gateway = format_address(way.gateway, packet.family)
     link = host.links.get(device)
     if link is None:
-        return Arrival("", reason=f"there is no interface {device}")
+        return Arrival("", reason=f"there is no interface {device}", held=True)
     if not link.up:
-        return Arrival("", reason=f"{device} is down")
+        return Arrival("", reason=f"{device} is down", held=True)
     if link.vxlan is not None:
         return _tunnelled(model, host, device, gateway)
     if host.is_pod:
@@ -60,15 +78,25 @@ def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
     if host.name == CLIENT:
         return Arrival(FABRIC, OUTSIDE)
     if device == OUTSIDE:
-        return Arrival(CLIENT, "eth0") if model.host(CLIENT).owns("eth0", gateway) else _nobody(gateway, device)
+        if model.host(CLIENT).owns("eth0", gateway):
+            return Arrival(CLIENT, "eth0")
+        return _nobody(model, host, device, gateway)
     if host.is_node and device != "eth0":
         pod = next((item for item in model.pods_of(host.name) if target in item.addresses), None)
-        return Arrival(f"{POD}{pod.key}", "eth0") if pod is not None else _nobody(target, device)
-    return _over_fabric(model, gateway)
+        return Arrival(f"{POD}{pod.key}", "eth0") if pod is not None else _nobody(model, host, device, target)
+    return _over_fabric(model, host, device, gateway)
 
 
-def _nobody(address: str, device: str) -> Arrival:
-    return Arrival("", reason=f"nobody has {address} behind {device}")
+def _nobody(model: LabModel, host: LabHost, device: str, address: str) -> Arrival:
+    return _unanswered(model, host, device, address, f"nobody has {address} behind {device}")
+
+
+def _unanswered(model: LabModel, host: LabHost, device: str, address: str, why: str) -> Arrival:
+    """What becomes of a packet that nobody will take from the wire."""
+    if not model.knows_neighbour(host, device, address):
+        return Arrival("", reason=f"{why}; {host.name} asks for {address} in vain", held=True, told=True)
+    # A device without carrier has no queue that would take a packet (noop_qdisc).
+    return Arrival("", reason=why, held=not host.links[device].carrier)
 
 
 def _out_of_pod(model: LabModel, host: LabHost, device: str) -> Arrival:
@@ -80,31 +108,34 @@ def _out_of_pod(model: LabModel, host: LabHost, device: str) -> Arrival:
     return Arrival(node.name, peer.name) if peer is not None else Arrival("", reason=f"{device} has no other end")
 
 
-def _over_fabric(model: LabModel, gateway: str) -> Arrival:
+def _over_fabric(model: LabModel, host: LabHost, device: str, gateway: str) -> Arrival:
+    if not host.links[device].carrier:
+        return _unanswered(model, host, device, gateway, f"the link of {host.name} is down")
     if model.host(FABRIC).owns(FABRIC, gateway):
         return Arrival(FABRIC, FABRIC)
     for node in model.cluster.nodes:
         if gateway in node.addresses:
             if not node.link:
-                return Arrival("", reason=f"the link of {node.name} is down")
+                return _unanswered(model, host, device, gateway, f"the link of {node.name} is down")
             return Arrival(node.name, "eth0")
-    return _nobody(gateway, "the fabric")
+    return _nobody(model, host, device, gateway)
 
 
 def _tunnelled(model: LabModel, host: LabHost, device: str, gateway: str) -> Arrival:
     """By the kernel's own tables: the gateway's MAC address, and the tunnel endpoint behind it."""
     mac = host.neighbours.get((device, gateway))
     if mac is None:
-        return Arrival("", reason=f"no neighbour {gateway} on {device}")
+        # The overlay enters every neighbour itself; for others the kernel asks through the tunnel, and nobody answers.
+        return Arrival("", reason=f"no neighbour {gateway} on {device}", held=True, told=True)
     remote = host.tunnels[device].get(mac)
     link = host.links[device]
     assert link.vxlan is not None
     if remote is None:
         return Arrival("", reason=f"no tunnel endpoint for {mac} on {device}")
-    carrier = _over_fabric(model, remote)
+    carrier = _over_fabric(model, host, "eth0", remote)
     outer = Outer(link.vxlan.local, remote, link.vxlan.port, link.vxlan.vni, "eth0")
     if not carrier.host:
-        return Arrival("", outer=outer, reason=carrier.reason)
+        return Arrival("", outer=outer, reason=carrier.reason, held=carrier.held)
     target = model.host(carrier.host)
     ends = [item for item in target.links.values() if item.vxlan and item.vxlan.vni == link.vxlan.vni and item.up]
     if not ends:

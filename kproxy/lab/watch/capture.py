@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from kproxy.linux.namespace import Namespace
 
 _ALL: Final = 0x0003
+_OTHERHOST: Final = 3
 _OUTGOING: Final = 4
 _SO_RCVBUFFORCE: Final = 33
 _SO_TIMESTAMPNS: Final = 35
@@ -26,13 +27,15 @@ _SNAP: Final = 65535
 
 
 class Frame(NamedTuple):
-    """A captured frame. `time` is in nanoseconds since 1970."""
+    """A captured frame. `time` is in nanoseconds since 1970; `foreign` says that it came in and was meant for another
+    host: flooded by a bridge, or on its way through one."""
 
     time: int
     host: str
     device: str
     outgoing: bool
     data: bytes
+    foreign: bool = False
 
 
 class Capture:
@@ -108,7 +111,7 @@ class Capture:
                 if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
                     seconds, rest = struct.unpack("ll", value[:16])
                     moment = seconds * 1_000_000_000 + rest
-            found.append(Frame(moment, host, address[0], address[2] == _OUTGOING, data))
+            found.append(Frame(moment, host, address[0], address[2] == _OUTGOING, data, address[2] == _OTHERHOST))
         with self._lock:
             self._frames += found
 

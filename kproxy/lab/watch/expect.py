@@ -94,6 +94,8 @@ def _back_kind(journey: Journey, protocol: str) -> str:
         return _CODES.get(last.reject, last.reject)
     v4 = journey.there[-1].arrived.family.value == 4
     if journey.end == UNREACHABLE:
+        if journey.waits:
+            return "icmp 3/1" if v4 else "icmp 1/3"
         return "icmp 3/0" if v4 else "icmp 1/0"
     if journey.end != REFUSED:
         return "packet"
@@ -113,10 +115,19 @@ def _way(model: LabModel, hops: Sequence[Hop], way: str, kind: str) -> Iterator[
         if hop.outcome.verdict != "ACCEPT" or hop.outcome.via == "local" or not left.out_interface:
             continue
         out = device_name(model, hop.host, left.out_interface)
-        yield _seen(hop.host, out, True, way, kind, left)
+        lost = following is None and not hop.held and hop.outer is None
+        if hop.outer is not None or (not hop.held and not (lost and _is_empty(model, hop.host, out))):
+            yield _seen(hop.host, out, True, way, kind, left)
+        if hop.held:
+            continue
         carrier = "eth0" if hop.outer is not None else out
         if hop.outer is not None:
             yield _seen(hop.host, carrier, True, way, kind, left, hop.outer)
+        if following is None and carrier == "eth0" and model.host(hop.host).is_node:
+            # Nobody takes it, but it was sent: the fabric floods a frame for a port that is down to all others.
+            yield _seen(FABRIC, FABRIC, False, way, kind, left, hop.outer)
+            if not _is_empty(model, FABRIC, FABRIC, hop.host):
+                yield _seen(FABRIC, FABRIC, True, way, kind, left, hop.outer)
         to_node = following is not None and following.host not in (FABRIC, CLIENT)
         if carrier == "eth0" and to_node and model.host(hop.host).is_node and following is not None:
             # From node to node the fabric is a bridge: nothing is routed there, but frames pass.
@@ -124,6 +135,13 @@ def _way(model: LabModel, hops: Sequence[Hop], way: str, kind: str) -> Iterator[
                 yield _seen(FABRIC, FABRIC, outgoing, way, kind, left, hop.outer)
             if hop.outer is not None:
                 yield _seen(following.host, "eth0", False, way, kind, left, hop.outer)
+
+
+def _is_empty(model: LabModel, host: str, device: str, source: str = "") -> bool:
+    """Whether a device is a bridge without a port to which it would flood what comes in by the port `source`."""
+    links = model.host(host).links
+    ports = [link for link in links.values() if link.bridge == device and link.name != source]
+    return links[device].is_bridge and not any(port.up and port.carrier for port in ports)
 
 
 def _seen(
@@ -150,6 +168,9 @@ def looked_at(model: LabModel, found: Iterable[Sighting]) -> list[Sighting]:
             continue
         if item.way == THERE and item.kind.startswith("icmp"):
             continue  # what a client says of an answer that it does not want; that it goes astray was said already
+        own = host.host.interface(item.device)
+        if item.foreign and (own is None or not own.bridge):
+            continue  # a bridge flooded it; no bridge port is on its own host's way
         named = Sighting(
             item.time, item.host, device_name(model, item.host, item.device), item.outgoing, item.way, item.kind,
             item.src, item.sport, item.dst, item.dport, item.outer,
@@ -188,7 +209,7 @@ def _pair(journey: Journey, wanted: Sequence[Expected], seen: Sequence[Sighting]
         match = next((each for each in left if item.fits(each)), None)
         if match is not None:
             left.remove(match)
-        elif journey.end == UNREACHABLE and item.way == BACK:
+        elif journey.end == UNREACHABLE and not journey.waits and item.way == BACK:
             # A router tells a sender of five packets without a route at once, and then of one a second (ip_error).
             continue
         pairs.append((item, match))

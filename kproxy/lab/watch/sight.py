@@ -48,6 +48,7 @@ class Sighting:
         kind: `packet`, `rst`, or `icmp TYPE/CODE`.
         sport, dport: None for ICMP.
         outer: the VXLAN header around it, None if there is none.
+        foreign: the frame was meant for another host.
     """
 
     time: int
@@ -61,6 +62,7 @@ class Sighting:
     dst: str
     dport: int | None
     outer: Outer | None = None
+    foreign: bool = False
 
     @property
     def place(self) -> tuple[str, str, bool, str]:
@@ -101,7 +103,7 @@ def sightings(reads: Sequence[Read], flow: Flow) -> list[Sighting]:
     for item in reads:
         if token is not None and item.protocol == flow.protocol and item.token == token:
             found = item.sighting
-            key = (found.place, found.kind, found.src, found.sport, found.dst, found.dport, found.outer)
+            key = (found.place, found.kind, found.src, found.sport, found.dst, found.dport, found.outer, found.foreign)
             seen.setdefault(key, found)
     return list(seen.values())
 
@@ -166,8 +168,9 @@ def _dissect(frame: Frame) -> Iterator[Read]:
     protocol, token, way, kind, above = found
     sport, dport = (above.sport, above.dport) if above is not None else (None, None)
     sighting = Sighting(
-        frame.time, frame.host, frame.device, frame.outgoing, way, kind, packet.src, sport, packet.dst, dport, outer
-    )
+        frame.time, frame.host, frame.device, frame.outgoing, way, kind, packet.src, sport, packet.dst, dport, outer,
+        frame.foreign,
+    )  # fmt: skip
     yield Read(sighting, protocol, token, int(packet.tos if isinstance(packet, IP) else packet.tc))
 
 
