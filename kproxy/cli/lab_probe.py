@@ -106,7 +106,12 @@ def _mark(cell: Cell) -> str:
 def seen_words(cell: Cell) -> str:
     """What was seen, in a few words."""
     answered = [item for item in cell.seen if item.end == ANSWERED]
-    others = [item.end for item in cell.seen if item.end != ANSWERED]
+    total = sum(item.count for item in cell.seen)
+    others = [
+        item.end if item.count == total else f"{item.end} {item.count} of {total}"
+        for item in cell.seen
+        if item.end != ANSWERED
+    ]
     named = _grouped([(item.pod, item.source) for item in answered if item.pod])
     return ", ".join([*named, *(["answered"] if any(not item.pod for item in answered) else []), *others])
 
@@ -114,14 +119,18 @@ def seen_words(cell: Cell) -> str:
 def model_words(possible: Sequence[Possible]) -> str:
     """What may happen, in a few words."""
     answered = [(item.pod or item.at, item.source) for item in possible if item.end == ANSWERED]
-    others = [_other(item) for item in possible if item.end != ANSWERED]
+    chances: dict[tuple[str, str], Fraction] = {}
+    for item in possible:
+        if item.end != ANSWERED:
+            key = (item.end, item.reason)
+            chances[key] = chances.get(key, Fraction(0)) + Fraction(item.chance)
+    others = [_other(*key, chance) for key, chance in chances.items()]
     return ", ".join([*_grouped(answered), *others])
 
 
-def _other(item: Possible) -> str:
-    chance = Fraction(item.chance)
+def _other(end: str, reason: str, chance: Fraction) -> str:
     share = f" {float(chance):.0%}" if chance != 1 else ""
-    return f"{item.end}{share}{f' ({item.reason})' if item.reason else ''}"
+    return f"{end}{share}{f' ({reason})' if reason else ''}"
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -1,11 +1,12 @@
 """Every kind of client asks every address of every Service; the model says beforehand what may happen.
 
-A cell of the matrix is one client and one address. What was seen must be something that the model holds possible; where
-the model knows of one outcome only, it must be that one.
+A cell of the matrix is one client and one address. Whatever was seen must be something that the model holds possible,
+and as often as its chances allow; where the model knows of one outcome only, it must be that one every time.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,10 @@ from kproxy.lab.targets import Target, service_targets
 
 _THREADS: Final = 12
 _SILENT: Final = (LOST, UNREACHABLE)
+_AT_ONCE: Final = 10
+"""Questions of one cell that are asked at once, when one has been lost: each takes its whole time."""
+_TOO_UNLIKELY: Final = 1e-9
+"""What was seen differs from the model if chance alone would bring it, or something rarer, less often than this."""
 
 
 class Client(Value, frozen=True):
@@ -154,7 +159,7 @@ def run_probe(
     timeout: float,
     done: Callable[[], None] = lambda: None,
 ) -> list[Cell]:
-    """Fills the cells, several at a time: `count` questions each, one where nothing answers."""
+    """Fills the cells, several at a time: `count` questions each."""
     model.preload(["fabric", *dict.fromkeys(client.host for client, _ in cells)])
     model.nodes()
     predicted = [possible_of(predict(model, client.host, target)) for client, target in cells]
@@ -163,32 +168,76 @@ def run_probe(
         client, target = cells[place]
         answers = question(model.netns(client.host), target, count=count, timeout=timeout)
         done()
-        return judge(client, target, predicted[place], answers)
+        return judge(client, target, predicted[place], answers, independent=_is_independent(model.cluster, target))
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(fill, range(len(cells))))
 
 
 def question(netns: str, target: Target, *, count: int, timeout: float) -> list[Answer]:
-    """Asks `count` times, or until something other than an answer comes."""
+    """Asks `count` times; one after the other until a question is lost, and then several at once."""
+
+    def put(_number: int) -> Answer:
+        return ask(netns, target.address, target.port, target.protocol, timeout=timeout)
+
     answers: list[Answer] = []
-    for _ in range(count):
-        answers.append(ask(netns, target.address, target.port, target.protocol, timeout=timeout))
-        if answers[-1].end != ANSWERED:
-            break
-    return answers
+    while len(answers) < count and not (answers and answers[-1].end in _SILENT):
+        answers.append(put(len(answers)))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [*answers, *pool.map(put, range(len(answers), count))]
 
 
-def judge(client: Client, target: Target, possible: tuple[Possible, ...], answers: Sequence[Answer]) -> Cell:
-    """Compares what was seen with what may be."""
+def _is_independent(cluster: ClusterView, target: Target) -> bool:
+    """Whether one question's outcome says nothing of the next: no session affinity."""
+    return not target.service or cluster.service(target.service).affinity == "None"
+
+
+def judge(
+    client: Client,
+    target: Target,
+    possible: tuple[Possible, ...],
+    answers: Sequence[Answer],
+    *,
+    independent: bool = True,
+) -> Cell:
+    """Compares what was seen with what may be, and unless the questions depend on one another, how often."""
     counts: dict[tuple[str, str, str], int] = {}
     for item in answers:
         key = (item.end, item.pod, item.source_address)
         counts[key] = counts.get(key, 0) + 1
     seen = tuple(Seen(*key, number) for key, number in sorted(counts.items()))
     is_open = any(item.end == OPEN for item in possible)
-    agrees = is_open or all(any(_fits(item, other) for other in possible) for item in seen)
+    agrees = is_open or (
+        all(any(_fits(item, other) for other in possible) for item in seen)
+        and not (independent and _is_too_unlikely(possible, seen))
+    )
     return Cell(client, target, possible, seen, agrees, is_open)
+
+
+def _is_too_unlikely(possible: Sequence[Possible], seen: Sequence[Seen]) -> bool:
+    """Whether some outcome came so much more or less often than its chance that it cannot be chance."""
+    total = sum(item.count for item in seen)
+    chances: dict[str, Fraction] = {}
+    counts: Counter[str] = Counter()
+    for other in possible:
+        kind = _kind(other.end, other.pod)
+        chances[kind] = chances.get(kind, Fraction(0)) + Fraction(other.chance)
+    for item in seen:
+        counts[_kind(item.end, item.pod)] += item.count
+    return any(_tail(total, float(chance), counts[kind]) < _TOO_UNLIKELY for kind, chance in chances.items())
+
+
+def _kind(end: str, pod: str) -> str:
+    return "silent" if end in _SILENT else pod or end
+
+
+def _tail(total: int, chance: float, count: int) -> float:
+    """The probability that of `total` questions `count` or fewer come out so, or `count` or more, the smaller one."""
+
+    def exactly(number: int) -> float:
+        return math.comb(total, number) * chance**number * (1 - chance) ** (total - number)
+
+    return min(sum(map(exactly, range(count + 1))), sum(map(exactly, range(count, total + 1))))
 
 
 def _fits(seen: Seen, possible: Possible) -> bool:

@@ -159,3 +159,34 @@ def test_a_node_without_its_cable_sends_nothing(lab: Lab) -> None:
 def key(lab: Lab, name: str) -> str:
     """The pod of a Deployment."""
     return next(pod.key for pod in lab.cluster().pods if pod.name.startswith(f"{name}-"))
+
+
+def test_probe_asks_all_its_questions_and_compares_the_lost_ones(lab: Lab) -> None:
+    """Of two endpoints of a Service one is behind the cable: about half of the questions are lost."""
+    family = lab.cluster().ip_family
+    near = next(pod.addresses[0] for pod in lab.cluster().pods if "near" in pod.name)
+    far = next(pod.addresses[0] for pod in lab.cluster().pods if "far" in pod.name)
+    exposed = service("half", "", ipFamilyPolicy="SingleStack")
+    del exposed["spec"]["selector"]
+    lab.apply(
+        exposed,
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "half", "namespace": "default", "labels": {"kubernetes.io/service-name": "half"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "tcp80", "port": 8080, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [near]}, {"addresses": [far]}],
+        },
+    )
+    assert family in ("ipv4", "dual")
+    lab.settled(lambda found: len(found.service("half").ports[0].endpoints) == 2)
+    cell = lab.json("probe", "--service", "half", "--from", "node-2", "--count", "30", "--timeout", "1")["cells"][0]
+    assert cell["agrees"]
+    seen = {item["end"]: item["count"] for item in cell["seen"]}
+    assert sum(seen.values()) == 30
+    assert seen["answered"] > 0
+    assert sum(count for end, count in seen.items() if end in ("lost", "unreachable")) > 0
+    text = lab.run("probe", "--service", "half", "--from", "node-2", "--count", "30", "--timeout", "1")
+    assert " of 30" in text
+    assert "50%" in text
