@@ -159,6 +159,7 @@ def custom_resources(crd: Json) -> list[Resource]:
                 scale=subs.get("scale"),
                 view=View(node, stored[0] if stored else node),
                 deprecation=warning_of(spec["group"], version, kind),
+                api_versions=tuple(f"{spec['group']}/{each['name']}" for each in spec["versions"]),
             )
         )
     return found

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.deletion import CRD_CLEANUP, CRDS
-from kproxy.apiserver.garbage import FOREGROUND, ORPHAN, GarbageCollector, drop_finalizer
+from kproxy.apiserver.garbage import GarbageCollector, drop_finalizer
 from kproxy.apiserver.rbac import Authorizer
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json
 from kproxy.apiserver.store import Entry, Event, Table
+from kproxy.apiserver.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.writing import DeleteOptions, Options, timestamp
 
 log = logging.getLogger(__name__)

@@ -33,6 +33,7 @@ _COLUMN_FORMATS: Final = (
 class CustomResourceDefinitionStrategy(Strategy):
     """apiextensions.k8s.io/v1 CustomResourceDefinition."""
 
+    qualified_finalizers: ClassVar[bool] = False
     has_generation: ClassVar[bool] = True
     spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json, forbidden
+from kproxy.apiserver.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.writing import DeleteOptions, timestamp
 
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
@@ -74,7 +75,7 @@ def hold_instances(resource: Resource, value: Json, now: datetime) -> None:
 def set_finalizers(meta: Json, propagation: str) -> None:
     """Brings the finalizers of the garbage collector in line with the propagation that is asked for."""
     finalizers = list(meta.get("finalizers") or ())
-    for finalizer, policy in (("orphan", "Orphan"), ("foregroundDeletion", "Foreground")):
+    for finalizer, policy in ((ORPHAN, "Orphan"), (FOREGROUND, "Foreground")):
         if propagation == policy and finalizer not in finalizers:
             finalizers.append(finalizer)
         elif propagation and propagation != policy and finalizer in finalizers:

@@ -22,6 +22,7 @@ _IMMUTABLE: Final = (
 class EventStrategy(Strategy):
     """core/v1 Event, which events.k8s.io/v1 shows under other names."""
 
+    qualified_finalizers: ClassVar[bool] = False
     create_on_update: ClassVar[bool] = True
     _controller: ClassVar[str] = "reportingComponent"
     """What errors call the reporting controller."""
@@ -52,6 +53,7 @@ class EventStrategy(Strategy):
 class NewEventStrategy(EventStrategy):
     """events.k8s.io/v1 Event."""
 
+    qualified_finalizers: ClassVar[bool] = True
     _controller = "reportingController"
 
     def validate(self, value: Json) -> list[FieldError]:

@@ -71,6 +71,54 @@ def from_fields_v1(tree: Any, path: Path = ()) -> Paths:
     return found
 
 
+def parse_fields_v1(tree: Any, path: Path = ()) -> Paths:
+    """The set of paths of a FieldsV1 tree that a client has written, keys and values in the order that is kept here.
+
+    Elements of a kind that is not known are left out (fieldpath/serialize.go of sigs.k8s.io/structured-merge-diff).
+
+    Raises:
+        ValueError: it is no FieldsV1 tree.
+    """
+    if tree is None:
+        return {path} if path else set()
+    if not isinstance(tree, dict):
+        raise ValueError("fieldsV1 must be an object")
+    found: Paths = set()
+    inner = 0
+    for key, child in tree.items():
+        if key == ".":
+            found.add(path)
+            continue
+        element = _parse_element(key)
+        if element is not None:
+            inner += 1
+            found |= parse_fields_v1(child, (*path, element))
+    if not inner:
+        found.add(path)
+    return found - {()}
+
+
+def _parse_element(text: str) -> str | None:
+    """A path element as it is written here; None for a kind that a later release may know."""
+    kind, colon, rest = text[:1], text[1:2], text[2:]
+    if colon != ":":
+        raise ValueError(f"missing colon: {text}")
+    match kind:
+        case "f":
+            return text
+        case "i":
+            return f"i:{int(rest)}"
+        case "k" | "v":
+            try:
+                value = msgspec.json.decode(rest)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"not JSON: {text}") from error
+            if kind == "k" and not isinstance(value, dict):
+                raise ValueError(f"the keys of a list item must be an object: {text}")
+            return f"{kind}:{_encode(value).decode()}"
+    return None
+
+
 def show_path(path: Path) -> str:
     """`.spec.ports[port=80,protocol="TCP"].name`: how conflicts name a path."""
     text = ""
@@ -81,6 +129,8 @@ def show_path(path: Path) -> str:
         elif kind == "k":
             keys = msgspec.json.decode(rest)
             text += "[" + ",".join(f"{key}={_encode(value).decode()}" for key, value in keys.items()) + "]"
+        elif kind == "i":
+            text += f"[{rest}]"
         else:
             text += f"[={rest}]"
     return text

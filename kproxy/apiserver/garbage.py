@@ -7,17 +7,14 @@ Foreground it waits until those that block its deletion are gone. All of it foll
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.store import Entry, Event, Table
+from kproxy.apiserver.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.writing import DeleteOptions, Options, shown
-
-FOREGROUND: Final = "foregroundDeletion"
-ORPHAN: Final = "orphan"
 
 
 class GarbageCollector:

@@ -2,8 +2,9 @@
 
 `update_managers` is what every create, update and patch does; `apply` is server-side apply: the configuration is laid
 over the object, fields its manager used to apply and no longer names go away unless somebody else owns them, and a
-change of what others own is a conflict unless forced. Behaviour and wording follow k8s.io/apimachinery
-pkg/util/managedfields and sigs.k8s.io/structured-merge-diff.
+change of what others own is a conflict unless forced. Clients may write managedFields themselves, as kubectl does when
+it moves an object from client-side to server-side apply: what they send is what a write starts from. Behaviour and
+wording follow k8s.io/apimachinery pkg/util/managedfields and sigs.k8s.io/structured-merge-diff.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kproxy.api.problems import FieldError, invalid
 from kproxy.apiserver.fields import (
     Path,
     Paths,
@@ -19,6 +21,7 @@ from kproxy.apiserver.fields import (
     merge,
     named_by,
     parents,
+    parse_fields_v1,
     show_path,
     to_fields_v1,
     without,
@@ -36,6 +39,9 @@ _STRIPPED: Final = frozenset(
         )
     }
 )  # fmt: skip
+_OPERATIONS: Final = ("Apply", "Update")
+_LONGEST_MANAGER: Final = 128
+_LONGEST_SUBRESOURCE: Final = 256
 _MOST_MANAGERS: Final = 10
 _ANCIENT: Final = "ancient-changes"
 
@@ -99,6 +105,62 @@ def read_managers(value: Json | None) -> list[Manager]:
     ]
 
 
+def decode_managers(entries: Any) -> list[Manager]:
+    """The managers that a client's managedFields name; of two with the same identity the later one counts.
+
+    Raises:
+        ValueError: an entry that is none: another operation, no apiVersion, another fieldsType, or broken fieldsV1.
+    """
+    found: dict[tuple[str, str, str, str], Manager] = {}
+    for entry in entries or ():
+        operation, version = entry.get("operation"), entry.get("apiVersion")
+        if operation not in _OPERATIONS or not version or entry.get("fieldsType") != "FieldsV1":
+            raise ValueError("an entry of managedFields without operation, apiVersion or fieldsType")
+        paths = parse_fields_v1(entry.get("fieldsV1"))
+        name, subresource, time = (entry.get(key) or "" for key in ("manager", "subresource", "time"))
+        manager = Manager(name, operation, version, subresource, time, paths)
+        found[manager.identity] = manager
+    return list(found.values())
+
+
+def managers_before(given: Any, live: Json | None, subresource: str) -> list[Manager]:
+    """What an update starts from: the managers that it brings, or those of the stored object.
+
+    `[]` and `[{}]` ask for the ownership to be forgotten. Managers that cannot be decoded count as none sent, and so do
+    those that come through a subresource (decodeLiveOrNew in pkg/util/managedfields/internal/fieldmanager.go).
+    """
+    if not subresource and given is not None:
+        if given in ([], [{}]):
+            return []
+        try:
+            return decode_managers(given)
+        except ValueError:
+            pass
+    return read_managers(live)
+
+
+def managed_fields_errors(entries: Any) -> list[FieldError]:
+    """What is wrong with the names in metadata.managedFields.
+
+    Source: k8s.io/apimachinery pkg/apis/meta/v1/validation (ValidateManagedFields).
+    """
+    errors = []
+    for index, entry in enumerate(entries or ()):
+        path = f"metadata.managedFields[{index}]"
+        name = entry.get("manager", "")
+        if len(name.encode()) > _LONGEST_MANAGER:
+            errors.append(FieldError(f"{path}.manager", f"Too long: may not be more than {_LONGEST_MANAGER} bytes"))
+        errors += [
+            invalid(f"{path}.manager", name, f"invalid character U+{ord(character):04X} (at position {place})")
+            for place, character in enumerate(name)
+            if not character.isprintable()
+        ]
+        if len(entry.get("subresource", "")) > _LONGEST_SUBRESOURCE:
+            text = f"Too long: may not be more than {_LONGEST_SUBRESOURCE} bytes"
+            errors.append(FieldError(f"{path}.subresource", text))
+    return errors
+
+
 def _write_managers(value: Json, managers: list[Manager]) -> None:
     kept = [manager for manager in managers if manager.paths]
     kept.sort(key=lambda m: (m.operation != "Apply", m.time, m.name, m.api_version, m.subresource))
@@ -124,17 +186,18 @@ def _counted(paths: Paths, reset: Sequence[Path]) -> Paths:
 
 
 def update_managers(
-    live: Json, new: Json, node: Node, manager: Manager, reset: Sequence[Path], previous: list[Manager] | None = None
+    live: Json, new: Json, node: Node, manager: Manager, reset: Sequence[Path], previous: list[Manager]
 ) -> None:
     """Writes metadata.managedFields of `new`: `manager` takes what differs from `live`, everybody else loses it.
 
-    `live` is the stored object, or the empty object of the type for a create. `manager.paths` is ignored.
+    `live` is the stored object, or the empty object of the type for a create; `previous` are the managers so far.
+    `manager.paths` is ignored.
     """
     changed: Paths = set()
     removed: Paths = set()
     compare(live, new, node, (), changed, removed)
     changed, removed = _counted(changed, reset), _counted(removed, reset)
-    managers = read_managers(live) if previous is None else previous
+    managers = list(previous)
     mine = None
     for each in managers:
         if each.identity == manager.identity:
@@ -150,27 +213,35 @@ def update_managers(
     _write_managers(new, managers)
 
 
+class FieldConflictError(Exception):
+    """An applied configuration changes what others own: each path with its owner."""
+
+    def __init__(self, conflicts: list[tuple[Manager, Path]]) -> None:
+        super().__init__()
+        self.conflicts = conflicts
+
+
 def apply(
-    live: Json | None, empty: Json, config: Json, node: Node, manager: Manager, force: bool, reset: Sequence[Path]
-) -> Json:
-    """The object after server-side apply, managedFields included; not yet defaulted.
+    live: Json | None, config: Json, node: Node, manager: Manager, owners: list[Manager], force: bool,
+    reset: Sequence[Path],
+) -> Json:  # fmt: skip
+    """The object after server-side apply, managedFields included; not yet defaulted. `owners` are its managers so far.
 
     Raises:
-        ApiError: 409 with a cause for each field that another manager owns.
+        FieldConflictError: fields that another manager owns.
     """
     named: Paths = set()
     named_by(config, node, (), named)
     named = _counted(named, reset)
-    managers = read_managers(live)
-    mine = next((each for each in managers if each.identity == manager.identity), None)
-    others = [each for each in managers if each is not mine]
-    merged: Json = merge(live if live is not None else empty, config, node)
+    mine = next((each for each in owners if each.identity == manager.identity), None)
+    others = [each for each in owners if each is not mine]
+    merged: Json = merge(live if live is not None else {"metadata": {}}, config, node)
     changed: Paths = set()
     removed: Paths = set()
     compare(live if live is not None else {}, merged, node, (), changed, removed)
     conflicts = [(each, path) for each in others for path in sorted(each.paths & changed & parents(named))]
     if conflicts and not force:
-        raise _conflict_error(conflicts)
+        raise FieldConflictError(conflicts)
     if mine is not None:
         gone = parents(mine.paths) - parents(named)
         for each in others:
@@ -187,7 +258,8 @@ def apply(
     return merged
 
 
-def _conflict_error(conflicts: list[tuple[Manager, Path]]) -> ApiError:
+def conflict_error(conflicts: list[tuple[Manager, Path]]) -> ApiError:
+    """409 with a cause for each field that another manager owns."""
     causes: list[Any] = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {manager.shown}", "field": show_path(path)}
         for manager, path in conflicts

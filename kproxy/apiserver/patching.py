@@ -96,7 +96,7 @@ def applied_configuration(resource: Resource, namespace: str, name: str, config:
     given = meta.get("name", name)
     if given != name:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    if meta.get("managedFields"):
+    if meta.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     twice = duplicate(bare, resource.node)
     if decoder.unknown or twice:

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kproxy.api.problems import FieldError, invalid
-from kproxy.apiserver import deletion, managed
+from kproxy.apiserver import deletion, lastapplied, managed
 from kproxy.apiserver.allocator import Allocators
 from kproxy.apiserver.managed import Manager
 from kproxy.apiserver.patching import applied_configuration, check_media, decode_patched, patched_object
@@ -106,13 +106,13 @@ class Registry:
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(name, None)
         meta.pop("generation", None)
-        if applied is None:
-            meta.pop("managedFields", None)
+        given = meta.pop("managedFields", None) if applied is None else None
         resource.strategy.default(value)
         if applied is None:
             manager = Manager(options.field_manager, "Update", resource.api_version, "", now, set())
+            before = self._known(resource, managed.managers_before(given, None, ""))
             resets = self._resets(resource, "")
-            managed.update_managers(empty(resource), value, resource.node, manager, resets, [])
+            managed.update_managers(empty(resource), value, resource.node, manager, resets, before)
         owners = meta.pop("managedFields", None)
         meta["uid"] = str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
         if resource.strategy.has_generation:
@@ -122,7 +122,7 @@ class Registry:
             meta["managedFields"] = owners
         context = self._context(options.dry_run)
         resource.strategy.prepare_create(value, context)
-        errors = metadata_errors(value, resource.strategy.check_name, resource.namespaced)
+        errors = self._metadata_errors(resource, value)
         errors += resource.strategy.validate(value)
         self._refuse(resource, meta.get("name", ""), errors)
         name = meta["name"]
@@ -133,7 +133,7 @@ class Registry:
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         self._refuse(resource, name, resource.strategy.allocate(value, None, context))
-        warnings += resource.strategy.warnings(value)
+        warnings += resource.strategy.warnings(value, None)
         if resource.view is not None:
             resource.view.store(value)
         if options.dry_run:
@@ -165,9 +165,20 @@ class Registry:
             raise error
 
     @staticmethod
+    def _metadata_errors(resource: Resource, value: Json) -> list[FieldError]:
+        strategy = resource.strategy
+        return metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
+
+    @staticmethod
     def _refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:
         if errors:
             raise invalid_object(resource.group, resource.kind, name, errors)
+
+    @staticmethod
+    def _known(resource: Resource, managers: list[Manager]) -> list[Manager]:
+        """Managers without those that speak a version in which the objects are not served: nothing can convert what
+        they own."""
+        return [each for each in managers if each.api_version in (resource.api_versions or (resource.api_version,))]
 
     @staticmethod
     def _resets(resource: Resource, subresource: str) -> tuple[tuple[str, ...], ...]:
@@ -236,35 +247,31 @@ class Registry:
         if meta.get("uid") and meta["uid"] != old["uid"]:
             why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
             raise conflict(group, plural, name, why)
-        if applied:
-            owners = meta.pop("managedFields", None)
+        given = meta.pop("managedFields", None)
         resource.strategy.default(value)
         keep_system_fields(meta, old)
         if applied:
-            meta.pop("managedFields", None)
-            if owners:
-                meta["managedFields"] = owners
+            if given:
+                meta["managedFields"] = given
         else:
             moment = timestamp(self._now()) if manager_time else ""
             manager = Manager(options.field_manager, "Update", resource.api_version, subresource, moment, set())
-            given = meta.get("managedFields")
-            # An empty list asks for the ownership to be forgotten.
-            previous: list[Manager] | None = [] if given in ([], [{}]) else None
-            managed.update_managers(live, value, resource.node, manager, self._resets(resource, subresource), previous)
+            owners = self._known(resource, managed.managers_before(given, live, subresource))
+            managed.update_managers(live, value, resource.node, manager, self._resets(resource, subresource), owners)
         context = self._context(options.dry_run)
         put_back(resource, value, live, subresource, context)
         if resource.strategy.has_generation:
             before = old.get("generation", 1)
             changed = resource.strategy.generation_of(value) != resource.strategy.generation_of(live)
             meta["generation"] = before + 1 if changed else before
-        errors = metadata_errors(value, resource.strategy.check_name, resource.namespaced)
+        errors = self._metadata_errors(resource, value)
         errors += metadata_update_errors(value, live)
         errors += self._update_errors(resource, value, live)
         self._refuse(resource, name, errors)
         self.check(resource, value, live, user)
         if not subresource:
             self._refuse(resource, name, resource.strategy.allocate(value, live, context))
-        warnings += resource.strategy.warnings(value)
+        warnings += resource.strategy.warnings(value, live)
         if resource.view is not None:
             resource.view.store(value)
         if same_but_times(value, live):
@@ -338,9 +345,9 @@ class Registry:
         now = timestamp(self._now())
         manager = Manager(options.field_manager, "Apply", resource.api_version, subresource, now, set())
         live = entry.value if entry is not None else None
-        empty: Json = {"metadata": {}}
         resets = self._resets(resource, subresource)
-        merged = managed.apply(live, empty, bare, resource.node, manager, options.force, resets)
+        owners = self._known(resource, managed.read_managers(live))
+        merged = lastapplied.apply(live, bare, resource, manager, owners, options.force, resets)
         value = typed(resource, merged)[0]
         warnings: list[str] = []
         meta = value["metadata"]

@@ -17,8 +17,6 @@ def keep_system_fields(meta: Json, old: Json) -> None:
             meta[name] = old[name]
         else:
             meta.pop(name, None)
-    if meta.get("managedFields") is None and "managedFields" in old:
-        meta["managedFields"] = old["managedFields"]
 
 
 def put_back(resource: Resource, value: Json, live: Json, subresource: str, context: Context) -> None:

@@ -72,6 +72,8 @@ class Resource:
     """How a custom resource's version sees what is stored."""
     deprecation: str = ""
     """What every request about it is warned of."""
+    api_versions: tuple[str, ...] = ()
+    """Every version, with its group, that its objects can be converted to; empty: only its own."""
 
     @property
     def api_version(self) -> str:
@@ -149,6 +151,7 @@ def _row(
         selects_as=labels,
         has_status=status,
         deprecation=deprecation,
+        api_versions=("v1", "events.k8s.io/v1") if kind == "Event" else (),
     )
 
 

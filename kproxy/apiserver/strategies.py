@@ -290,6 +290,7 @@ class BindingStrategy(Strategy):
 class LeaseStrategy(Strategy):
     """coordination.k8s.io/v1 Lease."""
 
+    qualified_finalizers: ClassVar[bool] = False
     create_on_update: ClassVar[bool] = True
 
     def validate(self, value: Json) -> list[FieldError]:

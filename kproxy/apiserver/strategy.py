@@ -6,7 +6,7 @@ or `prepare_update` (which put back what the client may not write), then validat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from kproxy.api.names import check_dns_label, check_dns_subdomain, check_qualifi
 from kproxy.api.problems import FieldError, invalid, required
 from kproxy.api.validate_meta import NameCheck, validate_meta
 from kproxy.apiserver.fields import Path
+from kproxy.apiserver.managed import managed_fields_errors
 from kproxy.apiserver.status import Json
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def path_fields(paths: tuple[str, ...]) -> FieldsOf:
     return FieldsOf(paths)
 
 
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+"""Finalizers of the garbage collector."""
+
 no_fields: Final = FieldsOf(())
 """The fields of a resource that is selected by name only."""
 
@@ -106,6 +111,10 @@ class Strategy:
     """Fields that the main endpoint ignores, for field ownership."""
     status_resets: ClassVar[tuple[Path, ...]] = (SPEC,)
 
+    qualified_finalizers: ClassVar[bool] = True
+    """Whether a finalizer needs a slash: so it is for the kinds that kubernetes/kubernetes checks with
+    pkg/apis/core/validation, not for those that only k8s.io/apimachinery pkg/api/validation looks at."""
+
     def default(self, value: Json) -> None:
         """The API's defaults."""
 
@@ -134,8 +143,8 @@ class Strategy:
     def release(self, value: Json, context: Context) -> None:
         """Gives back what a deleted object had."""
 
-    def warnings(self, value: Json) -> list[str]:
-        """What the client should be warned of."""
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        """What the client should be warned of; `old` is what an update replaces."""
         return []
 
 
@@ -144,7 +153,9 @@ def wire_meta(value: Json) -> wire.WireMeta:
     return msgspec.convert(value.get("metadata") or {}, wire.WireMeta)
 
 
-def metadata_errors(value: Json, check_name: NameCheck, namespaced: bool) -> list[FieldError]:
+def metadata_errors(
+    value: Json, check_name: NameCheck, namespaced: bool, qualified_finalizers: bool = True
+) -> list[FieldError]:
     """The API server's complaints about metadata."""
     meta = value["metadata"]
     converted = convert_meta(wire_meta(value), "")
@@ -155,16 +166,26 @@ def metadata_errors(value: Json, check_name: NameCheck, namespaced: bool) -> lis
         errors += list(validate_meta(converted, check_name, namespaced=namespaced))
     else:
         errors += list(validate_meta(converted, check_name, namespaced=False))
-    for index, finalizer in enumerate(meta.get("finalizers") or ()):
-        errors += [invalid("metadata.finalizers", finalizer, text) for text in check_qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer not in ("foregroundDeletion", "orphan", "kubernetes"):
-            errors.append(
-                invalid(
-                    f"metadata.finalizers[{index}]", finalizer,
-                    "name is neither a standard finalizer name nor is it fully qualified",
-                )
-            )  # fmt: skip
+    errors += _finalizer_errors(meta.get("finalizers") or (), qualified_finalizers)
     errors += _owner_errors(meta.get("ownerReferences") or ())
+    errors += managed_fields_errors(meta.get("managedFields"))
+    return errors
+
+
+def _finalizer_errors(finalizers: Sequence[str], qualified: bool) -> list[FieldError]:
+    """Names of finalizers, as metadata wants them everywhere, and as the kinds of kubernetes/kubernetes do."""
+    path = "metadata.finalizers"
+    errors = [invalid(path, each, text) for each in finalizers for text in check_qualified_name(each)]
+    if ORPHAN in finalizers and FOREGROUND in finalizers:
+        text = f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"
+        errors.append(invalid(path, list(finalizers), text))
+    if qualified:
+        why = "name is neither a standard finalizer name nor is it fully qualified"
+        errors += [
+            invalid(f"{path}[{index}]", each, why)
+            for index, each in enumerate(finalizers)
+            if "/" not in each and each not in (FOREGROUND, ORPHAN, "kubernetes")
+        ]
     return errors
 
 

@@ -18,7 +18,7 @@ from kproxy.apiserver.conformance import validate_value
 from kproxy.apiserver.fields import DEDUCED, Path
 from kproxy.apiserver.schema import OBJECT_META, Node, Prop, named
 from kproxy.apiserver.status import Json
-from kproxy.apiserver.strategy import STATUS, Context, Strategy
+from kproxy.apiserver.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
 
 _KINDS: Final = {"array": "list", "boolean": "boolean", "integer": "integer", "number": "number", "string": "string"}
 
@@ -205,6 +205,7 @@ def _prune_object(value: Json, node: Node) -> None:
 class CustomResourceStrategy(Strategy):
     """Objects of one version of a CustomResourceDefinition."""
 
+    qualified_finalizers: ClassVar[bool] = False
     has_generation: ClassVar[bool] = True
 
     def __init__(self, schema: Json, node: Node, status: bool) -> None:
@@ -237,3 +238,14 @@ class CustomResourceStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         return [*embedded_errors(value, self._node, ""), *validate_value(value, self._schema, "")]
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        """Finalizers without a slash that the write adds (customresource/strategy.go of apiextensions-apiserver)."""
+        before = (old or {}).get("metadata", {}).get("finalizers") or ()
+        added = set(value["metadata"].get("finalizers") or ()).difference(before, (FOREGROUND, ORPHAN))
+        advice = (
+            "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other"
+        )
+        return [
+            f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
+        ]

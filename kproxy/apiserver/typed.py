@@ -70,6 +70,8 @@ def typed(resource: Resource, body: Json) -> tuple[Json, list[str]]:
     if resource.storage == "events" and resource.group:
         value = from_new_event(value)
     ordered: Json = {"metadata": value.pop("metadata", None) or {}}
+    if not resource.custom and (body.get("metadata") or {}).get("managedFields") == []:
+        ordered["metadata"]["managedFields"] = []  # asks for the ownership to be forgotten; omitempty otherwise
     ordered |= value
     return ordered, decoder.unknown
 

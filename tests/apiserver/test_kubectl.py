@@ -144,6 +144,20 @@ def test_server_side_apply_and_conflicts(kubectl: Kubectl) -> None:
     assert kubectl("get", "cm", "mine", "-o", "jsonpath={.data.a}") == "2"
 
 
+def test_from_client_side_to_server_side_apply(kubectl: Kubectl) -> None:
+    """kubectl hands over what its client-side apply owned by a JSON patch of managedFields (client-go's csaupgrade)."""
+    body = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: moved}\ndata: {a: '1', b: '1'}\n"
+    kubectl("apply", "-f", "-", stdin=body)
+    kubectl("apply", "--server-side", "-f", "-", stdin=body.replace(", b: '1'", ""))
+    value = json.loads(kubectl("get", "cm", "moved", "-o", "json", "--show-managed-fields"))
+    assert value["data"] == {"a": "1"}
+    owners = [(each["manager"], each["operation"]) for each in value["metadata"]["managedFields"]]
+    assert ("kubectl", "Apply") in owners
+    assert ("kubectl-client-side-apply", "Update") not in owners
+    kubectl("apply", "--server-side", "-f", "-", stdin=body.replace("a: '1', b", "a: '2', c"))
+    assert json.loads(kubectl("get", "cm", "moved", "-o", "json"))["data"] == {"a": "2", "c": "1"}
+
+
 def test_bad_manifests_are_refused(kubectl: Kubectl) -> None:
     assert "already exists" in kubectl("create", "namespace", "shop", fails=True)
     assert "Invalid value" in kubectl("create", "configmap", "Bad_Name", fails=True)
