@@ -26,6 +26,10 @@ class TransportError(KproxyError):
         self.address = address
 
 
+class SilenceError(TransportError):
+    """Nothing came for as long as the caller would wait, on a connection that is there as far as TCP can tell."""
+
+
 class CancelledError(KproxyError):
     """The call was ended by `Call.cancel` from another thread."""
 

@@ -71,6 +71,18 @@ def describe_failure(error: BaseException, host: str = "") -> str:
     return _protocol(chain)
 
 
+def is_silence(error: BaseException) -> bool:
+    """Whether a wait for an answer ended with nothing, on a connection that TCP's keepalive still takes for alive.
+
+    When keepalive gives a connection up that is a TimeoutError too, but one with an errno, ETIMEDOUT.
+    """
+    chain = list(_chain(error))
+    if any(isinstance(found, exceptions.ConnectTimeoutError) for found in chain):
+        return False
+    waits = [found for found in chain if isinstance(found, TimeoutError)]
+    return bool(waits) and all(found.errno is None for found in waits)
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error and what it came from, the outermost first."""
     seen: set[int] = set()

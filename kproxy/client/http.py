@@ -27,8 +27,8 @@ from urllib3.util import Timeout, make_headers
 from kproxy import __version__
 from kproxy.client.config import ClientConfig
 from kproxy.client.credentials import ClientCertificate
-from kproxy.client.errors import CancelledError, ConfigError, TransportError
-from kproxy.client.failures import describe_failure
+from kproxy.client.errors import CancelledError, ConfigError, SilenceError, TransportError
+from kproxy.client.failures import describe_failure, is_silence
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for name, connection and TLS."""
@@ -148,7 +148,10 @@ class Stream:
         self.headers = _headers(raw)
 
     def read(self) -> bytes:
-        """The next piece as soon as it is there; b"" at the orderly end. Raises TransportError and CancelledError."""
+        """The next piece as soon as it is there; b"" at the orderly end.
+
+        Raises TransportError, of which SilenceError if nothing came in time, and CancelledError.
+        """
         try:
             data = self._raw.read1(PIECE)
         except (HTTPError, OSError, ValueError) as error:
@@ -359,5 +362,7 @@ def _address(scheme: str, host: str, port: int | None) -> str:
 def _failure(error: Exception, call: Call, address: str) -> TransportError | CancelledError:
     if call.cancelled:
         return CancelledError("the call was ended")
+    if is_silence(error):
+        return SilenceError(describe_failure(error), address)
     proxy = "the proxy: " if isinstance(error, ProxyError) else ""
     return TransportError(proxy + describe_failure(error, address.rpartition(":")[0]), address)

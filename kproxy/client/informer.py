@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Generic
 
-from kproxy.client.errors import CancelledError
+from kproxy.client.errors import CancelledError, SilenceError
 from kproxy.client.http import Call
 from kproxy.client.resources import Resource
 from kproxy.client.rest import RestClient, failure_status
@@ -23,7 +23,7 @@ from kproxy.informer.events import WatchEvent
 from kproxy.informer.listener import Listener, Notification, ResourceEventHandler
 from kproxy.informer.lister import Lister
 from kproxy.informer.objects import Status, T, WireError
-from kproxy.informer.reflector import ListRequest, ReflectorMetrics, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.reflector import ListRequest, Phase, ReflectorMetrics, ReflectorOptions, Stop, Wait, WatchRequest
 from kproxy.informer.shared import SharedInformer, Transform
 from kproxy.informer.store import Indexer, IndexFunc
 
@@ -269,12 +269,20 @@ class Informer(Generic[T]):
         with stream:
             with self._changed:
                 reflector.stream_opened(self._clock())
-            for batch in stream.batches():
-                if not self._take(batch):
-                    return
-                if any(event.initial_events_end for event in batch):
-                    # Only the initial list comes in one go; what follows are changes, and a bookmark now and then.
-                    stream.set_idle_timeout(reflector.options.idle_timeout)
+            try:
+                for batch in stream.batches():
+                    if not self._take(batch):
+                        return
+                    if any(event.initial_events_end for event in batch):
+                        # Only the initial list comes in one go; what follows are changes, and a bookmark now and then.
+                        stream.set_idle_timeout(reflector.options.idle_timeout)
+            except SilenceError as error:
+                if reflector.phase is not Phase.STREAM:
+                    raise
+                log.debug("%s: the watch is quiet, it begins again: %s", self.resource.qualified, error)
+                with self._changed:
+                    reflector.stream_silent(self._clock())
+                return
         with self._changed:
             reflector.stream_closed(self._clock())
 

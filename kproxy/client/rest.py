@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from kproxy.client.config import ClientConfig
-from kproxy.client.errors import ApiError, CancelledError, TransportError
+from kproxy.client.errors import ApiError, CancelledError, SilenceError, TransportError
 from kproxy.client.http import Call, HttpClient, Response, Stream
 from kproxy.client.resources import Resource
 from kproxy.informer.codec import Codec, LineReader, decode_status
@@ -41,9 +41,9 @@ class PatchType(StrEnum):
 class WatchStream(Generic[T]):
     """The events of one watch, as they come.
 
-    Iterating ends when the server ends the stream. It raises WireError for garbage and for half an event,
-    TransportError for a connection that was lost, was silent for too long or outlived `total_timeout`, CancelledError
-    after `cancel`. An ERROR event is an event like others.
+    Iterating ends when the server ends the stream. It raises WireError for garbage and for half an event, SilenceError
+    after `idle_timeout` without a byte, another TransportError for a connection that was lost, fell silent inside an
+    event or outlived `total_timeout`, CancelledError after `cancel`. An ERROR event is an event like others.
     """
 
     def __init__(
@@ -59,13 +59,21 @@ class WatchStream(Generic[T]):
     def batches(self) -> Iterator[list[WatchEvent[T]]]:
         """The events, those that came together in one list; lists may be empty."""
         try:
-            while data := self._stream.read():
+            while data := self._read():
                 if self._deadline is not None and self._clock() > self._deadline:
                     raise TransportError("the watch went on for longer than the server was asked to")
                 yield [self._codec.decode_event(line) for line in self._lines.feed(data)]
             self._lines.close()
         finally:
             self.close()
+
+    def _read(self) -> bytes:
+        try:
+            return self._stream.read()
+        except SilenceError as error:
+            if self._lines.inside_event:
+                raise TransportError("the server fell silent inside an event", error.address) from error
+            raise
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
         for batch in self.batches():

@@ -352,7 +352,12 @@ class LineReader:
             if self._size > self._longest:
                 raise WireError(f"the stream has an event of more than {self._longest} bytes")
 
+    @property
+    def inside_event(self) -> bool:
+        """Whether a part of an event has come, and not its end."""
+        return bool(self._size and b"".join(self._parts).strip())
+
     def close(self) -> None:
         """The stream has ended. Raises WireError if it did inside an event."""
-        if self._size and b"".join(self._parts).strip():
+        if self.inside_event:
             raise WireError("the stream ended inside an event")

@@ -20,6 +20,7 @@ client-go's tools/cache/reflector.go. Whoever drives it asks `next_action`, carr
                                    end after a second or more                WATCH at once
                                    earlier end, with events                  WATCH, a second after the last one began
                                    earlier end, without                      LIST after back-off
+                                   silence                                   WATCH at once
                                    connection lost, 429                      WATCH after back-off
                                    garbage, 410, any other ERROR event       LIST after back-off
 
@@ -65,8 +66,9 @@ class ReflectorOptions:
     """How to list and watch. Times in seconds.
 
     `min_watch_timeout` is client-go's: the server is asked to end each watch after it times a random factor in [1, 2).
-    `list_timeout` is how long the answer to a LIST may be silent, `idle_timeout` a stream: the API server sends a
-    bookmark about every minute.
+    `list_timeout` is how long the answer to a LIST may be silent. A watch that was silent for `idle_timeout` is begun
+    again on another connection. That is no failure: kube-apiserver sends a bookmark about every minute, others may have
+    nothing to say for longer. client-go asks the same connection instead, by HTTP/2's pings.
     `initial_events_timeout` is how long a streaming initial list may be silent before plain LIST is tried, for servers
     that ignore the option. `watch_list_pause` is how long WATCH_LIST is not tried again after it failed.
     """
@@ -94,8 +96,8 @@ class ListRequest:
 class WatchRequest:
     """WATCH with bookmarks.
 
-    `timeout_seconds` goes to the server. The driver gives up after `idle_timeout` seconds of silence, and
-    `total_timeout` seconds after the start whatever comes, and reports both as failures.
+    `timeout_seconds` goes to the server. After `idle_timeout` seconds of silence the driver closes the stream and
+    reports `stream_silent`; `total_timeout` seconds after the start it gives up whatever comes, and reports a failure.
     """
 
     resource_version: str
@@ -280,6 +282,17 @@ class Reflector(Generic[T]):
                     self._wait_for(SHORT_WATCH - lasted, now)
                 else:
                     self._relist(Status(0, message="the watch ended at once, without an event"), now)
+
+    def stream_silent(self, now: float) -> None:
+        """Nothing came for the request's `idle_timeout`, and not inside an event; the driver has closed the stream.
+
+        Whether the server is still there is seen when the watch begins again, from the version that was noted last: if
+        it is not, that fails. A streaming list has no reason to be silent, so there it is a failure.
+        """
+        if self._phase is Phase.STREAM:
+            self.stream_closed(now)
+        else:
+            self.fail(Status(0, message="timed out: no answer"), now)
 
     def fail(self, status: Status, now: float) -> None:
         """A request or the open stream failed: an error answer, an ERROR event, a lost or silent connection."""

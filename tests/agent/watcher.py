@@ -170,7 +170,8 @@ class Watcher(Generic[T]):
             self._idle = True
             yield min(sent + idle, opened + request.timeout_seconds, mark)
             if world.now - sent >= idle:
-                raise DisconnectedError
+                reflector.stream_silent(world.clock)
+                return
 
     def _opened(self, request: WatchRequest) -> tuple[list[bytes], int]:
         storage, streaming = self.world.storage, self.world.streaming

@@ -83,6 +83,39 @@ def test_a_streaming_list_may_be_silent_for_long_once_it_is_complete(client: Res
     assert informer.stop()
 
 
+def test_a_quiet_watch_is_no_failure_and_a_dead_server_is(
+    client: RestClient, api: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """client-go's reflector says nothing of a watch without events either, whatever bookmarks the server sends."""
+    deaf = threading.Event()
+
+    def never_answer(_handler: Handler) -> bool:
+        deaf.wait(20)
+        return True
+
+    def watches() -> int:
+        return sum("watch=true" in request for request in api.requests)
+
+    put(api, "a")
+    informer = Informer(client, SERVICES, options=ReflectorOptions(watch_list=False, idle_timeout=1.1))
+    informer.start()
+    assert informer.wait_for_sync(5)
+    eventually(lambda: watches() >= 3)
+    put(api, "b")
+    eventually(lambda: versions(informer) == api.storage.keys(SERVICE))
+    assert informer.last_failure is None
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert sum("watch=true" not in request and "/services" in request for request in api.requests) == 1, "no list again"
+    api.intercept = never_answer
+    eventually(lambda: informer.last_failure is not None)
+    assert "no answer" in caplog.text
+    api.intercept = None
+    deaf.set()
+    put(api, "c")
+    eventually(lambda: versions(informer) == api.storage.keys(SERVICE))
+    assert informer.stop()
+
+
 def test_a_handler_that_blocks_or_raises_holds_back_nobody(client: RestClient, api: FakeApiServer) -> None:
     informer = Informer(client, SERVICES)
     release, seen = threading.Event(), []

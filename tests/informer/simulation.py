@@ -40,7 +40,11 @@ CODEC = service_codec()
 
 
 class DisconnectedError(Exception):
-    """The connection is gone, or silent for longer than the client waits."""
+    """The connection is gone, or silent for longer than the client waits for an answer or the rest of an event."""
+
+
+class SilenceError(Exception):
+    """A stream was silent for longer than the client waits, between two events."""
 
 
 @dataclass(slots=True)
@@ -212,6 +216,9 @@ class Simulation:
         except DisconnectedError:
             self.stream = None
             reflector.fail(Status(0, message="connection lost"), self.clock)
+        except SilenceError:
+            self.stream = None
+            reflector.stream_silent(self.clock)
         except WireError as error:
             self.stream = None
             reflector.garbage(str(error), self.clock)
@@ -328,7 +335,7 @@ class Simulation:
         )
         self._advance(max(until, self.now + 0.01))
         if self.now - stream.last_sent >= stream.request.idle_timeout:
-            raise DisconnectedError
+            raise DisconnectedError if stream.reader.inside_event else SilenceError
         yield b""
 
     def _refill(self, stream: Stream) -> None:

@@ -168,6 +168,27 @@ def test_a_lost_connection_and_429_lead_to_a_watch_from_where_it_was(status: Sta
     assert watch.resource_version == "12"
 
 
+def test_a_quiet_watch_begins_again_and_is_no_failure() -> None:
+    subject, _ = watching()
+    subject.take_event(event(EventType.ADDED, "b", 12), 3.0)
+    subject.stream_silent(183.0)
+    watch = subject.next_action(183.0)
+    assert isinstance(watch, WatchRequest)
+    assert watch.resource_version == "12"
+    assert (subject.metrics.failures, subject.last_failure) == (0, None)
+    subject.fail(LOST, 193.0)
+    assert subject.last_failure == LOST, "a server that is gone is noticed then"
+
+
+def test_a_streaming_list_that_falls_silent_is_a_failure() -> None:
+    subject, _ = make(watch_list=True)
+    assert isinstance(subject.next_action(0.0), WatchRequest)
+    subject.stream_opened(0.0)
+    subject.stream_silent(10.0)
+    assert subject.metrics.failures == 1
+    assert isinstance(subject.next_action(10.0), ListRequest)
+
+
 def test_any_other_failure_of_a_watch_leads_to_a_list() -> None:
     subject, _ = watching()
     subject.fail(BROKEN, 5.0)
