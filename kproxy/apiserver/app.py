@@ -59,7 +59,7 @@ class App:
         self._watches = watches
         self._health = health
         self._pages = Pages(catalog, health)
-        self._verbs = Verbs(registry, reviews)
+        self._verbs = Verbs(registry, reviews, catalog.builtin("", "pods"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""

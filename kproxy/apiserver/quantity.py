@@ -64,6 +64,34 @@ def canonical_quantity(text: str, scale: int = _NANO) -> str:
     return _decimal(nanos, exponential=suffix not in _DECIMAL and suffix not in _BINARY)
 
 
+def nanos(text: str) -> int:
+    """A canonical quantity in nanos.
+
+    >>> nanos("1Ki") == nanos("1024"), nanos("-500m")
+    (True, -500000000)
+    """
+    found = PATTERN.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    suffix = found[3] or ""
+    exponent = 0 if suffix in _BINARY else _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    amount = _nanos(found[2], exponent, suffix, _NANO)
+    return -amount if found[1] == "-" else amount
+
+
+def sum_of(texts: list[str]) -> str:
+    """The sum of quantities, in the form of the first that is not zero.
+
+    >>> sum_of(["0", "1Gi", "512Mi"]), sum_of(["100m", "1"])
+    ('1536Mi', '1100m')
+    """
+    total = sum(map(nanos, texts))
+    like = next((text for text in texts if nanos(text)), "0")
+    if like[-1:] == "i" and total % (1024 * 10**9) == 0:
+        return canonical_quantity(f"{total // (1024 * 10**9)}Ki")
+    return _decimal(total, exponential=False) if total else "0"
+
+
 def _spelled_right(whole: str, fraction: str, exponent: int) -> bool:
     """Whether Go takes a number with a binary suffix for canonical: it looks at three bits only."""
     fits = 15 - len(whole) - int(exponent * 3 / 10) - 1 >= 0

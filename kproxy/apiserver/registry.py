@@ -123,7 +123,7 @@ class Registry:
         context = self._context(options.dry_run)
         resource.strategy.prepare_create(value, context)
         errors = self._metadata_errors(resource, value)
-        errors += resource.strategy.validate(value)
+        errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)
         self._refuse(resource, meta.get("name", ""), errors)
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)

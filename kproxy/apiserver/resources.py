@@ -205,6 +205,7 @@ _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec
 def built_in() -> list[Resource]:
     """The rows of every resource that is always there."""
     return [
+        _row("", "Binding", "bindings", CORE + "Binding", verbs=CREATE_ONLY),
         _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
         _row(
             "", "Endpoints", "endpoints", CORE + "Endpoints", short="ep", singular="endpoints",
@@ -220,7 +221,7 @@ def built_in() -> list[Resource]:
             fields=("spec.unschedulable",),
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
-             fields=_POD_FIELDS, labels=_POD_LABELS),
+             fields=_POD_FIELDS, labels=_POD_LABELS, others=[Subresource("binding", "Binding", CREATE_ONLY)]),
         _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
         _row(
             "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",

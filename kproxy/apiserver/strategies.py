@@ -19,16 +19,12 @@ from kproxy.apiserver.crd import CustomResourceDefinitionStrategy
 from kproxy.apiserver.eventstrategy import EventStrategy, NewEventStrategy
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.networkpolicy import NetworkPolicyStrategy
+from kproxy.apiserver.pods import PodStrategy
 from kproxy.apiserver.quantity import round_resources
 from kproxy.apiserver.service import ServiceStrategy
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name, path_name
-from kproxy.apiserver.workloads import (
-    DaemonSetStrategy,
-    DeploymentStrategy,
-    PodStrategy,
-    ReplicaSetStrategy,
-)
+from kproxy.apiserver.workloads import DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _MOST_DATA: Final = 1024 * 1024

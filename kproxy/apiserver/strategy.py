@@ -132,6 +132,10 @@ class Strategy:
         """Errors beyond metadata."""
         return []
 
+    def validate_create(self, value: Json) -> list[FieldError]:
+        """Errors that only a new object can have."""
+        return []
+
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
         """Errors of a change."""
         return []

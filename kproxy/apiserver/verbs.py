@@ -8,6 +8,7 @@ from typing import Any, Final
 from kproxy.api.problems import FieldError, required
 from kproxy.apiserver import represent
 from kproxy.apiserver.answer import Answer, in_form
+from kproxy.apiserver.binding import answer_binding
 from kproxy.apiserver.decode import media_type, parse_body, parse_json, parse_yaml
 from kproxy.apiserver.reads import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.registry import Registry
@@ -33,8 +34,9 @@ _LARGE: Final = 256 * 1024
 class Verbs:
     """Answers requests about resources."""
 
-    def __init__(self, registry: Registry, reviews: Reviews) -> None:
+    def __init__(self, registry: Registry, reviews: Reviews, pods: Resource) -> None:
         self._registry = registry
+        self._pods = pods
         self._reviews = reviews
         self._lists = Lists(registry)
 
@@ -74,6 +76,8 @@ class Verbs:
         if resource.stored:
             return await self._create(request, resource)
         form = form_of(request, resource)
+        if resource.storage == "bindings":
+            return await answer_binding(self._registry, request, self._pods, form)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
         value, request.warnings = self._reviews.review(
             resource, request.target.namespace, body, text, request.options(), request.user
@@ -192,6 +196,8 @@ class Verbs:
         if verb not in found.verbs:
             raise method_not_allowed()
         form = form_of(request, resource)
+        if target.subresource == "binding":
+            return await answer_binding(self._registry, request, resource, form)
         if target.subresource == "scale":
             return await answer_scale(self._registry, request, resource, form)
         if target.subresource == "token":

@@ -1,193 +1,22 @@
-"""Pods and the workloads that hold a pod template: defaults and the checks that keep them usable.
+"""Workloads that hold a pod template: defaults and the checks that keep them usable.
 
-Sources: kubernetes/kubernetes pkg/apis/core/v1/defaults.go, pkg/apis/apps/v1/defaults.go, pkg/apis/apps/validation.
-Nothing runs pods here; validation covers names, images, ports, selectors and replicas, not every field of a pod
-(docs/limits.md).
+Sources: kubernetes/kubernetes pkg/apis/apps/v1/defaults.go, pkg/apis/apps/validation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from kproxy.api.names import check_dns_label, check_label_value, check_port_number, check_qualified_name
-from kproxy.api.problems import FieldError, duplicate, invalid, not_supported, required
+from kproxy.api.names import check_label_value, check_qualified_name
+from kproxy.api.problems import FieldError, invalid, not_supported, required
 from kproxy.api.validate_meta import validate_labels
 from kproxy.apiserver.fields import Path
-from kproxy.apiserver.quantity import round_resources
+from kproxy.apiserver.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import STATUS, Context, Strategy
 
-_RESTART = ("Always", "OnFailure", "Never")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _LABELS: Path = ("f:metadata", "f:labels")
-
-
-def default_pod_spec(spec: Json) -> None:
-    """The defaults that a pod and a pod template share."""
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("securityContext", {})
-    spec.setdefault("schedulerName", "default-scheduler")
-    if spec.get("serviceAccountName") and not spec.get("serviceAccount"):
-        spec["serviceAccount"] = spec["serviceAccountName"]
-    elif spec.get("serviceAccount") and not spec.get("serviceAccountName"):
-        spec["serviceAccountName"] = spec["serviceAccount"]
-    round_resources(spec.get("overhead"))
-    for part in ("limits", "requests"):
-        round_resources((spec.get("resources") or {}).get(part))
-    for volume in spec.get("volumes") or ():
-        _default_volume(volume)
-    for name in ("initContainers", "containers"):
-        for container in spec.get(name) or ():
-            _default_container(container, bool(spec.get("hostNetwork")))
-
-
-def _default_container(container: Json, host_network: bool) -> None:
-    container.setdefault("resources", {})
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    if not container.get("imagePullPolicy"):
-        tag = container.get("image", "").rpartition("/")[2]
-        latest = "@" not in tag and (":" not in tag or tag.endswith(":latest"))
-        container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
-    for port in container.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        if host_network:
-            port.setdefault("hostPort", port.get("containerPort", 0))
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if (probe := container.get(name)) is not None:
-            for field, number in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1)):
-                probe.setdefault(field, number)
-            probe.setdefault("failureThreshold", 3)
-            _default_handler(probe)
-    for handler in (container.get("lifecycle") or {}).values():
-        if isinstance(handler, dict):
-            _default_handler(handler)
-    for variable in container.get("env") or ():
-        reference = (variable.get("valueFrom") or {}).get("fieldRef")
-        if reference is not None:
-            reference.setdefault("apiVersion", "v1")
-    resources = container["resources"]
-    round_resources(resources.get("limits"))
-    round_resources(resources.get("requests"))
-    for name, quantity in (resources.get("limits") or {}).items():
-        resources.setdefault("requests", {}).setdefault(name, quantity)
-
-
-def _default_handler(handler: Json) -> None:
-    if (get := handler.get("httpGet")) is not None:
-        get.setdefault("path", "/")
-        get.setdefault("scheme", "HTTP")
-    if (grpc := handler.get("grpc")) is not None:
-        grpc.setdefault("service", "")
-
-
-def _default_volume(volume: Json) -> None:
-    sources = [name for name in volume if name != "name"]
-    if not sources:
-        volume["emptyDir"] = {}
-    for name in ("secret", "configMap", "downwardAPI", "projected"):
-        if (source := volume.get(name)) is not None:
-            source.setdefault("defaultMode", 420)
-    if (host := volume.get("hostPath")) is not None:
-        host.setdefault("type", "")
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        if (token := source.get("serviceAccountToken")) is not None:
-            token.setdefault("expirationSeconds", 3600)
-
-
-def _pod_spec_errors(spec: Json, path: str) -> Iterator[FieldError]:
-    if not spec.get("containers"):
-        yield required(f"{path}.containers")
-    names: set[str] = set()
-    for kind in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(kind) or ()):
-            yield from _container_errors(container, f"{path}.{kind}[{index}]", names)
-    if spec.get("restartPolicy") not in _RESTART:
-        yield not_supported(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
-    volumes = [volume.get("name", "") for volume in spec.get("volumes") or ()]
-    for index, name in enumerate(volumes):
-        yield from (invalid(f"{path}.volumes[{index}].name", name, text) for text in check_dns_label(name))
-        if name in volumes[:index]:
-            yield duplicate(f"{path}.volumes[{index}].name", name)
-
-
-def _container_errors(container: Json, path: str, names: set[str]) -> Iterator[FieldError]:
-    name = container.get("name", "")
-    if not name:
-        yield required(f"{path}.name")
-    else:
-        yield from (invalid(f"{path}.name", name, text) for text in check_dns_label(name))
-        if name in names:
-            yield duplicate(f"{path}.name", name)
-        names.add(name)
-    if not container.get("image"):
-        yield required(f"{path}.image")
-    for index, port in enumerate(container.get("ports") or ()):
-        where = f"{path}.ports[{index}]"
-        number = port.get("containerPort", 0)
-        if not number:
-            yield required(f"{where}.containerPort")
-        else:
-            yield from (invalid(f"{where}.containerPort", number, text) for text in check_port_number(number))
-        if port.get("protocol") not in _PROTOCOLS:
-            yield not_supported(f"{where}.protocol", port.get("protocol"), _PROTOCOLS)
-
-
-class PodStrategy(Strategy):
-    """core/v1 Pod."""
-
-    has_generation: ClassVar[bool] = True
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
-
-    def default(self, value: Json) -> None:
-        default_pod_spec(value["spec"])
-        value["spec"].setdefault("enableServiceLinks", True)
-
-    def prepare_create(self, value: Json, context: Context) -> None:
-        value["status"] = {"phase": "Pending", "qosClass": _quality(value["spec"])}
-
-    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        value["status"] = old.get("status") or {}
-
-    def validate(self, value: Json) -> list[FieldError]:
-        return list(_pod_spec_errors(value["spec"], "spec"))
-
-    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        mine, theirs = _fixed(value["spec"]), _fixed(old["spec"])
-        if mine == theirs:
-            return []
-        text = (
-            "pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
-            "`spec.tolerations` (only additions to existing tolerations),"
-            "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-        )
-        return [FieldError("spec", f"Forbidden: {text}")]
-
-
-def _fixed(spec: Json) -> Json:
-    """A pod's spec without what may change: images, deadline, tolerations, gates, and the node once."""
-    kept = {name: item for name, item in spec.items() if name not in ("activeDeadlineSeconds", "tolerations")}
-    for name in ("schedulingGates", "nodeName"):
-        kept.pop(name, None)
-    for kind in ("containers", "initContainers"):
-        if kind in kept:
-            kept[kind] = [{key: item for key, item in each.items() if key != "image"} for each in kept[kind] or ()]
-    return kept
-
-
-def _quality(spec: Json) -> str:
-    resources: list[Any] = [each.get("resources") or {} for each in spec.get("containers") or ()]
-    if not any(each.get("requests") or each.get("limits") for each in resources):
-        return "BestEffort"
-    guaranteed = all(
-        {"cpu", "memory"} <= set(each.get("limits") or ()) and each.get("requests") == each.get("limits")
-        for each in resources
-    )
-    return "Guaranteed" if guaranteed else "Burstable"
 
 
 class TemplateStrategy(Strategy):
@@ -233,7 +62,7 @@ class TemplateStrategy(Strategy):
         if selector and not errors and not selector_matches(selector, labels):
             text = "`selector` does not match template `labels`"
             errors.append(invalid("spec.template.metadata.labels", labels, text))
-        errors += _pod_spec_errors(template["spec"], "spec.template.spec")
+        errors += pod_spec_errors(template["spec"], "spec.template.spec")
         if template["spec"].get("restartPolicy") in ("OnFailure", "Never"):
             policy = template["spec"]["restartPolicy"]
             errors.append(not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))

@@ -1,8 +1,8 @@
 """Pods to nodes: ready, schedulable nodes that fit the pod's nodeSelector; the one with the fewest pods of the same
 owner, then with the fewest pods.
 
-The binding is a patch of spec.nodeName. What was decided is remembered until the informer shows it, so that pods that
-come together do not all find the same node empty.
+A pod gets its node by a Binding, as from kube-scheduler. What was decided is remembered until the informer shows it, so
+that pods that come together do not all find the same node empty.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+import msgspec
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
@@ -49,12 +51,17 @@ class Scheduler(Controller):
         with self._lock:
             self._assumed[meta["uid"]] = (_owner(pod), chosen)
         try:
-            self.client.patch(PODS, meta["name"], {"spec": {"nodeName": chosen}}, meta["namespace"])
+            self._bind(meta["name"], meta["namespace"], chosen)
         except ApiError:
             with self._lock:
                 self._assumed.pop(meta["uid"], None)
             raise
         return None
+
+    def _bind(self, name: str, namespace: str, node: str) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        self.client.raw("POST", PODS.path(namespace, name, "binding"), body=msgspec.json.encode(binding))
 
     def _load(self) -> Mapping[tuple[str, str], int]:
         """How many pods of an owner are on a node; "" as owner is all."""
