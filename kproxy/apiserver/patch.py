@@ -246,7 +246,7 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
         if directive == "replace" and key not in item:
             continue
         if key not in item:
-            raise bad_request(f"map: {_go_value(item)[:_SHOWN]} does not contain declared merge key: {key}")
+            raise bad_request(f"map: {go_value(item)[:_SHOWN]} does not contain declared merge key: {key}")
         place = next((n for n, each in enumerate(items) if isinstance(each, dict) and each.get(key) == item[key]), -1)
         if directive == "delete":
             items = [each for each in items if each.get(key) != item[key]]
@@ -260,7 +260,7 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
     return _ordered(items, order if isinstance(order, list) else named, server, key)
 
 
-def _go_value(value: Any) -> str:
+def go_value(value: Any) -> str:
     """A value as Go's %v prints it."""
     match value:
         case None:
@@ -268,9 +268,9 @@ def _go_value(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case dict():
-            return "map[" + " ".join(f"{key}:{_go_value(item)}" for key, item in sorted(value.items())) + "]"
+            return "map[" + " ".join(f"{key}:{go_value(item)}" for key, item in sorted(value.items())) + "]"
         case list():
-            return "[" + " ".join(map(_go_value, value)) + "]"
+            return "[" + " ".join(map(go_value, value)) + "]"
     return str(value)
 
 

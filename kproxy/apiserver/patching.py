@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from kproxy.api.problems import invalid
 from kproxy.apiserver.decode import Decoder, TypeMismatchError, decode_error
 from kproxy.apiserver.events import from_new_event
 from kproxy.apiserver.fields import duplicate, show_path
-from kproxy.apiserver.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch
+from kproxy.apiserver.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch, go_value
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import ApiError, Json, bad_request, unsupported_media_type
 from kproxy.apiserver.status import invalid as invalid_object
+from kproxy.apiserver.strict import applied_error, json_patch_errors, pairs_of, strict_errors, warnings_of
 from kproxy.apiserver.typed import check_kind, custom_object, typed
 from kproxy.apiserver.writing import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Options
 
@@ -51,27 +54,44 @@ def patched_object(resource: Resource, live: Json, patch: Any, media: str) -> Js
 
 
 def decode_patched(
-    resource: Resource, name: str, patched: Json, patch: Any, options: Options
+    resource: Resource, patched: Json, patch: Any, media: str, text: bytes, options: Options
 ) -> tuple[Json, list[str]]:
-    """A patched object as a typed value, and what to warn of.
+    """A patched object as a typed value, and what to warn of; `text` is what the patch was decoded from.
 
     Raises:
-        ApiError: 422: the patch makes no object of the kind.
+        ApiError: 422: the patch makes no object of the kind, or has an unknown or duplicate field when validation is
+            strict.
     """
+    shown = go_value(patch) if media == STRATEGIC_PATCH else msgspec.json.encode(patched).decode()
     try:
         check_kind(resource, patched)
         value, unknown = typed(resource, patched)
     except ApiError as error:
-        detail = error.message.partition(": ")[2] or error.message
-        raise _bad_patch(resource, name, patch, detail) from error
-    found = [] if options.field_validation == "Ignore" else [f'unknown field "{path}"' for path in unknown]
+        raise _bad_patch(shown, error.message.partition(": ")[2] or error.message) from error
+    if options.field_validation == "Ignore":
+        return value, []
+    found = json_patch_errors(text, patch) if media == JSON_PATCH else strict_errors(pairs_of(text, patch))
+    found += strict_errors(None, unknown)
     if found and options.field_validation == "Strict":
-        raise _bad_patch(resource, name, patch, f"strict decoding error: {', '.join(found)}")
+        raise _bad_patch(shown, f"strict decoding error: {', '.join(found)}")
     return value, found
 
 
-def _bad_patch(resource: Resource, name: str, patch: Any, detail: str) -> ApiError:
-    return invalid_object(resource.group, resource.kind, name, [invalid("patch", patch, detail)])
+def _bad_patch(shown: str, detail: str) -> ApiError:
+    """422 of no kind and no name, as kube-apiserver's."""
+    return invalid_object("", "", "", [invalid("patch", shown, detail)])
+
+
+def check_applied(text: bytes, options: Options) -> list[str]:
+    """What to warn of in the text of a server-side apply.
+
+    Raises:
+        ApiError: 400 for a key that stands twice when validation is strict.
+    """
+    found = "" if options.field_validation == "Ignore" else applied_error(text)
+    if found and options.field_validation == "Strict":
+        raise bad_request(f"error strict decoding YAML: {found}")
+    return warnings_of([found]) if found else []
 
 
 def applied_configuration(resource: Resource, namespace: str, name: str, config: Any) -> Json:

@@ -18,7 +18,7 @@ from kproxy.api.problems import FieldError, invalid
 from kproxy.apiserver import deletion, lastapplied, managed
 from kproxy.apiserver.allocator import Allocators
 from kproxy.apiserver.managed import Manager
-from kproxy.apiserver.patching import applied_configuration, check_media, decode_patched, patched_object
+from kproxy.apiserver.patching import applied_configuration, check_applied, check_media, decode_patched, patched_object
 from kproxy.apiserver.replacing import keep_system_fields, put_back
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json, already_exists, bad_request, conflict, forbidden, not_found, stale
@@ -314,17 +314,19 @@ class Registry:
         media: str,
         options: Options,
         *,
+        text: bytes = b"",
         subresource: str = "",
         user: Any = None,
     ) -> Written:
-        """Applies a patch of any kind; server-side apply creates what is not there."""
+        """Applies a patch of any kind; server-side apply creates what is not there. `text` is what `patch` was decoded
+        from."""
         check_media(resource, media)
         if media == APPLY_PATCH:
-            return self._apply(resource, namespace, name, patch, options, subresource, user)
+            return self._apply(resource, namespace, name, patch, options, text, subresource, user)
         entry = self.head(resource, namespace, name)
         live = {"kind": resource.kind, "apiVersion": resource.api_version, **shown(resource, entry.value)}
         patched = patched_object(resource, live, patch, media)
-        value, warnings = decode_patched(resource, name, patched, patch, options)
+        value, warnings = decode_patched(resource, patched, patch, media, text, options)
         meta = value["metadata"]
         if meta.get("name") != name:
             errors = [invalid("metadata.name", meta.get("name", ""), "field is immutable")]
@@ -334,8 +336,9 @@ class Registry:
         return self._replace(resource, entry, value, options, subresource, warnings, user)
 
     def _apply(
-        self, resource: Resource, namespace: str, name: str, config: Any, options: Options, subresource: str, user: Any
-    ) -> Written:
+        self, resource: Resource, namespace: str, name: str, config: Any, options: Options, text: bytes,
+        subresource: str, user: Any,
+    ) -> Written:  # fmt: skip
         bare = applied_configuration(resource, namespace, name, config)
         entry = self.table(resource).head(self.key(resource, namespace, name))
         if entry is None and subresource:
@@ -349,11 +352,13 @@ class Registry:
         owners = self._known(resource, managed.read_managers(live))
         merged = lastapplied.apply(live, bare, resource, manager, owners, options.force, resets)
         value = typed(resource, merged)[0]
-        warnings: list[str] = []
+        warnings = check_applied(text, options)
         meta = value["metadata"]
         meta["name"] = name
         if entry is None:
-            return self.create(resource, namespace, None, options, user=user, applied=value)
+            written = self.create(resource, namespace, None, options, user=user, applied=value)
+            written.warnings[:0] = warnings
+            return written
         self._check_namespace(resource, namespace, meta)
         asked = (config.get("metadata") or {}).get("resourceVersion")
         if asked and asked != str(entry.revision):

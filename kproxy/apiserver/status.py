@@ -162,7 +162,9 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> A
         details["name"] = name
     if group:
         details["group"] = group
-    details |= {"kind": kind, "causes": causes_of(errors)}
+    if kind:
+        details["kind"] = kind
+    details["causes"] = causes_of(errors)
     return ApiError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {listed}', details)
 
 

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.apiserver.decode import Decoder, TypeMismatchError, decode_error, duplicate_fields
+from kproxy.apiserver.decode import Decoder, TypeMismatchError, decode_error
 from kproxy.apiserver.events import from_new_event
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json, bad_request
+from kproxy.apiserver.strict import Yaml, merged, pairs_of, strict_errors, warnings_of, yaml_errors
 from kproxy.apiserver.structural import prune
 from kproxy.apiserver.writing import Options
 
 
 def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tuple[Json, list[str]]:
-    """A body as a typed value without kind and apiVersion, and what to warn of.
+    """A body as a typed value without kind and apiVersion, and what to warn of. `text` is what the body was decoded
+    from, b"" for what cannot hold a key twice.
 
     Raises:
-        ApiError: 400: another kind, a wrong type, or an unknown field when validation is strict.
+        ApiError: 400: another kind, a wrong type, or an unknown or duplicate field when validation is strict.
     """
+    pairs = None if isinstance(text, Yaml) or not text else pairs_of(text, body)
+    if pairs is not None and not resource.custom:
+        body = merged(pairs)
     check_kind(resource, body)
     value, unknown = typed(resource, body)
-    found = [f'unknown field "{path}"' for path in unknown]
     if options.field_validation == "Ignore":
         return value, []
-    if text:
-        found = [f'duplicate field "{path}"' for path in duplicate_fields(text, body)] + found
+    if resource.custom:  # decoded without a schema first, which knows no field to be unknown
+        found = strict_errors(pairs) + strict_errors(None, unknown)
+    else:
+        found = strict_errors(pairs, unknown)
+    if isinstance(text, Yaml) and (twice := yaml_errors(text)):
+        found.insert(0, twice)
     if found and options.field_validation == "Strict":
         raise decode_error(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
-    return value, found
+    return value, warnings_of(found)
 
 
 def check_kind(resource: Resource, body: Any) -> None:
@@ -80,8 +88,10 @@ def custom_object(resource: Resource, body: Json, decoder: Decoder) -> Json:
     """A custom resource without kind and apiVersion, pruned; `decoder` collects what it does not know."""
     value: Json = {key: item for key, item in body.items() if key not in ("kind", "apiVersion")}
     metadata = value.pop("metadata", None) or {}
-    pruned: Json = prune(value, resource.node, "", decoder.unknown)
     typed = decoder.object(metadata, resource.node.props["metadata"].node, "metadata")
+    unknown: list[str] = []
+    pruned: Json = prune(value, resource.node, "", unknown)
+    decoder.unknown += sorted(unknown)
     return {"metadata": typed, **pruned}
 
 

@@ -163,8 +163,9 @@ class Verbs:
             raise bad_request(f"error decoding patch: {error}") from error
         target = request.target
         return self._registry.patch(
-            resource, target.namespace, target.name, patch, media, options, subresource=subresource, user=request.user
-        )
+            resource, target.namespace, target.name, patch, media, options, text=request.body,
+            subresource=subresource, user=request.user,
+        )  # fmt: skip
 
     async def _delete_collection(self, request: Request, resource: Resource) -> Answer:
         form = form_of(request, resource)

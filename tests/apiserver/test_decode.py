@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from kproxy.apiserver.decode import (
     Decoder,
     TypeMismatchError,
-    duplicate_fields,
     media_type,
     parse_body,
     parse_json,
@@ -67,19 +65,6 @@ def test_media_types() -> None:
     with pytest.raises(ApiError) as caught:
         parse_body(b"{}", "text/plain", "Service")
     assert caught.value.code == 415
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ('{"a":1,"b":{"a":2}}', []),
-        ('{"a":1,"a":2}', ["a"]),
-        ('{"a":{"b":1,"b":2},"c":[{"d":1,"d":2}]}', ["a.b", "c[0].d"]),
-        ('{"a":"\\"a\\":","b":1}', []),
-    ],
-)
-def test_duplicates(value: str, found: list[str]) -> None:
-    assert duplicate_fields(value.encode(), json.loads(value)) == found
 
 
 def decoded(value: Any, node: Any = SERVICE) -> tuple[Any, list[str]]:
