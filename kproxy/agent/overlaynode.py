@@ -2,12 +2,16 @@
 
 Any change of a Node wakes it; changes that come together are one round. A round plans anew from all Nodes and changes
 what differs, so it does not matter which event was missed or came twice. Every `resync` seconds there is a round in
-any case, which mends what others changed.
+any case, which mends what others changed. Packet filter rules cost processes to look at, so they are compared when the
+pods' ranges have changed, and otherwise every `resync` seconds.
+
+When it ends, links, routes and rules stay: pods go on while it is started anew. `remove` takes them away.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -16,10 +20,13 @@ from kproxy.api.core import Node
 from kproxy.client import NODES, Informer, RestClient
 from kproxy.errors import KproxyError
 from kproxy.informer import ResourceEventHandlerFuncs
+from kproxy.linux.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.overlay import OverlayKernel
-from kproxy.overlay.nodes import read_node
-from kproxy.overlay.plan import Backend, Change, OverlayPlan, plan_overlay
+from kproxy.linux.overlayrules import OverlayRules, Seen
+from kproxy.overlay.nodes import OverlayNode, read_node
+from kproxy.overlay.plan import Backend, Change, OverlayPlan, difference, plan_overlay
+from kproxy.overlay.rules import RuleSettings, plan_rules, pod_ranges
 
 QUIET = 0.02
 """Seconds to wait for more changes before a round."""
@@ -29,7 +36,8 @@ class OverlaySettings(msgspec.Struct, frozen=True):
     """How a node takes part. `resync` and `sync_timeout` are seconds.
 
     `mtu` is that of the overlay itself, `underlay_mtu` that of the network between the nodes, in bytes; None for what
-    the interface with the node's address has.
+    the interface with the node's address has. `variant` is the iptables to use, None for that of kube-proxy or the
+    kubelet.
     """
 
     node: str
@@ -38,17 +46,33 @@ class OverlaySettings(msgspec.Struct, frozen=True):
     mtu: int | None = None
     resync: float = 30.0
     sync_timeout: float = 30.0
+    rules: RuleSettings = RuleSettings()
+    variant: Variant | None = None
 
 
 class Round(msgspec.Struct, frozen=True):
     """What one round did: the differences it found, and what kept it from being complete, in words.
 
-    `mtu` is the plan's, in bytes.
+    `mtu` is the plan's, in bytes; `notes` are what the user should know, without being a problem of the overlay's.
     """
 
     changes: tuple[Change, ...]
     problems: tuple[str, ...]
     mtu: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def remove(namespace: Namespace) -> Round:
+    """Takes away whatever an overlay left in a namespace: devices, routes and rules. Sysctls stay as they are.
+
+    Raises:
+        LinuxError: what is there cannot be read.
+    """
+    rules = OverlayRules(namespace)
+    gone, refused = rules.apply((), rules.read(choose=False))
+    with OverlayKernel(namespace) as kernel:
+        changes, problems = kernel.apply(())
+    return Round((*gone, *changes), tuple(map(str, (*refused, *problems))))
 
 
 class OverlayAgent:
@@ -68,7 +92,11 @@ class OverlayAgent:
         self._wake = threading.Event()
         self._stopped = False
         self._last_problems: tuple[str, ...] = ()
+        self._last_notes: tuple[str, ...] = ()
         self._underlay_mtus: dict[int, int] = {}
+        self._rules = OverlayRules(namespace, settings.variant)
+        self._rules_of: object = None
+        self._rules_due = 0.0
         self._informer.add_event_handler(
             ResourceEventHandlerFuncs(
                 add=lambda _node, _initial: self._wake.set(),
@@ -97,8 +125,7 @@ class OverlayAgent:
     def plan(self, kernel: OverlayKernel) -> OverlayPlan:
         """The plan of what is known now. Raises OverlayError."""
         settings = self._settings
-        nodes = [read_node(node) for node in self._informer.indexer.list()]
-        own = next((node for node in nodes if node.name == settings.node), None)
+        own, nodes = self._nodes()
         if settings.underlay_mtu is not None:
             self._underlay_mtus = dict.fromkeys((4, 6), settings.underlay_mtu)
         elif own is not None:
@@ -106,11 +133,25 @@ class OverlayAgent:
             self._underlay_mtus.update(kernel.underlay_mtus(own.addresses))
         return plan_overlay(nodes, settings.node, settings.backend, self._underlay_mtus, settings.mtu)
 
+    def _nodes(self) -> tuple[OverlayNode | None, list[OverlayNode]]:
+        """The own Node, if it is there, and all of them."""
+        nodes = [read_node(node) for node in self._informer.indexer.list()]
+        return next((node for node in nodes if node.name == self._settings.node), None), nodes
+
     def check(self) -> Round:
         """How the kernel differs from the plan; changes nothing."""
         with OverlayKernel(self._namespace) as kernel:
             plan = self.plan(kernel)
-            return Round(tuple(kernel.compare(plan.items)), plan.problems, plan.mtu)
+            changes = kernel.compare(plan.items)
+        problems = list(plan.problems)
+        notes: tuple[str, ...] = ()
+        own, nodes = self._nodes()
+        if own is not None and plan.items:
+            seen = self._rules.read(choose=self._writes_iptables())
+            changes += difference(plan_rules(own, nodes, self._settings.rules, seen.firewall), seen.chains)
+            problems += self._lacking(seen)
+            notes = seen.notes
+        return Round(tuple(changes), tuple(problems), plan.mtu, notes)
 
     def once(self) -> Round:
         """One round."""
@@ -141,6 +182,7 @@ class OverlayAgent:
     def _round(self, kernel: OverlayKernel) -> Round:
         changes: list[Change] = []
         problems: list[str] = []
+        notes = self._last_notes
         try:
             plan = self.plan(kernel)
             problems += plan.problems
@@ -148,10 +190,41 @@ class OverlayAgent:
             if plan.items:
                 changes, refused = kernel.apply(plan.items)
                 problems += map(str, refused)
+                notes = self._keep_rules(changes, problems)
         except KproxyError as error:
             problems.append(str(error))
-        done = Round(tuple(changes), tuple(problems))
-        if changes or done.problems != self._last_problems:
+        done = Round(tuple(changes), tuple(problems), notes=notes)
+        if changes or done.problems != self._last_problems or notes != self._last_notes:
             self._report(done)
-        self._last_problems = done.problems
+        self._last_problems, self._last_notes = done.problems, notes
         return done
+
+    def _keep_rules(self, changes: list[Change], problems: list[str]) -> tuple[str, ...]:
+        """Brings the rules to the plan if it is time; what the user should know. Raises LinuxError."""
+        settings = self._settings
+        own, nodes = self._nodes()
+        if own is None:
+            return self._last_notes
+        ranges = [pod_ranges(nodes, version, settings.rules.cluster_cidrs) for version in (4, 6)]
+        if (own.pod_cidrs, ranges) == self._rules_of and time.monotonic() < self._rules_due:
+            return self._last_notes
+        self._rules_of = None
+        seen = self._rules.read(choose=self._writes_iptables())
+        mended, refused = self._rules.apply(plan_rules(own, nodes, settings.rules, seen.firewall), seen)
+        changes += mended
+        lacking = [*map(str, refused), *self._lacking(seen)]
+        problems += lacking
+        if not lacking:
+            self._rules_of = (own.pod_cidrs, ranges)
+            self._rules_due = time.monotonic() + settings.resync
+        return seen.notes
+
+    def _writes_iptables(self) -> bool:
+        rules = self._settings.rules
+        return (rules.ip_masq or rules.forward) and not rules.nftables
+
+    def _lacking(self, seen: Seen) -> list[str]:
+        rules = self._settings.rules
+        if rules.ip_masq and not rules.nftables and seen.firewall.main is None:
+            return ["what pods send out of the pod network is not masqueraded: iptables is not installed"]
+        return []

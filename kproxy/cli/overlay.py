@@ -2,27 +2,69 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from kproxy.agent.overlaynode import OverlayAgent, OverlaySettings, Round
+from kproxy.agent.overlaynode import OverlayAgent, OverlaySettings, Round, remove
+from kproxy.api.addresses import canonical_cidr
 from kproxy.cli.output import report_note, write_output
 from kproxy.client import RestClient, load_client_config
+from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import PrivilegeError
 from kproxy.linux.namespace import Namespace
+from kproxy.overlay.ipam import Network
 from kproxy.overlay.plan import Backend
+from kproxy.overlay.rules import RuleSettings
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
+_netns_option = click.option(
+    "--netns", metavar="NAME", help="Act in this network namespace. Default: the one it is in."
+)  # fmt: skip
+
+
+class CidrList(click.ParamType[tuple[Network, ...]]):
+    """CIDRs with commas between them, as kube-proxy's --cluster-cidr."""
+
+    name = "cidrs"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Network, ...]:
+        found = []
+        for text in str(value).split(","):
+            canonical = canonical_cidr(text.strip())
+            if canonical is None:
+                self.fail(f"{text!r} is not a CIDR such as 10.244.0.0/16", param, ctx)
+            found.append(ipaddress.ip_network(canonical, strict=False))
+        return tuple(found)
+
+
 def _common(function: Function) -> Function:
     for option in (
+        click.option(
+            "--variant", type=click.Choice(["auto", "nft", "legacy"]), default="auto", show_default=True,
+            help="Which iptables to write with; auto: the one that the kubelet or kube-proxy uses, else nft.",
+        ),
+        click.option(
+            "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),
+            help="The ranges of all pods. Default: the Nodes' podCIDRs, so that each new Node changes the rules.",
+        ),
+        click.option("--nftables", is_flag=True, help="Masquerade with native nftables rules instead of iptables."),
+        click.option(
+            "--iptables-forward-rules/--no-iptables-forward-rules", default=True, show_default=True,
+            help="Accept what pods send and get in iptables' FORWARD chain, whatever its policy is.",
+        ),
+        click.option(
+            "--ip-masq/--no-ip-masq", default=False, show_default=True,
+            help="Masquerade what pods send to addresses outside of the pod network.",
+        ),
         click.option(
             "--underlay-mtu", metavar="BYTES", type=click.IntRange(1350, 65535),
             help="MTU of the network between the nodes; VXLAN takes 50 bytes of it with IPv4, 70 with IPv6. "
@@ -38,7 +80,7 @@ def _common(function: Function) -> Function:
         ),
         click.option("--context", metavar="NAME", help="The kubeconfig's context."),
         click.option("--kubeconfig", metavar="FILE", help="As kubectl's. Default: $KUBECONFIG, ~/.kube/config."),
-        click.option("--netns", metavar="NAME", help="Act in this network namespace. Default: the one it is in."),
+        _netns_option,
         click.option("--node", metavar="NAME", required=True, help="This node's name."),
     ):  # fmt: skip
         function = option(function)
@@ -53,9 +95,10 @@ def command() -> None:
 
     \b
     Examples:
-      kproxy overlay run --node node-1 --kubeconfig kubeconfig
+      kproxy overlay run --node node-1 --kubeconfig kubeconfig --ip-masq
       kproxy overlay run --node node-1 --netns node-1 --backend host-gw --once
       kproxy overlay check --node node-1 --netns node-1 -o json
+      kproxy overlay cleanup --netns node-1
     """
 
 
@@ -68,19 +111,20 @@ def command() -> None:
 )  # fmt: skip
 @click.option("--cni-socket", metavar="PATH", help="Also serve the CNI plugin on this socket, which makes ADD quicker.")
 def run(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, mtu: int | None,
-    underlay_mtu: int | None, once: bool, resync: float, cni_socket: str | None,
+    node: str, netns: str | None, kubeconfig: str | None, context: str | None, once: bool, resync: float,
+    cni_socket: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Keep a node's overlay at what the Node objects say.
 
     It says `ready` on stderr after the first round without a problem, and ends with exit code 0 on SIGTERM or Ctrl-C.
+    The overlay stays, so that pods go on until it is started again; `kproxy overlay cleanup` removes it.
 
     \b
     Examples:
       kproxy overlay run --node node-1 --kubeconfig kubeconfig
       kproxy overlay run --node node-1 --netns node-1 --once
     """
-    settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu, resync)
+    settings = msgspec.structs.replace(_settings(node, **options), resync=resync)
     with _namespace(netns) as namespace:
         agent = _agent(namespace, settings, kubeconfig, context)
         try:
@@ -108,9 +152,8 @@ def run(
 @_common
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
 def check(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, mtu: int | None,
-    underlay_mtu: int | None, output_format: str,
-) -> None:  # fmt: skip
+    node: str, netns: str | None, kubeconfig: str | None, context: str | None, output_format: str, **options: Any
+) -> None:
     """Tell how the kernel differs from what the Node objects say; changes nothing.
 
     Exit code: 0 no drift; 1 drift, or a node that cannot be reached; 2 bad input.
@@ -121,7 +164,7 @@ def check(
       kproxy overlay check --node node-1 --kubeconfig kubeconfig -o json
     """
     with _namespace(netns) as namespace:
-        agent = _agent(namespace, OverlaySettings(node, Backend(backend), underlay_mtu, mtu), kubeconfig, context)
+        agent = _agent(namespace, _settings(node, **options), kubeconfig, context)
         try:
             agent.start()
             found = agent.check()
@@ -136,6 +179,7 @@ def check(
                 for change in found.changes
             ],
             "problems": found.problems,
+            "notes": found.notes,
         }
         write_output(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n", None)
     else:
@@ -143,6 +187,41 @@ def check(
         write_output("".join(f"{line}\n" for line in lines or [f"node {node}: no drift"]), None)
     if found.changes or found.problems:
         raise click.exceptions.Exit(1)
+
+
+@command.command("cleanup")
+@_netns_option
+def cleanup(netns: str | None) -> None:
+    """Remove a node's overlay: its devices, routes and rules, and nothing else.
+
+    It needs neither the API server nor the node's name. Do it after `kproxy overlay run` has ended.
+
+    \b
+    Examples:
+      kproxy overlay cleanup
+      kproxy overlay cleanup --netns node-1
+    """
+    with _namespace(netns) as namespace:
+        done = remove(namespace)
+    write_output("".join(f"removed {change.found}\n" for change in done.changes) or "there is no overlay\n", None)
+    for problem in done.problems:
+        report_note(problem)
+    if done.problems:
+        raise click.exceptions.Exit(1)
+
+
+def _settings(
+    node: str, backend: str, mtu: int | None, underlay_mtu: int | None, ip_masq: bool, iptables_forward_rules: bool,
+    nftables: bool, cluster_cidr: tuple[Network, ...] | None, variant: str,
+) -> OverlaySettings:  # fmt: skip
+    return OverlaySettings(
+        node,
+        Backend(backend),
+        underlay_mtu,
+        mtu,
+        rules=RuleSettings(ip_masq, iptables_forward_rules, nftables, cluster_cidr or ()),
+        variant=None if variant == "auto" else Variant(variant),
+    )
 
 
 def _text(item: object) -> str | None:
@@ -165,5 +244,5 @@ def _agent(
 def _tell(done: Round) -> None:
     for change in done.changes:
         report_note(f"mended {change}")
-    for problem in done.problems:
-        report_note(problem)
+    for text in (*done.problems, *done.notes):
+        report_note(text)

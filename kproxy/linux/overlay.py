@@ -35,6 +35,7 @@ from kproxy.overlay.plan import (
     VxlanLink,
     difference,
 )
+from kproxy.overlay.rules import RuleChain
 
 PROTOCOL: Final = 84
 """rtm_protocol of our routes; free in /etc/iproute2/rt_protos."""
@@ -284,7 +285,7 @@ class OverlayKernel:
                     self._route.neigh("del", ifindex=self._index(item.device), dst=item.address)
                 case FdbEntry():
                     self._route.fdb("del", ifindex=self._index(item.device), lladdr=item.mac, dst=item.destination)
-                case Sysctl():
+                case Sysctl() | RuleChain():
                     return
         except self._errors as error:
             if error.code not in _GONE:
@@ -314,3 +315,5 @@ class OverlayKernel:
                 self._route.fdb("add", ifindex=self._index(item.device), lladdr=item.mac, dst=item.destination)
             case Sysctl():
                 write_sysctl(self._namespace, item.name, item.value)
+            case RuleChain():
+                return

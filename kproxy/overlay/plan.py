@@ -25,6 +25,7 @@ import msgspec
 
 from kproxy.overlay.ipam import Network
 from kproxy.overlay.nodes import OverlayNode
+from kproxy.overlay.rules import RuleChain
 
 VNI: Final = 1
 PORT: Final = 8472
@@ -149,7 +150,7 @@ class Sysctl(msgspec.Struct, frozen=True):
         return f"sysctl {self.name.replace('/', '.')} = {self.value}"
 
 
-Item = VxlanLink | LinkAddress | NodeRoute | Neighbour | FdbEntry | Sysctl
+Item = VxlanLink | LinkAddress | NodeRoute | Neighbour | FdbEntry | Sysctl | RuleChain
 
 
 class OverlayPlan(msgspec.Struct, frozen=True):
@@ -269,7 +270,7 @@ def difference(wanted: Iterable[Item], found: Iterable[Item]) -> list[Change]:
     """How what was found differs, in the order of mending: first what is too much, in the reverse order of making."""
     there = {item.key: item for item in found}
     asked = {item.key: item for item in wanted}
-    order = ("route", "neighbour", "fdb", "address", "link", "sysctl")
+    order = ("rules", "route", "neighbour", "fdb", "address", "link", "sysctl")
     surplus = [item for key, item in there.items() if key not in asked]
     changes = [
         Change("unexpected", None, item) for item in sorted(surplus, key=lambda i: (order.index(i.key[0]), i.key))

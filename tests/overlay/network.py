@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +12,14 @@ from pathlib import Path
 from kproxy.api.core import Node, NodeAddress
 from kproxy.api.meta import ObjectMeta
 from kproxy.cni.plugin import serve
+from kproxy.linux.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.overlay import OverlayError, OverlayKernel
+from kproxy.linux.overlayrules import OverlayRules, Seen
 from kproxy.linux.sysctl import write_sysctl
 from kproxy.overlay.nodes import read_node
-from kproxy.overlay.plan import Backend, Change, plan_overlay
+from kproxy.overlay.plan import Backend, Change, difference, plan_overlay
+from kproxy.overlay.rules import RuleChain, RuleSettings, plan_rules
 from tests.cni.client import configuration, ip, namespaces
 
 
@@ -54,6 +57,66 @@ class Network:
         plan = plan_overlay([read_node(node_object(member)) for member in members], f"node-{number}", backend)
         with OverlayKernel(self.node[number]) as kernel:
             return kernel.compare(plan.items)
+
+    def keep_rules(
+        self, number: int, settings: RuleSettings, variant: Variant | None = None, members: Sequence[int] = (1, 2, 3)
+    ) -> list[Change]:
+        """Brings a node's rules to the plan; what was different."""
+        rules = OverlayRules(self.node[number], variant)
+        seen = rules.read(choose=not settings.nftables)
+        changes, problems = rules.apply(self._plan_rules(number, settings, members, seen), seen)
+        assert [str(item) for item in problems] == []
+        return changes
+
+    def rule_drift(
+        self, number: int, settings: RuleSettings, variant: Variant | None = None, members: Sequence[int] = (1, 2, 3)
+    ) -> list[Change]:
+        """What differs from the plan of the rules."""
+        seen = OverlayRules(self.node[number], variant).read(choose=not settings.nftables)
+        return difference(self._plan_rules(number, settings, members, seen), seen.chains)
+
+    def _plan_rules(
+        self, number: int, settings: RuleSettings, members: Sequence[int], seen: Seen
+    ) -> tuple[RuleChain, ...]:
+        nodes = [read_node(node_object(member)) for member in members]
+        return plan_rules(read_node(node_object(number)), nodes, settings, seen.firewall)
+
+
+@contextmanager
+def outside_host(network: Network) -> Iterator[Namespace]:
+    """A host on the nodes' link, 192.168.9.200 and fd00:9::200, that knows no way to pods."""
+    with namespaces("out") as names, Namespace.named(names["out"]) as outside:
+        write_sysctl(outside, "net.ipv6.conf.default.accept_dad", 0)
+        name = names["out"]
+        ip("-n", network.fabric, "link", "add", "out", "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("-n", network.fabric, "link", "set", "out", "master", "br0", "up")
+        ip("-n", name, "link", "set", "eth0", "up")
+        ip("-n", name, "address", "add", "192.168.9.200/24", "dev", "eth0")
+        ip("-n", name, "address", "add", "fd00:9::200/64", "dev", "eth0", "nodad")
+        yield outside
+
+
+OUTSIDE = {4: "192.168.9.200", 6: "fd00:9::200"}
+
+
+def ask(source: Namespace, here: str, target: Namespace, there: str, family: int, bind: bool = False) -> str | None:
+    """Sends a datagram and awaits its answer; the source address that the target saw, None without an answer.
+
+    With `bind` the sender uses the address `here`; otherwise it may be "".
+    """
+    with udp(target, family, there, 9) as answerer, udp(source, family) as asker:
+        answerer.settimeout(1)
+        asker.settimeout(1)
+        if bind:
+            asker.bind((here, 0))
+        try:
+            asker.sendto(b"question", (there, 9))
+            data, sender = answerer.recvfrom(100)
+            answerer.sendto(data, sender)
+            asker.recv(100)
+        except OSError:
+            return None
+        return str(sender[0])
 
 
 @contextmanager

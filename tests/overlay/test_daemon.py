@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.api.core import Node
 from tests.cni.client import ip
-from tests.overlay.network import Network, node_object, reaches, three_nodes
+from tests.overlay.network import OUTSIDE, Network, ask, node_object, outside_host, reaches, three_nodes
 
 pytestmark = pytest.mark.root
 BIN = Path(sys.executable).parent
@@ -185,6 +185,60 @@ def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, 
         )
         assert small.returncode == 2
         assert "--mtu" in small.stderr
+
+
+def test_rules_are_kept_while_it_runs_and_stay_until_cleanup(network: Network, tmp_path: Path) -> None:
+    name = network.names["n1"]
+    with api_server(tmp_path) as kubeconfig, outside_host(network) as outside:
+        for number in (1, 2):
+            put_node(kubeconfig, node_object(number))
+        options = ["--node", "node-1", "--netns", name, "--kubeconfig", kubeconfig, "--ip-masq"]
+
+        def asks() -> bool:
+            return all(ask(network.pod[1], "", outside, OUTSIDE[family], family) for family in (4, 6))
+
+        with running([*OVERLAY, "run", *options, "--resync", "0.5", "--variant", "legacy"], "ready"):
+            assert asks()
+            ip("netns", "exec", name, "ip6tables-legacy", "-w", "60", "-t", "nat", "-F", "KPROXY-POSTRTG")
+            assert eventually(asks), "drift is mended by itself"
+            put_node(kubeconfig, node_object(3))
+            assert eventually(lambda: "10.244.2.0/23" in forwarded(name)), "node 2's pods and the new node's"
+        assert asks(), "pods go on while the overlay is started anew"
+        checking = [*OVERLAY, "check", *options, "-o", "json"]
+        told = subprocess.run([*checking, "--variant", "legacy"], capture_output=True, text=True, check=False)
+        assert (told.returncode, json.loads(told.stdout)["drift"]) == (0, [])
+        told = subprocess.run([*checking, "--variant", "nft"], capture_output=True, text=True, check=False)
+        kinds = [item["kind"] for item in json.loads(told.stdout)["drift"]]
+        assert (told.returncode, sorted(kinds)) == (1, ["missing"] * 4 + ["unexpected"] * 4)
+        cleanup = [*OVERLAY, "cleanup", "--netns", name]
+        done = subprocess.run(cleanup, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "removed iptables-legacy IPv6 nat KPROXY-POSTRTG" in done.stdout
+        assert "removed link kproxy.1 " in done.stdout
+        assert "KPROXY" not in ip("netns", "exec", name, "iptables-legacy-save")
+        assert "kproxy" not in ip("-n", name, "link")
+        done = subprocess.run(cleanup, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "there is no overlay\n")
+
+
+def forwarded(name: str) -> str:
+    return ip("netns", "exec", name, "iptables-legacy-save", "-t", "filter")
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (["--cluster-cidr", "10.244.0.0/16,nonsense"], "'nonsense' is not a CIDR"),
+        (["--variant", "ipset"], "--variant"),
+    ],
+)
+def test_options_that_are_wrong_are_named(option: list[str], told: str) -> None:
+    done = subprocess.run(
+        [*OVERLAY, "run", "--node", "node-1", *option], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def set_underlay_mtu(network: Network, number: int, mtu: int) -> None:
