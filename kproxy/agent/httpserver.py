@@ -5,12 +5,16 @@ Paths, bodies and headers are those that kube-proxy v1.36.2 was recorded with
 /debug/trace are kproxy's own: they answer GET and HEAD, and only clients on this host, since the metrics port may have
 been opened to others.
 
+A port on one family's loopback address answers on the other's too: `curl http://localhost:10249/proxyMode`, as in
+Kubernetes' tests and documentation, may mean either, and on a node without IPv4 it means ::1.
+
 A port that cannot be bound is tried again every five seconds, or with bindAddressHardFail ends the start, as in
 kube-proxy. Whatever is given here is a value or a function; nothing here knows how a proxy works.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -27,6 +31,8 @@ from kproxy.agent.proxyhealth import ProxyHealth
 from kproxy.errors import InputError
 
 RETRY_SECONDS: Final = 5.0
+
+_OTHER_LOOPBACK: Final = {"127.0.0.1": "::1", "::1": "127.0.0.1"}
 
 
 class Pages(msgspec.Struct, frozen=True):
@@ -56,6 +62,7 @@ class Served:
         self._retry = retry
         self._lock = threading.Lock()
         self._listener: Listener | None = None
+        self._twin: Listener | None = None
         self._closed = False
         self._told = ""
 
@@ -80,15 +87,21 @@ class Served:
                     event("port failed, will be tried again", level=logging.ERROR, port=self._name, error=str(error))
                 self._servers.call_later(self._retry, lambda: self.open(False))
                 return
+            other = _OTHER_LOOPBACK.get(self._place[0])
+            if other is not None:
+                # Nobody asked for it, so where there is no such family, or somebody has the port, there is none.
+                with contextlib.suppress(ListenError):
+                    self._twin = self._servers.listen(other, self._listener.port, self._router)
         event("listening", port=self._name, address=self._place[0], number=self.port)
 
     def close(self) -> None:
         """Ends it."""
         with self._lock:
             self._closed = True
-            listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.close()
+            listeners, self._listener, self._twin = (self._listener, self._twin), None, None
+        for listener in listeners:
+            if listener is not None:
+                listener.close()
 
 
 def serve(

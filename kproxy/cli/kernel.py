@@ -15,7 +15,7 @@ from kproxy.cli.output import write_output
 from kproxy.errors import InputError
 from kproxy.linux.binaries import Variant
 from kproxy.linux.engine import Progress
-from kproxy.linux.namespace import Namespace
+from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
 from kproxy.services import IPFamily
 
@@ -29,13 +29,15 @@ def netns_option(function: Function) -> Function:
     return click.option(
         "--netns",
         metavar="NAME",
-        help="Act in this network namespace (a name under /run/netns, or a path). Default: the machine's own rules.",
+        help="Act in this network namespace (a name under /run/netns, or a path). Default: the one this process is in.",
     )(function)
 
 
 def yes_option(function: Function) -> Function:
     """Adds --yes."""
-    return click.option("--yes", is_flag=True, help="Do not ask before changing the machine's own rules.")(function)
+    return click.option(
+        "--yes", is_flag=True, help="Do not ask before changing the rules of the machine's initial network namespace."
+    )(function)
 
 
 def variant_options(function: Function) -> Function:
@@ -80,12 +82,14 @@ def open_namespace(netns: str | None) -> Namespace:
 
 
 def confirm(what: str, command: str, netns: str | None, yes: bool) -> None:
-    """Asks before the machine's own rules are changed.
+    """Asks before the machine's own rules are changed: those of its initial network namespace.
+
+    A process in another one, by `ip netns exec` or in a container without the host's network, is not asked.
 
     Raises:
         InputError: nobody can be asked, or the answer was no.
     """
-    if netns is not None or yes:
+    if netns is not None or yes or not in_initial_namespace():
         return
     hint = (
         f"{what} the machine's own iptables rules. To try it in a network namespace instead:\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import platform
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,9 +18,17 @@ from kproxy.agent.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name,
 from kproxy.api import Manifests
 from kproxy.api.config import KubeProxyConfiguration
 from kproxy.cli.inputs import parse_features, read_cluster
-from kproxy.cli.kernel import VARIANTS, chosen_families, confirm, netns_option, open_namespace, variant_options
+from kproxy.cli.kernel import (
+    VARIANTS,
+    chosen_families,
+    confirm,
+    netns_option,
+    open_namespace,
+    variant_options,
+    yes_option,
+)
 from kproxy.cli.output import report_note, write_output
-from kproxy.cli.run_flags import KubeProxyCommand, given_flags, kube_proxy_flags
+from kproxy.cli.run_flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
 from kproxy.render import Features, select_target
 
 if TYPE_CHECKING:
@@ -92,7 +101,7 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
 @click.option("--init-only", is_flag=True, help="Only set up the host (sysctls), and end.")
 @click.option("--cleanup", is_flag=True, help="Remove every rule of kproxy's and kube-proxy's, and end.")
 @click.option("--write-config-to", metavar="FILE", help="Write the configuration that would be used, and end.")
-@click.option("--yes", is_flag=True, help="Do not ask before changing the machine's own rules.")
+@yes_option
 @click.option(
     "--version",
     metavar="[raw]",
@@ -137,6 +146,7 @@ def command(
       kproxy run --config /var/lib/kube-proxy/config.conf --hostname-override worker-2 --yes
       kproxy run -f cluster.yaml --node worker-1 --netns worker-1 --once
     """
+    yes = yes or is_kube_proxys_own(click.get_current_context(), os.environ)
     config_file = _watch(config_path)  # before it is read, and the manifests below too: no change is missed
     options = read_options(config_path, given_flags(flags), hostname_override)
     if write_config_to or cleanup:

@@ -10,10 +10,13 @@ Before click reads the arguments they are brought into the one form that click a
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kproxy.agent.flags import ACCUMULATE, BOOLEAN, FLAGS, parse_boolean, why_refused
 
@@ -99,6 +102,27 @@ def given_flags(parameters: Mapping[str, str | Sequence[str] | None]) -> dict[st
             continue
         given[flag.name] = value if isinstance(value, str) else ",".join(value)
     return given
+
+
+_OWN_TOO: Final = frozenset(("config_path", "hostname_override", "master", "init_only", "cleanup", "write_config_to"))
+"""What `kproxy run` has of kube-proxy's flags under names of its own."""
+
+
+def is_kube_proxys_own(context: click.Context, environment: Mapping[str, str]) -> bool:
+    """Whether `kproxy run` was started as kube-proxy is, which says that the machine's own rules are meant.
+
+    That is: by a kubelet in a Pod (every container has KUBERNETES_SERVICE_HOST) or by systemd as a service (process 1
+    is the parent, and INVOCATION_ID is set, systemd.exec(5)), with no options but kube-proxy's, and without a terminal.
+    """
+    started = "KUBERNETES_SERVICE_HOST" in environment or ("INVOCATION_ID" in environment and os.getppid() == 1)
+    others = (
+        name
+        for name in context.params
+        if name not in _OWN_TOO
+        and not name.startswith("flag_")
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
+    return started and not sys.stdin.isatty() and next(others, None) is None
 
 
 def _parameter(name: str) -> str:

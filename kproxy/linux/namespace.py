@@ -29,6 +29,8 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 NETNS_DIRECTORY: Final = "/run/netns"
+INITIAL_INODE: Final = 0xEFFFFFF9
+"""The initial network namespace's since Linux 6.18 (NET_NS_INIT_INO, <linux/nsfs.h>); no other ever has it."""
 CLONE_NEWNET: Final = 0x40000000  # <linux/sched.h>
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -57,7 +59,8 @@ class Namespace:
     @classmethod
     def current(cls) -> Namespace:
         """The namespace that the process is in: the machine's own, unless it was started in another."""
-        return cls("the machine's own network namespace", None, None)
+        own = in_initial_namespace()
+        return cls("the machine's own network namespace" if own else "this process's network namespace", None, None)
 
     @classmethod
     def named(cls, name: str) -> Namespace:
@@ -118,6 +121,26 @@ class Namespace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def in_initial_namespace(proc: str = "/proc") -> bool:
+    """Whether the calling thread is in the kernel's first network namespace: the machine's own. True if in doubt.
+
+    Told by the sysctls under net.core that the kernel makes for the first namespace alone (net_core_table in
+    net/core/sysctl_net_core.c), such as netdev_max_backlog: /proc/sys/net shows those of the namespace that asks.
+    Comparing with process 1 would not do: in a container that is the container's own first process, and looking at
+    another process's namespace takes rights that a container lacks. A container with the host's network is in the
+    first namespace, and is told to be; `ip netns exec`, `unshare --net` and other containers are not.
+    """
+    try:
+        if os.stat(f"{proc}/thread-self/ns/net").st_ino == INITIAL_INODE:
+            return True
+    except OSError:
+        pass
+    try:
+        return "netdev_max_backlog" in os.listdir(f"{proc}/sys/net/core")
+    except OSError:
+        return True
 
 
 def _enter(path: str) -> None:

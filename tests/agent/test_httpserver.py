@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import re
 import socket
 import threading
@@ -115,6 +116,31 @@ def test_other_paths_and_methods(ports: Ports) -> None:
     assert ask(ports.loopback, "/proxyMode", "POST").body == "iptables"
     head = ask(ports.loopback, "/proxyMode", "HEAD")
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, "", "8")
+
+
+@pytest.mark.parametrize("configured", ["127.0.0.1:0", "[::1]:0"])
+def test_localhost_answers_whichever_family_it_means(ports: Ports, servers: HttpServers, configured: str) -> None:
+    """As Kubernetes' own tests ask a node: `curl http://localhost:10249/proxyMode` (test/e2e/framework)."""
+    pages = Pages(ports.health, ports.metrics, "iptables", str, {})
+    _, metrics = serve(servers, pages, "", configured)
+    assert metrics is not None
+    for address in ("127.0.0.1", "::1"):
+        connection = http.client.HTTPConnection(address, metrics.port, timeout=5)
+        connection.request("GET", "/proxyMode")
+        assert connection.getresponse().read() == b"iptables"
+        connection.close()
+    metrics.close()
+    for address in ("127.0.0.1", "::1"):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((address, metrics.port), 5)
+
+
+def test_the_other_loopback_is_left_to_who_has_it(ports: Ports, servers: HttpServers) -> None:
+    pages = Pages(ports.health, ports.metrics, "iptables", str, {})
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as theirs:
+        _, metrics = serve(servers, pages, "", f"127.0.0.1:{theirs.getsockname()[1]}", hard_fail=True)
+        assert metrics is not None
+        assert ask(metrics.port, "/proxyMode").body == "iptables"
 
 
 def test_debug_pages_are_for_this_host_and_get(ports: Ports) -> None:

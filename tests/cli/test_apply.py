@@ -76,8 +76,8 @@ def test_a_dry_run_changes_nothing(kproxy: Run, namespace: str) -> None:
     assert save("iptables-legacy", namespace) == {}
 
 
-def test_the_machines_own_rules_need_a_yes(kproxy: Run) -> None:
-    done = kproxy("apply", *MINI)
+def test_the_machines_own_rules_need_a_yes(kproxy_on_the_machine: Run) -> None:
+    done = kproxy_on_the_machine("apply", *MINI)
     assert done.returncode == 2
     assert "the machine's own iptables rules" in done.stderr
     assert "ip netns add NAME && kproxy apply ... --netns NAME" in done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from kproxy import __version__
 from kproxy.agent.flags import FLAGS
 from kproxy.api import KubeProxyConfiguration, load_config
-from tests.cli.conftest import Run
-from tests.netns.namespaces import fresh_namespace
+from kproxy.linux.namespace import in_initial_namespace
+from tests.cli.conftest import CODE, Run
+from tests.netns.namespaces import fresh_namespace, run
 
+CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n"
 CLUSTER = Path(__file__).parents[2] / "rules_golden" / "minikube" / "cluster.yaml"
 
 
@@ -25,12 +29,91 @@ def test_help_names_every_flag_and_has_examples(kproxy: Run) -> None:
 
 
 @pytest.mark.root
-def test_without_a_namespace_nobody_can_be_asked(kproxy: Run) -> None:
-    for arguments in (("-f", CLUSTER), ("--cleanup",), ("-f", CLUSTER, "--once")):
-        done = kproxy("run", *arguments)
-        assert done.returncode == 2
-        assert "--netns NAME" in done.stderr
-        assert "--yes" in done.stderr
+def test_without_a_namespace_nobody_can_be_asked(
+    kproxy_on_the_machine: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.conf"
+    config.write_text(CONFIG)
+    invocation = ("--config", config, "--hostname-override", "n")
+    cases: list[tuple[object, ...]] = [("-f", CLUSTER), ("--cleanup",), ("-f", CLUSTER, "--once"), invocation]
+    for in_a_pod in (False, True):
+        if in_a_pod:  # where only kube-proxy's own options are consent
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+            cases = [("-f", CLUSTER), (*invocation, "--once"), (*invocation, "-4")]
+        for arguments in cases:
+            done = kproxy_on_the_machine("run", *arguments)
+            assert_asked(done)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("more", [(), ("--init-only",), ("-v=2",), ("--cleanup",)], ids=" ".join)
+def test_kube_proxys_own_invocation_in_its_daemonset_is_consent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """As `kubeadm` runs kube-proxy, with `kproxy run` in place of the program's name."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("NODE_NAME", "node-0")
+    config = tmp_path / "config.conf"
+    config.write_text(CONFIG)
+    # It ends where it would ask: the rules stay as they are.
+    ending = "run.confirm = lambda *given: sys.exit(f'yes: {given[-1]}')"
+    code = f"import sys, importlib; run = importlib.import_module('kproxy.cli.run'); {ending}; {CODE}"
+    command = [sys.executable, "-c", code, "run", f"--config={config}", "--hostname-override=node-0"]
+    done = subprocess.run([*command, *more], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == "yes: True"
+
+
+def assert_asked(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 2
+    assert "--netns NAME" in done.stderr
+    assert "--yes" in done.stderr
+
+
+@pytest.mark.root
+def test_in_another_network_namespace_nobody_is_asked() -> None:
+    """`ip netns exec`, as containers: what is changed is not the machine's own, so `--yes` is not asked for."""
+    with fresh_namespace() as name:
+
+        def there(*arguments: object) -> subprocess.CompletedProcess[str]:
+            command = ["ip", "netns", "exec", name, sys.executable, "-c", CODE, *map(str, arguments)]
+            return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+        manifests = ("-f", CLUSTER, "--node", "minikube", "--variant", "nft", "-4")
+        done = there("apply", *manifests)
+        assert done.returncode == 0, done.stderr
+        assert "in this process's network namespace" in done.stdout
+        assert "KUBE-SERVICES" in ip_tables(name)
+        run("iptables-nft", "-t", "nat", "-F", "KUBE-SERVICES", namespace=name)
+        assert there("drift", *manifests, "--repair").returncode == 0
+        assert there("run", *manifests, "--once").returncode == 0
+        assert there("cleanup").returncode == 0
+        assert "KUBE-SERVICES" not in ip_tables(name)
+
+
+def ip_tables(namespace: str) -> str:
+    return run("iptables-nft-save", namespace=namespace)
+
+
+@pytest.mark.root
+def test_where_the_process_is_does_not_hang_on_process_1(tmp_path: Path) -> None:
+    """In a container process 1 is its own, and the host's may not be looked at: neither is asked."""
+    tell = "from kproxy.linux.namespace import in_initial_namespace as ask; print(ask())"
+    here = [sys.executable, "-c", tell]
+    answer = run(*here)
+    container = ["unshare", "--pid", "--fork", "--mount-proc", "--mount", *here]
+    assert run(*container) == answer, "as in a Pod with the host's network"
+    assert run("setpriv", "--reuid=65534", "--clear-groups", "--", *here) == answer
+    with fresh_namespace() as name:
+        assert run(*container, namespace=name) == "False\n"
+        assert run(*here, namespace=name) == "False\n"
+    # Neither /proc/thread-self nor sysctls to be seen: as if it were the machine's own.
+    assert in_initial_namespace(str(tmp_path))
+    sysctls = tmp_path / "sys" / "net" / "core"
+    sysctls.mkdir(parents=True)
+    (sysctls / "somaxconn").touch()
+    assert not in_initial_namespace(str(tmp_path))
+    (sysctls / "netdev_max_backlog").touch()
+    assert in_initial_namespace(str(tmp_path))
 
 
 @pytest.mark.root
