@@ -153,6 +153,31 @@ class OverlayAgent:
             notes = seen.notes
         return Round(tuple(changes), tuple(problems), plan.mtu, notes)
 
+    def wait_for_own(self, timeout: float | None = None) -> tuple[OverlayNode, int]:
+        """Waits until this node has a plan: its Node object, podCIDRs and an address. The node, and its pods' MTU.
+
+        `report` is told what is waited for whenever that changes. `timeout` is seconds, None for ever.
+
+        Raises:
+            KproxyError: it has none in time.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        with OverlayKernel(self._namespace) as kernel:
+            while True:
+                self._wake.clear()
+                plan = self.plan(kernel)
+                if plan.mtu:
+                    nodes = map(read_node, self._informer.indexer.list())
+                    return next(node for node in nodes if node.name == self._settings.node), plan.mtu
+                told = "; ".join(plan.problems)
+                if until is not None and time.monotonic() >= until:
+                    raise KproxyError(f"{told}, after {timeout:g} s")
+                if plan.problems != self._last_problems:
+                    self._report(Round((), plan.problems))
+                self._last_problems = plan.problems
+                # An address may come to an interface without any change of the Node.
+                self._wake.wait(1.0)
+
     def once(self) -> Round:
         """One round."""
         with OverlayKernel(self._namespace) as kernel:

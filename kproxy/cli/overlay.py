@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,9 +17,11 @@ from kproxy.agent.overlaynode import OverlayAgent, OverlaySettings, Round, remov
 from kproxy.api.addresses import canonical_cidr
 from kproxy.cli.output import report_note, write_output
 from kproxy.client import RestClient, load_client_config
+from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
 from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import PrivilegeError
 from kproxy.linux.namespace import Namespace
+from kproxy.overlay.conflist import network_list
 from kproxy.overlay.ipam import Network
 from kproxy.overlay.plan import Backend
 from kproxy.overlay.rules import RuleSettings
@@ -46,25 +49,9 @@ class CidrList(click.ParamType[tuple[Network, ...]]):
         return tuple(found)
 
 
-def _common(function: Function) -> Function:
+def _planned(function: Function) -> Function:
+    """The options of what concerns links, addresses and routes."""
     for option in (
-        click.option(
-            "--variant", type=click.Choice(["auto", "nft", "legacy"]), default="auto", show_default=True,
-            help="Which iptables to write with; auto: the one that the kubelet or kube-proxy uses, else nft.",
-        ),
-        click.option(
-            "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),
-            help="The ranges of all pods. Default: the Nodes' podCIDRs, so that each new Node changes the rules.",
-        ),
-        click.option("--nftables", is_flag=True, help="Masquerade with native nftables rules instead of iptables."),
-        click.option(
-            "--iptables-forward-rules/--no-iptables-forward-rules", default=True, show_default=True,
-            help="Accept what pods send and get in iptables' FORWARD chain, whatever its policy is.",
-        ),
-        click.option(
-            "--ip-masq/--no-ip-masq", default=False, show_default=True,
-            help="Masquerade what pods send to addresses outside of the pod network.",
-        ),
         click.option(
             "--underlay-mtu", metavar="BYTES", type=click.IntRange(1350, 65535),
             help="MTU of the network between the nodes; VXLAN takes 50 bytes of it with IPv4, 70 with IPv6. "
@@ -87,6 +74,31 @@ def _common(function: Function) -> Function:
     return function
 
 
+def _common(function: Function) -> Function:
+    """These, and the options of what concerns rules."""
+    for option in (
+        click.option(
+            "--variant", type=click.Choice(["auto", "nft", "legacy"]), default="auto", show_default=True,
+            help="Which iptables to write with; auto: the one that the kubelet or kube-proxy uses, else nft.",
+        ),
+        click.option(
+            "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),
+            help="The ranges of all pods. Default: the Nodes' podCIDRs, so that each new Node changes the rules.",
+        ),
+        click.option("--nftables", is_flag=True, help="Masquerade with native nftables rules instead of iptables."),
+        click.option(
+            "--iptables-forward-rules/--no-iptables-forward-rules", default=True, show_default=True,
+            help="Accept what pods send and get in iptables' FORWARD chain, whatever its policy is.",
+        ),
+        click.option(
+            "--ip-masq/--no-ip-masq", default=False, show_default=True,
+            help="Masquerade what pods send to addresses outside of the pod network.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return _planned(function)
+
+
 @click.group("overlay")
 def command() -> None:
     """Join the pod networks of the nodes, by VXLAN or by routes.
@@ -99,6 +111,7 @@ def command() -> None:
       kproxy overlay run --node node-1 --netns node-1 --backend host-gw --once
       kproxy overlay check --node node-1 --netns node-1 -o json
       kproxy overlay cleanup --netns node-1
+      kproxy overlay install-cni --node node-1
     """
 
 
@@ -146,6 +159,52 @@ def run(
                     agent.run(lambda: click.echo("ready", err=True))
         finally:
             agent.stop()
+
+
+@command.command("install-cni")
+@_planned
+@click.option(
+    "--bin-dir", metavar="DIR", type=click.Path(path_type=Path), default=Path("/opt/cni/bin"), show_default=True,
+    help="Where the container runtime looks for CNI plugins.",
+)  # fmt: skip
+@click.option(
+    "--conf-dir", metavar="DIR", type=click.Path(path_type=Path), default=Path("/etc/cni/net.d"), show_default=True,
+    help="Where it looks for network configurations.",
+)  # fmt: skip
+@click.option(
+    "--cni-socket", metavar="PATH", default=NODE_SOCKET, show_default=True,
+    help="The socket of the node's `kproxy overlay run`. For another than the default, the launcher is compiled here.",
+)  # fmt: skip
+@click.option(
+    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
+    help="How long to wait for the Node's podCIDRs. Default: for ever.",
+)  # fmt: skip
+def install_cni(
+    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, mtu: int | None,
+    underlay_mtu: int | None, bin_dir: Path, conf_dir: Path, cni_socket: str, timeout: float | None,
+) -> None:  # fmt: skip
+    """Install the CNI plugin on this node: the launcher, and then 10-kproxy.conflist.
+
+    The launcher takes requests to `kproxy overlay run --cni-socket`; the node needs neither Python nor a compiler. The
+    list of network configurations has the podCIDRs of the Node, which are waited for, and the overlay's MTU. It is
+    written last, since with it the container runtime takes the node's network for ready.
+
+    \b
+    Examples:
+      kproxy overlay install-cni --node node-1
+      kproxy overlay install-cni --node node-1 --bin-dir /host/opt/cni/bin --conf-dir /host/etc/cni/net.d
+    """
+    settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu)
+    with _namespace(netns) as namespace:
+        launcher = install_node_launcher(bin_dir, cni_socket)
+        report_note(f"wrote {launcher}")
+        agent = _agent(namespace, settings, kubeconfig, context)
+        try:
+            agent.start()
+            own, size = agent.wait_for_own(timeout)
+        finally:
+            agent.stop()
+    report_note(f"wrote {write_conflist(conf_dir, network_list(own.pod_cidrs.values(), size))}")
 
 
 @command.command("check")

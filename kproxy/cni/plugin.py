@@ -33,10 +33,14 @@ from kproxy.overlay.request import (
 from kproxy.overlay.result import previous_addresses, previous_routes, render_result
 
 
-def serve(environ: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
-    """Serves a request in the network namespace of the calling thread; exit code and standard output."""
+def serve(environ: Mapping[str, str], stdin: bytes, sandbox: int | None = None) -> tuple[int, str]:
+    """Serves a request in the network namespace of the calling thread; exit code and standard output.
+
+    Args:
+        sandbox: a descriptor of the container's network namespace, for a caller who cannot open CNI_NETNS himself.
+    """
     try:
-        answer = _serve(read_request(environ, stdin))
+        answer = _serve(read_request(environ, stdin)._replace(sandbox=sandbox))
     except CniError as error:
         return 1, json.dumps(error_answer(error, answer_version(stdin))) + "\n"
     except Exception as error:  # the runtime must get an error result whatever happens
@@ -74,7 +78,7 @@ def _serve(request: Request) -> dict[str, Any] | None:
 
 def _add(request: Request, conf: NetConf, attachment: Attachment, store: Store) -> dict[str, Any]:
     key, link = attachment.key, link_name(conf.name, attachment)
-    with podlink.open_netns(request.netns):
+    with podlink.open_netns(request.netns, request.sandbox):
         pass  # before anything is written down
     ports = tuple((str(port.host_ip or ""), port.host_port, port.protocol) for port in conf.ports)
     record = Record(ipam.PENDING, (), link, request.netns, ports)
@@ -91,7 +95,7 @@ def _add(request: Request, conf: NetConf, attachment: Attachment, store: Store) 
             store.save(leases)
     plan = plan_attachment(conf, attachment, given)
     try:
-        podlink.attach(plan, request.netns)
+        podlink.attach(plan, request.netns, request.sandbox)
         if conf.ports:
             from kproxy.linux.portmap import map_ports
 
@@ -132,7 +136,7 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
     leases, found = _leases_of(record, conf)
     if not found:
         plan, found = _still_told(plan_attachment(conf, attachment, leases), conf, request)
-        found += podlink.check(plan, request.netns)
+        found += podlink.check(plan, request.netns, request.sandbox)
         if conf.ports:
             from kproxy.linux.portmap import check_ports
 
@@ -213,13 +217,14 @@ def _status(conf: NetConf, store: Store) -> None:
 
         with Rtnetlink() as node:
             link = node.link(conf.bridge)
+            # Leases that outlived their containers say nothing, and with a namespace its interface goes.
+            done = (record for record in leases.records.values() if record.state == ipam.DONE)
+            left = [record for record in done if node.link(record.link) is not None] if not (link and link.up) else []
     except OSError as error:
         raise unavailable(f"rtnetlink: {error.strerror or error}") from error
     if link is not None and link.kind != "bridge":
         raise unavailable(f"the bridge's name {conf.bridge} is taken")
-    # Leases that outlived their namespaces say nothing.
-    left = [key for key, record in leases.records.items() if record.state == ipam.DONE and os.path.exists(record.netns)]
-    if left and (link is None or not link.up):
+    if left:
         what = "is not there" if link is None else "is down"
         raise CniError(
             Code.LIMITED_CONNECTIVITY,

@@ -9,8 +9,9 @@ may be mixed.
 The request, in the byte order of the machine:   uint32 lengths of environment and input, environment as K=V\\0, input
 The answer:                                      uint32 exit code, uint32 length, standard output
 
-The launcher passes a descriptor of its network namespace along (SCM_RIGHTS): a runtime may have started it in another
-than the daemon's, so that is where the request is carried out. Only root may connect.
+The launcher passes descriptors along (SCM_RIGHTS). One is of its network namespace: a runtime may have started it in
+another than the daemon's, so that is where the request is carried out. The other is of the container's, if CNI_NETNS
+could be opened: a daemon that is in a container itself does not see that path. Only root may connect.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class CniServer:
         try:
             with contextlib.suppress(FileNotFoundError):
                 self._replace_stale()
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
             mask = os.umask(0o177)
             try:
                 listener.bind(self.path)
@@ -116,10 +118,10 @@ class CniServer:
 
 
 def _answer(connection: socket.socket) -> None:
-    head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    head, descriptors, _, _ = socket.recv_fds(connection, 8, 2)
     try:
         environment_length, input_length = struct.unpack("=II", head)
-        if environment_length + input_length > _LONGEST or len(descriptors) != 1:
+        if environment_length + input_length > _LONGEST or not descriptors:
             return
         environ = {}
         for pair in _receive(connection, environment_length).split(b"\0"):
@@ -127,7 +129,7 @@ def _answer(connection: socket.socket) -> None:
             environ[name] = value
         stdin = _receive(connection, input_length)
         with inside(descriptors[0]):
-            code, output = serve(environ, stdin)
+            code, output = serve(environ, stdin, descriptors[1] if len(descriptors) > 1 else None)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

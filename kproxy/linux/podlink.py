@@ -32,14 +32,14 @@ from kproxy.overlay.netconf import Route
 
 
 @contextlib.contextmanager
-def open_netns(path: str) -> Iterator[int]:
-    """An open descriptor of a pod's namespace.
+def open_netns(path: str, opened: int | None = None) -> Iterator[int]:
+    """An open descriptor of a pod's namespace: a copy of `opened`, if there is one, else of what is at the path.
 
     Raises:
         CniError: UNKNOWN_CONTAINER if it is not there; INVALID_ENVIRONMENT if it is none, or the plugin's own.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if opened is None else os.dup(opened)
     except FileNotFoundError as error:
         raise CniError(Code.UNKNOWN_CONTAINER, "the network namespace is not there", f"CNI_NETNS={path}") from error
     except OSError as error:
@@ -66,13 +66,13 @@ def _told(what: str) -> Iterator[None]:
         raise CniError(Code.KERNEL_REFUSED, f"{what} failed", error.strerror or str(error)) from error
 
 
-def attach(plan: PodPlan, netns: str) -> None:
-    """Makes an attachment.
+def attach(plan: PodPlan, netns: str, opened: int | None = None) -> None:
+    """Makes an attachment in the namespace `netns`, of which `opened` is a descriptor if the path is not to be opened.
 
     Raises:
         CniError: what failed; what was made until then may remain, and `detach` removes it.
     """
-    with open_netns(netns) as descriptor, _told("opening rtnetlink"), Rtnetlink() as node:
+    with open_netns(netns, opened) as descriptor, _told("opening rtnetlink"), Rtnetlink() as node:
         bridge = ensure_bridge(node, plan.bridge)
         with _told("setting sysctls"):
             _write_sysctls(plan.sysctls, plan.optional)
@@ -221,14 +221,14 @@ def detach(link: str) -> None:
         node.delete_link(link)
 
 
-def check(plan: PodPlan, netns: str) -> list[str]:
+def check(plan: PodPlan, netns: str, opened: int | None = None) -> list[str]:
     """How the kernel differs from the plan, in words; [] if it does not. Raises CniError.
 
     MTUs and MACs are not compared, nor what a route has beside destination, gateway and interface: a plugin that comes
     later in the list may have changed them, as `tuning` and `sbr` do.
     """
     found: list[str] = []
-    with open_netns(netns) as descriptor, _told("reading links"), Rtnetlink() as node:
+    with open_netns(netns, opened) as descriptor, _told("reading links"), Rtnetlink() as node:
         bridge, port = node.link(plan.bridge.name), node.link(plan.link)
         if bridge is None or bridge.kind != "bridge":
             found.append(f"bridge {plan.bridge.name} is not there")

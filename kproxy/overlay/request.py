@@ -56,6 +56,7 @@ class Request(NamedTuple):
         version: the configuration's cniVersion.
         attachment: None for GC, STATUS and VERSION.
         netns: CNI_NETNS, a path; "" if it was not given.
+        sandbox: a descriptor of that namespace, where somebody else has opened it.
         arguments: CNI_ARGS.
         conf: None for VERSION.
     """
@@ -66,6 +67,7 @@ class Request(NamedTuple):
     netns: str
     arguments: Mapping[str, str]
     conf: NetConf | None
+    sandbox: int | None = None
 
 
 def read_request(environ: Mapping[str, str], stdin: bytes) -> Request:

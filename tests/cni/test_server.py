@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from kproxy.cni.install import install_launcher
+from kproxy.cni.install import compile_launcher, install_launcher, install_node_launcher
 from kproxy.cni.server import CniServer, CniServerError
 from kproxy.linux.namespace import Namespace
 from kproxy.overlay.errors import Code
@@ -57,6 +57,78 @@ def test_with_a_daemon_it_is_asked(launched: tuple[Runtime, dict[str, str], Path
             assert all(finish(process).code == 0 for process in many)
             assert runtime.call("DEL", netns=names["a"]).code == 0
         assert not path.exists()
+
+
+def test_on_a_node_without_kproxy_only_the_daemon_can_answer(
+    launched: tuple[Runtime, dict[str, str], Path], tmp_path: Path
+) -> None:
+    runtime, names, _ = launched
+    path = tmp_path / "run" / "cni.sock"
+    with mock.patch.object(client, "PLUGIN", install_node_launcher(tmp_path / "node", str(path))):
+        for command, code in (
+            ("ADD", Code.TRY_AGAIN_LATER), ("DEL", Code.TRY_AGAIN_LATER), ("CHECK", Code.TRY_AGAIN_LATER),
+            ("GC", Code.TRY_AGAIN_LATER), ("STATUS", Code.NOT_AVAILABLE),
+        ):  # fmt: skip
+            answer = runtime.call(command, netns=names["a"], cniVersion="1.0.0")
+            assert answer.error == code
+            assert set(answer.document) == {"cniVersion", "code", "msg", "details"}
+            assert answer.document["cniVersion"] == "1.0.0"
+            assert "No such file" in answer.text
+        alone = runtime.call("VERSION", raw={"cniVersion": "0.4.0"}).result
+        with Namespace.current() as here, CniServer(str(path), here):
+            assert runtime.call("VERSION", raw={"cniVersion": "0.4.0"}).result == alone
+            assert runtime.call("ADD", netns=names["a"]).result
+            assert runtime.call("DEL", netns=names["a"]).code == 0
+
+
+def test_a_daemon_does_not_need_to_see_the_path_of_the_namespace(
+    launched: tuple[Runtime, dict[str, str], Path], tmp_path: Path
+) -> None:
+    runtime, names, path = launched
+    hidden = tmp_path / "netns"
+    hidden.touch()
+    conf = runtime.configuration()
+    environment = runtime.environment("ADD", "c1", str(hidden))
+    launcher = ["unshare", "--mount", "--propagation", "private", "sh", "-ec",
+                f"mount --bind /run/netns/{names['a']} {hidden}; exec {client.PLUGIN}"]  # fmt: skip
+    with Namespace.named(names["node"]) as node, CniServer(str(path), node):
+        done = node.call(
+            lambda: subprocess.run(
+                launcher, input=json.dumps(conf), env=environment, capture_output=True, text=True, check=False
+            )
+        )
+        assert done.returncode == 0, done.stdout
+        assert json.loads(done.stdout)["interfaces"][2]["sandbox"] == str(hidden)
+        assert "10.244.1.2" in ip("-n", names["a"], "address")
+        (tmp_path / "file").touch()
+        assert runtime.call("ADD", netns=str(tmp_path / "file"), container="c2").error == Code.INVALID_ENVIRONMENT
+        assert runtime.call("DEL", netns=names["a"]).code == 0
+
+
+@pytest.mark.parametrize("stage", ["accepts nobody", "does not answer", "goes away"])
+def test_a_daemon_that_hangs_or_goes_away_means_try_again_later(
+    launched: tuple[Runtime, dict[str, str], Path], tmp_path: Path, stage: str
+) -> None:
+    runtime, names, path = launched
+    launcher = tmp_path / "impatient"
+    compile_launcher(launcher, {"SOCKET": str(path), "TIMEOUT": "1"})
+    path.parent.mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as daemon, mock.patch.object(client, "PLUGIN", launcher):
+        daemon.bind(str(path))
+        daemon.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(2 if stage == "accepts nobody" else 0)]
+        for each in waiting:  # the queue of those who are not yet accepted is full
+            each.setblocking(False)
+            each.connect_ex(str(path))
+        # More than the socket holds, so that the launcher writes when the daemon has gone.
+        conf = runtime.configuration(padding="x" * 1_000_000)
+        process = runtime.start(runtime.environment("ADD", "c1", names["a"]), conf)
+        if stage == "goes away":
+            daemon.accept()[0].close()
+        answer = finish(process)
+        assert answer.error == Code.TRY_AGAIN_LATER
+        for each in waiting:
+            each.close()
 
 
 def test_who_listens_already_is_left_alone_and_a_stale_socket_replaced(tmp_path: Path) -> None:
