@@ -261,6 +261,7 @@ class EndpointSliceController:
         self._informers: dict[str, SharedInformer[Unstructured]] = {}
         self._mine: dict[str, set[str]] = {}
         """Keys of slices by Service."""
+        self._service_of: dict[str, str] = {}
 
     def start(self) -> None:
         """Starts the informers and the worker."""
@@ -335,24 +336,25 @@ class EndpointSliceController:
                 self._pod_changed(pod)
 
     def _slice_event(self, event: Event) -> None:
-        service = self._note_slice(event.entry, deleted=event.deleted)
-        if service:
+        for service in self._note_slice(event.entry, deleted=event.deleted):
             self._add(service)
 
-    def _note_slice(self, entry: Entry, *, deleted: bool) -> str:
-        """Keeps the index of slices by Service; the Service's key if the slice is one of ours."""
-        if entry.labels.get(MANAGED_BY) != MANAGER or SERVICE_NAME not in entry.labels:
-            return ""
-        service = f"{entry.namespace}/{entry.labels[SERVICE_NAME]}"
-        if deleted:
-            found = self._mine.get(service)
-            if found is not None:
-                found.discard(entry.key)
-                if not found:
-                    del self._mine[service]
-        else:
-            self._mine.setdefault(service, set()).add(entry.key)
-        return service
+    def _note_slice(self, entry: Entry, *, deleted: bool) -> list[str]:
+        """Keeps the index of slices by Service; the keys of the Services that have it or had it before.
+
+        A slice that somebody gives to another Service by its label is missing to the one and new to the other.
+        """
+        name = "" if deleted or entry.labels.get(MANAGED_BY) != MANAGER else entry.labels.get(SERVICE_NAME, "")
+        new = f"{entry.namespace}/{name}" if name else ""
+        old = self._service_of.pop(entry.key, "")
+        if old != new and old in self._mine:
+            self._mine[old].discard(entry.key)
+            if not self._mine[old]:
+                del self._mine[old]
+        if new:
+            self._service_of[entry.key] = new
+            self._mine.setdefault(new, set()).add(entry.key)
+        return [service for service in dict.fromkeys((old, new)) if service]
 
     # --- work ---
 

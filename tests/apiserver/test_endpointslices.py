@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from typing import Any
@@ -223,3 +224,32 @@ def test_an_emptied_slice_says_that_it_is_empty(shared: Api) -> None:
     given = {"metadata": {"name": name}, "addressType": "IPv4", "endpoints": [], "ports": []}
     made = shared.ok("POST", SLICES, given)
     assert (made["endpoints"], made["ports"]) == (None, None)
+
+
+def test_a_slice_that_is_moved_to_another_service_is_missed_by_the_first(shared: Api) -> None:
+    """Both Services have the endpoints of their own Pods again, the one in a new slice."""
+    names = [f"moved{next(NUMBERS)}" for _ in range(2)]
+    for number, name in enumerate(names):
+        spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
+        shared.ok("POST", "/api/v1/namespaces/default/services", {"metadata": {"name": name}, "spec": spec})
+        value = pod(number)
+        value["metadata"] = {"name": f"{name}-pod", "labels": {"app": name}}
+        shared.ok("POST", "/api/v1/namespaces/default/pods", value)
+        value["status"]["podIPs"] = [{"ip": f"10.9.0.{number + 1}"}]
+        status = {"status": {**value["status"], "podIP": f"10.9.0.{number + 1}"}}
+        shared.ok("PATCH", f"/api/v1/namespaces/default/pods/{name}-pod/status", status, MERGE)
+
+    paths = [f"{SLICES}?labelSelector=kubernetes.io/service-name={name}" for name in names]
+
+    def each_has_its_own() -> None:
+        for number, path in enumerate(paths):
+            shared.eventually(path, functools.partial(holds, f"10.9.0.{number + 1}"))
+
+    def holds(ip: str, found: Any) -> bool:
+        return {endpoint["addresses"][0] for each in found["items"] for endpoint in each["endpoints"] or ()} == {ip}
+
+    each_has_its_own()
+    (first,) = shared.ok("GET", paths[0])["items"]
+    body = {"metadata": {"labels": {"kubernetes.io/service-name": names[1]}}}
+    shared.ok("PATCH", f"{SLICES}/{first['metadata']['name']}", body, MERGE)
+    each_has_its_own()
