@@ -120,14 +120,16 @@ def new_client(authority: Identity, user: str, groups: tuple[str, ...] = ()) -> 
     return _issued(authority, builder, key)
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that only its owner can read, whole or not at all."""
+def write_private(path: Path, data: bytes, owner: tuple[int, int] | None = None) -> None:
+    """Writes a file that only its owner (user and group; by default the process's) can read, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+        if owner is not None:
+            os.fchown(file.fileno(), *owner)
     os.replace(temporary, path)
 
 

@@ -51,6 +51,14 @@ def need_root() -> None:
         raise LabError("a lab needs root: its hosts are network namespaces")
 
 
+def invoking_user() -> tuple[int, int] | None:
+    """User and group of whoever called this by sudo; None if nobody did (sudo(8): SUDO_UID, SUDO_GID)."""
+    import os
+
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    return (int(user), int(group)) if os.geteuid() == 0 and user.isdecimal() and group.isdecimal() else None
+
+
 def write_json(value: Any) -> None:
     """Prints a value as indented JSON."""
     write_output(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n", None)

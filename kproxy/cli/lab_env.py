@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import click
 
 from kproxy.cli.lab_common import name_option
 from kproxy.cli.output import write_output
+from kproxy.lab.errors import LabError
 from kproxy.lab.plan import check_name
 from kproxy.lab.state import LabDirectory
 
@@ -17,6 +19,8 @@ from kproxy.lab.state import LabDirectory
 def command(name: str) -> None:
     """Print the line that makes kubectl, and `kproxy get`, speak to the lab.
 
+    The kubeconfig belongs to whoever made the lab: root, or the user who said `sudo kproxy lab up`.
+
     \b
     Examples:
       eval "$(kproxy lab env)"
@@ -24,4 +28,6 @@ def command(name: str) -> None:
     """
     lab = LabDirectory(check_name(name))
     lab.running()
+    if not os.access(lab.kubeconfig, os.R_OK):
+        raise LabError(f"{lab.kubeconfig}: only root and whoever made the lab by sudo can read it")
     write_output(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n", None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
-from kproxy.cli.lab_common import name_option
+from kproxy.cli import interrupts
+from kproxy.cli.lab_common import invoking_user, name_option
 from kproxy.lab.objects import Progress, read_manifests
 from kproxy.lab.plan import MOST_NODES, LabSpec, check_name
 from kproxy.lab.state import LabDirectory
@@ -56,7 +57,13 @@ def command(
     manifests = read_manifests(filenames)
     begun = time.monotonic()
     shown = _Shown()
-    record = bring_up(LabDirectory(name), spec, manifests, timeout=timeout, say=shown.say, show=shown.progress)
+    owner = invoking_user()
+    with interrupts.held() as check:
+        shown.check = check
+        record = bring_up(
+            LabDirectory(name), spec, manifests, timeout=timeout, say=shown.say, show=shown.progress, check=check,
+            owner=owner,
+        )  # fmt: skip
     last = shown.last
     pods = f", {last.pods} pods" if last is not None and last.wanted_pods else ""
     shown.clear()
@@ -66,19 +73,22 @@ def command(
 
 
 class _Shown:
-    """Progress: one changing line on a terminal, nothing otherwise."""
+    """Progress: one changing line on a terminal, nothing otherwise. Whenever something is shown, `check` may raise."""
 
     def __init__(self) -> None:
+        self.check: Callable[[], None] = lambda: None
         self.last: Progress | None = None
         self._terminal = sys.stderr.isatty()
 
     def say(self, text: str) -> None:
+        self.check()
         if self._terminal:
             click.echo(f"\r\x1b[K{text}...", err=True, nl=False)
         elif " " in text and "earlier" in text:
             click.echo(f"note: {text}", err=True)
 
     def progress(self, found: Progress) -> None:
+        self.check()
         self.last = found
         if self._terminal:
             text = f"nodes {found.nodes}/{found.wanted_nodes}, pods {found.pods}/{found.wanted_pods}"

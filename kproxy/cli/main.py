@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 
 import click
 
 from kproxy import __version__
+from kproxy.cli import interrupts
 from kproxy.cli.output import report_error
 from kproxy.errors import KproxyError
 
@@ -69,8 +69,7 @@ def group() -> None:
 def main() -> None:
     """Entry point: runs the command and turns every deliberate error into one message and an exit code."""
     _mend_standard_streams()
-    # Ending by an exception lets files that are half written be removed.
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    interrupts.install()
     try:
         code = group.main(standalone_mode=False)
         sys.stdout.flush()
@@ -92,6 +91,12 @@ def main() -> None:
         _discard_stdout()
         report_error(KproxyError(f"cannot write output: {error.strerror or error}"))
         code = 1
+    except Exception:
+        code = interrupts.exit_code()
+        if code is None:
+            raise
+        click.echo("kproxy: interrupted", err=True)
+    interrupts.let_go()
     sys.exit(code if isinstance(code, int) else 0)
 
 

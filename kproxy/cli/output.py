@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,6 +18,24 @@ from kproxy.errors import InputError, KproxyError
 
 class OutputError(KproxyError):
     """Output could not be written."""
+
+
+_FORMATS: Final = frozenset(("json", "yaml", "text", "wide", "name", "save", "restore", "list", "table"))
+
+
+def check_is_file(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
+    """Refuses a format where a file's name is wanted: with -o, kubectl and most of kproxy's commands mean a format.
+
+    Raises:
+        click.BadParameter: it is one.
+    """
+    if path in _FORMATS:
+        raise click.BadParameter(
+            f"{path!r}: -o names a file here, and --format the format; for a file of that name say -o ./{path}",
+            context,
+            option,
+        )
+    return path
 
 
 def report_error(error: KproxyError) -> None:

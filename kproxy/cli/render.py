@@ -23,7 +23,7 @@ from kproxy.cli.inputs import (
     manifest_options,
     read_inputs,
 )
-from kproxy.cli.output import OutputError, working, write_files, write_output
+from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output
 from kproxy.errors import InputError
 from kproxy.netfilter import print_list
 from kproxy.render import Features, RenderedTarget, Target, render_target, select_target
@@ -40,7 +40,10 @@ FORMATS = ("save", "restore", "list", "json")
 @family_options
 @feature_option
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="save", show_default=True)
-@click.option("-o", "--output", metavar="FILE", help="Write here instead of stdout; whole or not at all.")
+@click.option(
+    "-o", "--output", metavar="FILE", callback=check_is_file,
+    help="Write here instead of stdout; whole or not at all.",
+)  # fmt: skip
 @click.option("-t", "--table", metavar="TABLE", help="With --format list or json: only this table.")
 @click.option("--chain", metavar="NAME", help="With --format list or json: only this chain.")
 @click.option("--all-nodes", is_flag=True, help="Render every Node, both families, into --output-dir.")

@@ -8,7 +8,8 @@ from kproxy.lab.errors import LabError
 from kproxy.lab.plan import LabSpec
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import find_program, not_found, run
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program, not_found
 
 _TIMEOUT = 20.0
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 
+import msgspec
+
 from kproxy.lab import processes
 from kproxy.lab.network import delete_namespaces, lab_namespaces, remove_node, stray_labs
 from kproxy.lab.plan import LabSpec, NodePlan
-from kproxy.lab.state import DEFAULT_ROOT, LabDirectory, LabRecord, lab_root, list_labs
+from kproxy.lab.state import DEFAULT_ROOT, LabDirectory, lab_root, list_labs
 
 
 def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, int]:
@@ -23,7 +25,7 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
     processes.need_no_namesake(lab)
     record = lab.record()
     if record is not None and not keep_directory:
-        lab.write(LabRecord(record.spec, "stopping", record.port, record.nodes))
+        lab.write(msgspec.structs.replace(record, phase="stopping"))
     # Killed at once: there is nothing that a process would have to put in order.
     ended = processes.end(lab, number=9)
     names = lab_namespaces(lab.name)

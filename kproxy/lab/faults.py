@@ -12,6 +12,8 @@ import signal
 import time
 from typing import Final
 
+import msgspec
+
 from kproxy.lab import processes
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.down import tear_down_node
@@ -98,7 +100,7 @@ def leave_node(lab: LabDirectory, name: str) -> None:
         rest = tuple(number for number in record.nodes if number != plan.number)
         pods = [item.uid for item in read_cluster(lab, record).pods if item.node == name]
         tear_down_node(lab, record.spec, plan, pods)
-        lab.write(LabRecord(record.spec, record.phase, record.port, rest))
+        lab.write(msgspec.structs.replace(record, nodes=rest))
         client = lab_client(lab)
         client.delete(NODES, name)
         for item in client.list(PODS, field_selector=f"spec.nodeName={name}").items:

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         if kind == "apiserver":
             from kproxy.lab.server import serve
 
-            serve(lab, record.spec, record.port)
+            serve(lab, record)
             return 0
         signal.signal(signal.SIGTERM, _stop)
         if kind == "controllers":

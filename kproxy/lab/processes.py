@@ -22,6 +22,7 @@ import msgspec
 from kproxy.lab.errors import LabError
 from kproxy.lab.state import LabDirectory
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.programs import search_path
 
 LAB: Final = "KPROXY_LAB_ID"
 ROLE: Final = "KPROXY_LAB_ROLE"
@@ -52,6 +53,7 @@ def environment(lab: LabDirectory, role: str) -> dict[str, str]:
     """The environment of a lab's process."""
     return {
         **os.environ,
+        "PATH": search_path(),
         LAB: str(lab.path),
         ROLE: role,
         "KUBECONFIG": str(lab.kubeconfig),

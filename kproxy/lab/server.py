@@ -17,15 +17,16 @@ from kproxy.apiserver.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.lab.errors import LabError
 from kproxy.lab.plan import LabSpec
-from kproxy.lab.state import LabDirectory
+from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
 
 _PATIENCE: Final = 60.0
 """Seconds for the fabric's namespace to be there."""
 
 
-def serve(lab: LabDirectory, spec: LabSpec, port: int) -> None:
-    """Serves until SIGTERM; `port` 0 picks one. Writes both kubeconfigs once it listens."""
+def serve(lab: LabDirectory, record: LabRecord) -> None:
+    """Serves until SIGTERM; a port of 0 picks one. Writes both kubeconfigs once it listens."""
+    spec, port = record.spec, record.port
 
     def on_fabric(chosen: int) -> list[socket.socket]:
         _wait_for(lab, spec)
@@ -46,7 +47,7 @@ def serve(lab: LabDirectory, spec: LabSpec, port: int) -> None:
     sys.setswitchinterval(0.001)
     loop = event_loop()
     try:
-        loop.run_until_complete(_serve(lab, spec, configuration))
+        loop.run_until_complete(_serve(lab, record, configuration))
     finally:
         loop.close()
 
@@ -69,7 +70,8 @@ def _listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(lab: LabDirectory, spec: LabSpec, configuration: Configuration) -> None:
+async def _serve(lab: LabDirectory, record: LabRecord, configuration: Configuration) -> None:
+    spec = record.spec
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +83,8 @@ async def _serve(lab: LabDirectory, spec: LabSpec, configuration: Configuration)
         host = f"[{spec.api_address}]" if ":" in spec.api_address else spec.api_address
         nodes = text.replace(server.url, f"https://{host}:{server.port}")
         write_private(lab.node_kubeconfig, nodes.encode())
-        write_private(lab.kubeconfig, text.encode())  # last: that it is there says that the server listens
+        # Last: that it is there says that the server listens.
+        write_private(lab.kubeconfig, text.encode(), record.owner)
         await stop.wait()
     finally:
         await server.stop()

@@ -33,12 +33,14 @@ Phase = Literal["starting", "up", "stopping"]
 
 
 class LabRecord(msgspec.Struct, frozen=True):
-    """What lab.json holds. `port` is the API server's on 127.0.0.1, 0 if not known yet; `nodes` are numbers."""
+    """What lab.json holds. `port` is the API server's on 127.0.0.1, 0 if not known yet; `nodes` are numbers; `owner`
+    are user and group of whoever asked for the lab by sudo, and so uses its kubeconfig."""
 
     spec: LabSpec
     phase: Phase
     port: int = 0
     nodes: tuple[int, ...] = ()
+    owner: tuple[int, int] | None = None
 
 
 def lab_root() -> Path:
@@ -74,9 +76,16 @@ class LabDirectory:
         return self.path.is_dir()
 
     def record(self) -> LabRecord | None:
-        """What is known of the lab; None if there is none, or its file is not whole."""
+        """What is known of the lab; None if there is none, or its file is not whole.
+
+        Raises:
+            LabError: this user may not know.
+        """
+        path = self.path / "lab.json"
         try:
-            return msgspec.json.decode((self.path / "lab.json").read_bytes(), type=LabRecord)
+            return msgspec.json.decode(path.read_bytes(), type=LabRecord)
+        except PermissionError as error:
+            raise LabError(f"{path}: {error.strerror}") from error
         except (OSError, msgspec.DecodeError):
             return None
 

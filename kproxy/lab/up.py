@@ -9,7 +9,9 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from kproxy.client import RestClient
 from kproxy.errors import InputError
@@ -37,10 +39,18 @@ def bring_up(
     timeout: float,
     say: Say,
     show: Callable[[Progress], None],
+    check: Callable[[], None] = lambda: None,
+    owner: tuple[int, int] | None = None,
 ) -> LabRecord:
     """Builds a lab and waits until its nodes and workloads are ready.
 
     What an earlier `lab up` of the same name left unfinished is removed first. If this one fails, so is all it made.
+
+    Args:
+        say, show: what is being done, and how far it is.
+        check: raises if the user does not want it any more; called wherever something is waited for. `say` and `show`
+            may raise as well.
+        owner: user and group who shall own the kubeconfig, if not this process's.
 
     Raises:
         LabError: the lab is up already, the machine cannot do it, or something did not come up.
@@ -58,7 +68,7 @@ def bring_up(
             say(f"an earlier `lab up` of {spec.name!r} did not finish: removing what is left of it")
         tear_down(lab, keep_directory=True)
         try:
-            return _build(lab, spec, manifests, timeout, say, show)
+            return _build(lab, spec, manifests, _Ways(timeout, say, show, check), owner)
         except BaseException as error:
             words = "" if isinstance(error, InputError) or not isinstance(error, LabError) else _last_words(lab)
             tear_down(lab)
@@ -67,52 +77,60 @@ def bring_up(
             raise
 
 
+class _Ways(NamedTuple):
+    """How `bring_up` waits, and speaks to whoever called it."""
+
+    timeout: float
+    say: Say
+    show: Callable[[Progress], None]
+    check: Callable[[], None]
+
+
 def _build(
     lab: LabDirectory,
     spec: LabSpec,
     manifests: Sequence[Manifest],
-    timeout: float,
-    say: Say,
-    show: Callable[[Progress], None],
+    ways: _Ways,
+    owner: tuple[int, int] | None,
 ) -> LabRecord:
     numbers = tuple(plan.number for plan in spec.node_plans())
-    record = LabRecord(spec, "starting", nodes=numbers)
+    record = LabRecord(spec, "starting", nodes=numbers, owner=owner)
     lab.write(record)
     server = start_apiserver(lab)
     prepare_plugin(lab)
-    say("network")
+    ways.say("network")
     build_network(spec)
     (lab.path / "network").touch()  # what the API server's second listener waits for
-    say("API server")
-    client = wait_for_apiserver(lab, server)
-    record = LabRecord(spec, "starting", _port(client), numbers)
+    ways.say("API server")
+    client = wait_for_apiserver(lab, server, check=ways.check)
+    record = msgspec.structs.replace(record, port=_port(client))
     lab.write(record)
-    say("nodes")
+    ways.say("nodes")
     start_controllers(lab)
     for plan in spec.node_plans():
+        ways.check()
         start_node(lab, spec, plan)
     names = [plan.name for plan in spec.node_plans()]
     # Nodes first: pods that come while only one node is ready would all be put there.
-    _wait(lab, client, names, timeout, show)
+    _wait(lab, client, names, ways)
     if manifests:
-        say("workloads")
+        ways.say("workloads")
         apply_manifests(client, manifests)
-        _wait(lab, client, names, timeout, show)
-    record = LabRecord(spec, "up", record.port, numbers)
+        _wait(lab, client, names, ways)
+    ways.check()
+    record = msgspec.structs.replace(record, phase="up")
     lab.write(record)
     return record
 
 
-def _wait(
-    lab: LabDirectory, client: RestClient, names: Sequence[str], timeout: float, show: Callable[[Progress], None]
-) -> None:
+def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], ways: _Ways) -> None:
     plans = [plan for plan in lab.plans(record) if plan.name in names] if (record := lab.record()) else []
 
     def problems() -> list[str]:
         return [problem for plan in plans for problem in node_problems(lab, plan)]
 
     try:
-        wait_until(client, names, timeout, show, problems)
+        wait_until(client, names, ways.timeout, ways.show, problems)
     except LabError as error:
         running = {item.role for item in processes.find(lab)}
         expected = [APISERVER, CONTROLLERS, *(f"kubelet/{name}" for name in names)]
@@ -136,7 +154,12 @@ def process_command(kind: str, lab: LabDirectory, *rest: str) -> list[str]:
     return [*processes.PYTHON, "-m", "kproxy.lab.process", kind, str(lab.path), *rest]
 
 
-def wait_for_apiserver(lab: LabDirectory, server: subprocess.Popen[bytes] | None, patience: float = 20.0) -> RestClient:
+def wait_for_apiserver(
+    lab: LabDirectory,
+    server: subprocess.Popen[bytes] | None,
+    patience: float = 20.0,
+    check: Callable[[], None] = lambda: None,
+) -> RestClient:
     """A client, once the server has written its kubeconfig.
 
     Raises:
@@ -144,6 +167,7 @@ def wait_for_apiserver(lab: LabDirectory, server: subprocess.Popen[bytes] | None
     """
     deadline = time.monotonic() + patience
     while not lab.kubeconfig.exists():
+        check()
         if server is not None and server.poll() is not None:
             raise LabError(f"the API server did not start:\n{lab.last_words(APISERVER)}")
         if time.monotonic() > deadline:
@@ -171,7 +195,7 @@ def join_node(lab: LabDirectory, *, timeout: float) -> str:
         if number > MOST_NODES:
             raise LabError(f"a lab has at most {MOST_NODES} nodes")
         plan = record.spec.node(number)
-        lab.write(LabRecord(record.spec, "up", record.port, (*record.nodes, number)))
+        lab.write(msgspec.structs.replace(record, nodes=(*record.nodes, number)))
         add_node(record.spec, plan)
         start_node(lab, record.spec, plan)
         client = lab_client(lab)

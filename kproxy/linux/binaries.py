@@ -15,7 +15,8 @@ import msgspec
 
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import find_program, not_found, run
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program, not_found
 from kproxy.services.names import IPFamily
 
 

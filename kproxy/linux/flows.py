@@ -16,7 +16,8 @@ import msgspec
 from kproxy.linux.errors import LinuxError, ToolFailedError
 from kproxy.linux.foreign import load
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import find_program, run
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program
 from kproxy.linux.sysctl import SysctlError, read_sysctl
 from kproxy.services.names import IPFamily
 

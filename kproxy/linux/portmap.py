@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from typing import Final
 
+from kproxy.linux.programs import find_program
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.ipam import Lease
 from kproxy.overlay.netconf import PortMapping
@@ -20,9 +20,7 @@ _LOCK_WAIT: Final = "10"
 def program(version: int, variant: str, action: str) -> str:
     """The path of iptables-save or -restore of a family and variant (`auto`, `nft`, `legacy`). Raises CniError."""
     name = f"{_FAMILIES[version]}-{action}" if variant == "auto" else f"{_FAMILIES[version]}-{variant}-{action}"
-    # A container runtime may start plugins with a PATH without the sbin directories.
-    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    found = shutil.which(name, path=search)
+    found = find_program(name)
     if found is None:
         raise CniError(Code.PORT_MAPPING_FAILED, "port mappings need iptables", f"{name} is not installed")
     return found
@@ -84,7 +82,7 @@ def _restore(version: int, variant: str, text: str) -> None:
 
 def _forget_udp(version: int, ports: Sequence[PortMapping]) -> None:
     """Removes flows to UDP host ports from before the mapping: they would go on past the new rule."""
-    path = shutil.which("conntrack", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    path = find_program("conntrack")
     for port in dict.fromkeys(port.host_port for port in ports if port.protocol == "udp") if path else ():
         import subprocess
 

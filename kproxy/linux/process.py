@@ -7,7 +7,6 @@ pieces of 64 KiB, with the child waiting for this process, and its other threads
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import IO, Final
@@ -16,6 +15,7 @@ import msgspec
 
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.programs import not_found, search_path
 
 _ERRORS: Final = "surrogateescape"
 """The kernel keeps comments as bytes, in whatever encoding; they go back as they came."""
@@ -29,21 +29,10 @@ class Finished(msgspec.Struct, frozen=True):
     complaint: str
 
 
-def find_program(name: str) -> str | None:
-    """The path of a program in PATH, None if it is not there."""
-    return shutil.which(name)
-
-
-def not_found(name: str) -> str:
-    """Says that a program is not there, and whether it is where PATH does not look."""
-    for directory in ("/usr/sbin", "/sbin"):
-        if os.access(os.path.join(directory, name), os.X_OK):
-            return f"{name} is in {directory}, which is not in PATH"
-    return f"{name} is not in PATH"
-
-
 def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout: float) -> Finished:
     """Runs a program inside a namespace.
+
+    It is in a process group of its own, so that Ctrl-C on a terminal does not end it in the middle of what it does.
 
     Args:
         text: its standard input.
@@ -53,7 +42,7 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
         ToolMissingError: it is not there.
         ToolFailedError: it took longer than `timeout`.
     """
-    environment = {**os.environ, "LC_ALL": "C"}
+    environment = {**os.environ, "LC_ALL": "C", "PATH": search_path()}
     with open(os.memfd_create("stdin"), "w+b") as given, open(os.memfd_create("stdout"), "w+b") as output:
         given.write(text.encode(errors=_ERRORS))
         given.seek(0)
@@ -80,6 +69,7 @@ def _run_to_its_end(
             env=environment,
             timeout=timeout,
             check=False,
+            process_group=0,
         )
 
     try:

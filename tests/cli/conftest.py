@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,8 +31,10 @@ def kproxy_on_the_machine(tmp_path: Path) -> Run:
 
 
 def _runner(code: str, directory: Path) -> Run:
-    def run(*arguments: str | Path, stdin: str = "", cwd: Path = directory) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, *map(str, arguments)]
+    def run(
+        *arguments: str | Path, stdin: str = "", cwd: Path = directory, prefix: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        command = [*prefix, sys.executable, "-c", code, *map(str, arguments)]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, check=False)
         assert "Traceback" not in done.stderr, done.stderr
         return done

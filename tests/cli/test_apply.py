@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.linux.programs import find_program
 from kproxy.services import IPFamily
 from tests.cli.conftest import CODE, Run
+from tests.machine import only_these_programs
 from tests.netns.namespaces import fresh_namespace, save, split_tables
 from tests.netns.namespaces import run as run_command
 from tests.recorded import CLUSTERS, MINIKUBE, render
@@ -166,28 +168,33 @@ def fake_tools(directory: Path, refuse: str, commands: tuple[str, ...]) -> None:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_no_iptables(kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = kproxy("apply", *MINI, "--netns", namespace)
+def test_no_iptables(kproxy: Run, namespace: str, tmp_path: Path) -> None:
+    done = kproxy("apply", *MINI, "--netns", namespace, prefix=only_these_programs(tmp_path))
     assert done.returncode == 1
     assert "not installed" in done.stderr
     assert "unchanged" in done.stderr
 
 
-def test_the_variant_that_is_not_installed(
-    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_that_are_not_in_path(kproxy: Run, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's PATH lacks /usr/sbin on Debian, and sudo may be told to keep it."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for command in ("apply", "drift"):
+        done = kproxy(command, *MINI, "--netns", namespace)
+        assert done.returncode == 0, done.stderr
+    assert kproxy("cleanup", "--netns", namespace).returncode == 0
+
+
+def test_the_variant_that_is_not_installed(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     for command in ("iptables", "ip6tables"):
         for suffix in ("restore", "save"):
-            real = shutil.which(f"{command}-nft-{suffix}")
+            real = find_program(f"{command}-nft-{suffix}")
             assert real is not None
-            (tmp_path / f"{command}-{suffix}").write_text(f'#!/bin/sh\nexec {real} "$@"\n')
-            (tmp_path / f"{command}-{suffix}").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy")
+            shutil.copy(real, tmp_path / f"{command}-{suffix}")  # what it does, it knows by its name
+    machine = only_these_programs(tmp_path)
+    done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy", prefix=machine)
     assert done.returncode == 1
     assert "of the legacy variant is not installed: iptables is of the nft variant" in done.stderr
-    assert kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft").returncode == 0
+    assert kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft", prefix=machine).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.linux.suite import FOREIGN, FOREIGN_V6
+from tests.machine import only_these_programs
 from tests.netns.namespaces import fresh_namespace, run
 from tests.recorded import MINIKUBE
 
@@ -103,15 +104,12 @@ def test_a_namespace_that_is_not_there(kproxy: Run) -> None:
     assert kproxy("cleanup", "--netns", "kp-is-not-there").returncode == 2
 
 
-def test_a_family_without_iptables_is_told(
-    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_without_iptables_is_told(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     for name in ("iptables-nft-save", "iptables-nft-restore"):
         found = shutil.which(name)
         assert found is not None
-        (tmp_path / name).symlink_to(found)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = kproxy("cleanup", "--netns", namespace)
+        shutil.copy(found, tmp_path / name)
+    done = kproxy("cleanup", "--netns", namespace, prefix=only_these_programs(tmp_path))
     assert done.returncode == 0
     assert "IPv6 was not looked at: ip6tables is not installed" in done.stderr
     assert "IPv4" not in done.stderr

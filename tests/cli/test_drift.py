@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.machine import only_these_programs
 from tests.netns.namespaces import fresh_namespace, run, save
 from tests.recorded import MINIKUBE
 
@@ -110,10 +112,9 @@ def test_a_flushed_table(kproxy: Run, namespace: str) -> None:
     assert ("table-flushed", "nat") in kinds
 
 
-def test_what_cannot_be_told(kproxy: Run, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_told(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     assert kproxy("drift", *MINI, "--netns", "kp-is-not-there").returncode == 2
-    monkeypatch.setenv("PATH", "/nowhere")
-    done = kproxy("drift", *MINI, "--netns", namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, prefix=only_these_programs(tmp_path))
     assert done.returncode == 2
     assert "cannot be told" in done.stderr
 

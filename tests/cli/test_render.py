@@ -287,3 +287,14 @@ def test_all_nodes_writes_all_or_nothing(kproxy: Run, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "cannot write to out: Is a directory" in done.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["node-0.v4.save"]
+
+
+@pytest.mark.parametrize("name", ["json", "yaml", "save"])
+def test_o_is_a_file_and_no_format(kproxy: Run, tmp_path: Path, name: str) -> None:
+    """With kubectl, and most of kproxy's commands, -o json is a format: no file is written silently."""
+    done = kproxy("render", *MINI, "-o", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"-o names a file here, and --format the format; for a file of that name say -o ./{name}" in done.stderr
+    assert not (tmp_path / name).exists()
+    assert kproxy("render", *MINI, "-o", f"./{name}").returncode == 0
+    assert (tmp_path / name).exists()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from kproxy.lab import processes
 from tests.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
+from tests.machine import only_these_programs
 
 root_only = pytest.mark.root
 
@@ -93,6 +96,82 @@ def test_interrupted_up_cleans_up_after_itself(tmp_path: Path) -> None:
     assert processes.find(lab.directory) == []
 
 
+MOMENTS: Final = 24
+"""Parts of the time that `lab up` takes."""
+
+
+@root_only
+@pytest.mark.parametrize(
+    "moment", [pytest.param(n, marks=() if n % 8 == 3 else pytest.mark.slow) for n in range(MOMENTS)]
+)
+def test_ctrl_c_at_any_moment_of_up(tmp_path: Path, moment: int) -> None:
+    """As a terminal sends it: to the whole process group. One line, and nothing is left."""
+    lab = Lab(fresh_name(), tmp_path)
+    begun = subprocess.Popen(
+        [sys.executable, "-c", "from kproxy.cli.entry import main; main()", *lab.command("up", "--nodes", "2")[3:]],
+        env=lab.environment, stderr=subprocess.PIPE, text=True, process_group=0,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while begun.poll() is None and not _handles_sigterm(begun.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    time.sleep(3.0 * moment / MOMENTS)
+    os.killpg(begun.pid, signal.SIGINT)
+    _, text = begun.communicate(timeout=120)
+    if begun.returncode == 0:
+        assert lab.directory.running().phase == "up", "the signal came too late"
+        lab.run("down")
+    else:
+        assert (begun.returncode, text.strip()) == (130, "kproxy: interrupted")
+    assert lab.namespaces() == []
+    assert processes.find(lab.directory) == []
+    assert not lab.directory.exists()
+
+
+def _handles_sigterm(pid: int) -> bool:
+    """Whether a process has installed its handlers: from then on signals are the command's."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")), 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+@root_only
+def test_the_kubeconfig_is_for_whoever_said_sudo(tmp_path: Path) -> None:
+    lab = Lab(fresh_name(), tmp_path / "labs")
+    done = _as(65534, lab, "env")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: {lab.directory.path / 'lab.json'}: Permission denied\n"
+    for part in (tmp_path, *tmp_path.parents):
+        if not part.stat().st_mode & 0o001:
+            part.chmod(part.stat().st_mode | 0o001)  # pytest's directories are root's alone
+    try:
+        done = subprocess.run(
+            lab.command("up", "--nodes", "1"), env={**lab.environment, "SUDO_UID": "65534", "SUDO_GID": "65533"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        for _ in range(2):
+            found = lab.directory.kubeconfig.stat()
+            assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65534, 65533, 0o600)
+            assert lab.directory.node_kubeconfig.stat().st_uid == 0
+            lab.run("fail", "apiserver")
+            lab.run("heal", "apiserver")  # by root without sudo: it stays the user's
+        done = _as(65534, lab, "env")
+        assert (done.stdout, done.stderr) == (f"export KUBECONFIG={lab.directory.kubeconfig}\n", "")
+        done = _as(65532, lab, "env")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{lab.directory.kubeconfig}: only root and whoever made the lab by sudo can read it" in done.stderr
+    finally:
+        assert lab.call("down").returncode == 0
+
+
+def _as(user: int, lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # Everything is imported before root is given up: where the interpreter lives, nobody may read.
+    code = f"import os, kproxy.cli.main, kproxy.cli.lab_env; os.setgid({user}); os.setuid({user}); {CODE}"
+    command = [sys.executable, "-c", code, *lab.command(*arguments)[3:]]
+    return subprocess.run(command, env=lab.environment, capture_output=True, text=True, check=False)
+
+
 @root_only
 def test_manifests_that_the_server_refuses(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
@@ -151,9 +230,9 @@ def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
     fake.chmod(0o755)
     lab = Lab(fresh_name(), tmp_path / "labs")
 
-    def up(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def up(path: str, *prefix: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            lab.command("up", *arguments), env={**lab.environment, "PATH": path}, capture_output=True, text=True,
+            [*prefix, *lab.command("up")], env={**lab.environment, "PATH": path}, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
 
@@ -162,9 +241,11 @@ def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
     assert "this kernel makes no vxlan links (Unknown device type)" in done.stderr
     assert "--backend host-gw" in done.stderr
     fake.unlink()
-    done = up(str(tools))
+    for directory in ("/usr/bin", "/bin"):
+        assert not Path(directory, "conntrack").exists()
+    done = up("/usr/bin:/bin", *only_these_programs(tools))
     assert done.returncode == 1
-    assert "install iproute2" in done.stderr
+    assert "install iptables" in done.stderr or "install iproute2" in done.stderr
     assert lab.namespaces() == []
     assert not lab.directory.exists()
 

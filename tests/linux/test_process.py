@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import not_found, run
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program, not_found
 
 HERE = Namespace.current()
 
@@ -41,7 +43,24 @@ def test_what_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     plain.write_text("")
     with pytest.raises(ToolMissingError, match="cannot be executed"):
         run(HERE, [str(plain)], timeout=1)
-    assert not_found("iptables-save").startswith("iptables-save is ")
+    assert not_found("iptables-save").startswith("iptables-save is not in PATH, nor in /usr/local/sbin")
+
+
+def test_what_administrators_use_is_found_without_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert find_program("iptables-save") == "/usr/sbin/iptables-save"
+    assert run(HERE, ["iptables-save", "--version"], timeout=60).code == 0
+    mine = tmp_path / "iptables-save"
+    mine.write_text("#!/bin/sh\n")
+    mine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program("iptables-save") == str(mine), "PATH comes first"
+
+
+def test_a_tool_does_not_hear_of_ctrl_c() -> None:
+    """A terminal sends SIGINT to the whole process group of whoever is in the foreground."""
+    text = run(HERE, ["sh", "-c", "cat /proc/self/stat"], timeout=60).output
+    assert int(text.rpartition(")")[2].split()[2]) != os.getpgid(0)
 
 
 def test_one_that_does_not_end() -> None:

@@ -1,0 +1,15 @@
+"""The entry point of the `kproxy` program: `kproxy.cli.main`, with an end to Ctrl-C while that is being imported."""
+
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Runs `kproxy`."""
+    # Nothing has been done yet that would have to be undone, so until `run` has its own handler the signal just ends
+    # the process; Python's would print where in an import it came.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from kproxy.cli.main import main as run
+
+    run()

@@ -1,0 +1,78 @@
+"""SIGINT and SIGTERM.
+
+Both become exceptions in the main thread (KeyboardInterrupt, SystemExit), so that what is half done is undone on the
+way out. Such an exception may come between any two instructions, also inside of the locks of threading and of
+concurrent.futures, and what comes out then is sometimes another one: "cannot release un-acquired lock". So it is
+remembered that a signal came, and whatever exception ends the command afterwards is the signal's doing.
+
+A command that may not be torn in the middle, since it must be able to undo what it did, uses `held`: signals are then
+only noted, and become exceptions where the command asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_came: list[int] = []
+"""The signals that came."""
+
+
+def install() -> None:
+    """Makes exceptions of the signals from now on."""
+    _came.clear()
+    for number in SIGNALS:
+        signal.signal(number, _raise)
+
+
+def exit_code() -> int | None:
+    """The exit code after a signal, as shells have it; None if none came."""
+    return 128 + _came[0] if _came else None
+
+
+def let_go() -> None:
+    """The command has ended: a signal that comes while the interpreter goes down ends it at once."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[Callable[[], None]]:
+    """Signals are noted meanwhile; the function that is given raises the exception if one has come.
+
+    Whatever error the block ends with after that is replaced by the signal's exception.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: a signal came.
+    """
+    before = {number: signal.signal(number, lambda number, _frame: _came.append(number)) for number in SIGNALS}
+    try:
+        yield _check
+        _check()
+    except Exception:
+        _check()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _check() -> None:
+    if _came:
+        _end(_came[0])
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    _came.append(number)
+    _end(number)
+
+
+def _end(number: int) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
