@@ -108,7 +108,9 @@ def _services(services: Sequence[ServiceView]) -> Iterator[str]:
     yield "</tr></thead><tbody>"
     for service in services:
         addresses = " ".join((*service.cluster_ips, *service.external_ips, *service.load_balancer_ips))
-        policy = f"internal {service.internal_policy}, external {service.external_policy}"
+        policy = f"internal {service.internal_policy}"
+        if service.is_external:
+            policy += f", external {service.external_policy}"
         if service.affinity != "None":
             policy += f", affinity {service.affinity}"
         for port in service.ports:

@@ -89,7 +89,7 @@ def _port(port: ServicePortView) -> str:
 
 def _policy(service: ServiceView) -> str:
     parts = [f"in {service.internal_policy}"]
-    if service.type != "ClusterIP" or service.external_ips:
+    if service.is_external:
         parts.append(f"ext {service.external_policy}")
     if service.affinity != "None":
         parts.append(f"affinity {service.affinity}")

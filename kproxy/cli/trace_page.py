@@ -13,6 +13,7 @@ from kproxy.cli.page import page
 from kproxy.cli.trace_page_map import draw_map
 from kproxy.cli.trace_page_style import SCRIPT, STYLE
 from kproxy.cli.trace_words import by_hook, depths, outcome_words, packet_words, percent, reply_words, step_words
+from kproxy.dataplane.chance import chance_words
 from kproxy.dataplane.report import Report, Reported
 from kproxy.dataplane.walk import Step
 
@@ -89,8 +90,9 @@ def _steps(steps: Sequence[Step]) -> Iterator[str]:
 
 def _end(reported: Reported) -> str:
     item = reported.outcome
-    chance = f"{item.probability.numerator}/{item.probability.denominator}"
-    rows = [("chance", f"{percent(item.probability)}, exactly {chance}")]
+    chance = chance_words(item.probability)
+    exactly = "" if chance.startswith("about") else "exactly "
+    rows = [("chance", f"{percent(item.probability)}, {exactly}{chance}")]
     if item.verdict != "INDETERMINATE":
         rows += [("source", item.src), ("destination", item.dst)]
     rows.append(("what happens", outcome_words(reported).removeprefix(f"{item.src} → {item.dst}, ")))

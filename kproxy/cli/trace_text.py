@@ -17,6 +17,7 @@ from kproxy.cli.trace_words import (
     reply_words,
     step_words,
 )
+from kproxy.dataplane.chance import chance_words
 from kproxy.dataplane.report import Report, Reported
 from kproxy.dataplane.walk import Step
 
@@ -82,11 +83,10 @@ def _verdict(verdict: str) -> str:
 
 def _summary(reported: Reported, width: int) -> Iterator[str]:
     item = reported.outcome
-    chance = f"{item.probability.numerator}/{item.probability.denominator}"
     yield f"  {percent(item.probability):>{width}}  {_verdict(item.verdict)}  {outcome_words(reported)}"
     margin = " " * (width + 4)
     if item.probability != 1:
-        yield f"{margin}chance {chance}"
+        yield f"{margin}chance {chance_words(item.probability)}"
     for reason in item.reasons:
         yield f"{margin}depends on: {reason}"
     for other in item.possible:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NoReturn
 
+from kproxy.dataplane.chance import chance_words
 from kproxy.dataplane.errors import DataplaneError
 from kproxy.dataplane.packet import format_endpoint, parse_endpoint
 from kproxy.dataplane.question import PacketError, Question, read_question
@@ -181,5 +182,6 @@ def _key(item: Outcome) -> tuple[str, str, bool | None]:
 
 def _told(verdict: str, to: str, masquerade: bool | None, chance: Fraction) -> str:
     rewritten = {None: "", True: ", masquerade", False: ", no masquerade"}[masquerade]
-    about = "" if chance.denominator <= 1000 else f" (about {float(chance):.7f})"
-    return f"{verdict} to {to}{rewritten}, chance {chance}{about}"
+    shown = chance_words(chance)
+    about = "" if chance.denominator <= 1000 or shown.startswith("about") else f" (about {float(chance):.7f})"
+    return f"{verdict} to {to}{rewritten}, chance {shown}{about}"

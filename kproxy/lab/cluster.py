@@ -123,6 +123,11 @@ class ServiceView(Value, frozen=True):
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def is_external(self) -> bool:
+        """Whether there is an address to which its external traffic policy applies."""
+        return self.type in ("NodePort", "LoadBalancer") or bool(self.external_ips)
+
 
 class ClusterView(Value, frozen=True):
     """The whole lab. `api_server` is its URL, `api_running` whether its process runs."""

@@ -18,7 +18,8 @@ from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError
 from kproxy.linux.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.owned import target_of
-from kproxy.linux.process import find_program, not_found, run
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.variant import choose_variant
 from kproxy.overlay.plan import Change, difference
 from kproxy.overlay.rules import (
