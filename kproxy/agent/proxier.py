@@ -22,7 +22,7 @@ from kproxy.agent.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.errors import KproxyError
 from kproxy.linux.applier import Applier, SyncReport
 from kproxy.linux.engine import describe
-from kproxy.linux.errors import LinuxError
+from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import (
     IPFamily,
@@ -36,6 +36,9 @@ TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 
 FULL_SYNC_PERIOD: Final = 3600.0
 """Seconds after which everything is compared even if nothing seems to have changed, as kube-proxy does."""
+
+LEAST_WAIT: Final = 1.0
+"""Seconds of a failed sync that count as waiting for the xtables lock; a shorter one has spent them otherwise."""
 
 NOTHING: Final = Taken({}, {})
 
@@ -220,15 +223,15 @@ class FamilyProxier:
             return self._partial(), ""
         late = not 0 <= start - self._compared < FULL_SYNC_PERIOD
         if not (self._watch.suspicious() or late):
-            return self._partial(), ""
+            return self._partial(check=True), ""
         # First our own changes, so that what is left to mend is what others did.
-        self._partial()
+        self._partial(check=True)
         report = self._compare(start)
         drift = describe(report.difference) if report.difference else ""
         return report, drift
 
-    def _partial(self) -> SyncReport:
-        report = self._applier.sync()
+    def _partial(self, *, check: bool = False) -> SyncReport:
+        report = self._applier.sync(check=check)
         if report.wrote:
             self._watch.written()
         return report
@@ -272,7 +275,7 @@ class FamilyProxier:
         self._watch.written()
         now = self._clock()
         with self._wake:
-            self._runner.finished(run, False, now)
+            self._runner.finished(run, False, now, waited=is_lock_held(error) and now - start >= LEAST_WAIT)
             retry = self._runner.seconds_left(now)
         event(
             "sync failed",

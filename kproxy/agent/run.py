@@ -35,7 +35,7 @@ from kproxy.agent.restmetrics import MeteredHttpClient, RequestLog
 from kproxy.agent.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
 from kproxy.agent.sources import Source
 from kproxy.api import Manifests
-from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError
+from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
 
 TICK: Final = 0.5
 """Seconds between looks at the configuration file, and at whether --once is done."""
@@ -181,7 +181,8 @@ class Agent:
                 self.trouble = str(error)
                 event("the host cannot be programmed yet", level=logging.ERROR, error=str(error), retryIn=delay)
                 self._stop.wait(delay)
-                delay = min(2 * delay, LONGEST_RETRY)
+                # Who waited for the lock in vain has lost no processor time, and goes on waiting.
+                delay = FIRST_RETRY if is_lock_held(error) else min(2 * delay, LONGEST_RETRY)
             else:
                 self.trouble = ""
                 return host

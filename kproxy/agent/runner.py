@@ -3,7 +3,8 @@
 kube-proxy's BoundedFrequencyRunner (pkg/proxy/runner): a request runs at once, but not within `min_interval` of the run
 before; without any request there is a run every `max_interval`; a failed run is retried. Here, in addition, partial
 runs do not put off the periodic check (somebody else's change must be noticed in a busy cluster too), and retries back
-off: each waits longer, and never less than the failed run took, so that failing never costs more than half of a CPU.
+off: each waits longer, and never less than the failed run took, so that failing never costs more than half of a CPU. A
+run that only waited for the xtables lock costs nothing, and is tried again at once.
 
 A driver asks `next_action`, carries it out, and reports with `finished`. Requests may come at any time. Times are
 seconds of a clock that should not go back; if it does, nothing is put off by more than its interval.
@@ -93,18 +94,24 @@ class BoundedFrequencyRunner:
         self._mend(now)
         return max(0.0, self._due() - now)
 
-    def finished(self, run: Run, ok: bool, now: float) -> None:
-        """The run has ended at `now`."""
+    def finished(self, run: Run, ok: bool, now: float, *, waited: bool = False) -> None:
+        """The run has ended at `now`.
+
+        Args:
+            waited: it failed because it waited for the xtables lock in vain. That cost nothing, and the lock may be
+                free any moment: so waiting goes on soon, where another failure is left alone for as long as it took.
+        """
         self._running = False
         if ok:
             self._retry_at, self._retry_delay = None, FIRST_RETRY
             if run.check:
                 self._checked = self._started
             return
-        took = max(0.0, now - self._started)
-        delay = max(self._retry_delay, min(took, LONGEST_RETRY)) * (1 + 0.2 * self._chance())
-        self._retry_at = now + delay
-        self._retry_delay = min(2 * self._retry_delay, LONGEST_RETRY)
+        took = 0.0 if waited else max(0.0, now - self._started)
+        wanted = FIRST_RETRY if waited else self._retry_delay
+        self._retry_at = now + max(wanted, min(took, LONGEST_RETRY)) * (1 + 0.2 * self._chance())
+        if not waited:
+            self._retry_delay = min(2 * self._retry_delay, LONGEST_RETRY)
         self._requested = self._check_wanted = True
 
     def _due(self) -> float:

@@ -4,8 +4,11 @@
 EndpointSlice costs rendering one ServicePort and one short restore. Whoever uses it calls `resync` now and then, and
 after every failure the next `sync` is one.
 
-Connection tracking entries are cleaned after the rules are right. What could not be cleaned is kept and tried again
-with the next sync; it does not make the sync fail, since new connections follow the rules.
+Connection tracking entries are cleaned after the rules are right: at the first sync too, since whoever wrote the rules
+may have been killed before it cleaned up. What could not be cleaned is kept and tried again with the next sync; it does
+not make the sync fail, since new connections follow the rules. With the check that follows, what was cleaned is looked
+through once more: a packet of this host's own that was preempted between two hooks, on a kernel that preempts, gets its
+entry by the old rules after any wait.
 """
 
 from __future__ import annotations
@@ -75,7 +78,8 @@ class Applier:
 
     Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless somebody else
     changed it since. `_before` is where traffic was sent to by rules that were replaced and whose flows are not
-    cleaned yet. `_sizes` counts the rules of every chain as last written.
+    cleaned yet, `_cleaned` where it was before the clean-ups since the last check. `_sizes` counts the rules of every
+    chain as last written.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Applier:
         self._canary_tables = tuple(canary_tables)
         self._options: RenderOptions | None = None
         self._before: Addresses | None = None
+        self._cleaned: Addresses | None = None
         self._sizes: dict[Place, int] = {}
         self.needs_resync = True
 
@@ -138,7 +143,7 @@ class Applier:
         Raises:
             LinuxError: see `apply_rules`.
         """
-        self.needs_resync = True
+        unknown, self.needs_resync = self.needs_resync, True
         watch = Stopwatch()
         with watch.step("state"):
             changes = self._state.apply()
@@ -155,7 +160,7 @@ class Applier:
         flows: list[StaleFlow] = []
         notes: list[str] = []
         with watch.step("conntrack"):
-            if difference or self._before is not None:
+            if unknown or difference or self._before is not None:
                 self._remember(programmed_addresses(outcome.before))
                 flows = self._clean(notes, True)
         return SyncReport(
@@ -170,8 +175,11 @@ class Applier:
             steps=_steps(watch, outcome),
         )
 
-    def sync(self) -> SyncReport:
+    def sync(self, *, check: bool = False) -> SyncReport:
         """Takes what the state was told since, and writes what that changed.
+
+        Args:
+            check: look once more for flows of what was cleaned up since the last check.
 
         Raises:
             LinuxError: it could not be written; the next `sync` is a `resync`.
@@ -198,7 +206,9 @@ class Applier:
         flows: list[StaleFlow] = []
         if self._namespace is not None:
             with watch.step("conntrack"):
-                flows = self._clean(notes, any(name.protocol in PROTOCOLS for name in changes.touched))
+                if check and self._cleaned is not None:
+                    flows = self._clean_again(notes)
+                flows += self._clean(notes, any(name.protocol in PROTOCOLS for name in changes.touched))
         return SyncReport(
             full=False,
             touched=changes.touched,
@@ -233,13 +243,21 @@ class Applier:
         if self._namespace is None or not (wanted or self._before is not None):
             return []
         before = self._before or NO_ADDRESSES
+        cleaned = before if self._cleaned is None else merge_addresses(self._cleaned, before)
         try:
             flows = clean_flows(self._namespace, self._executor.family, wanted_addresses(self._state), before)
         except LinuxError as error:
             self._before = before
             notes.append(f"stale connection tracking entries were not all removed: {error}")
             return []
-        self._before = None
+        self._before, self._cleaned = None, cleaned
+        return flows
+
+    def _clean_again(self, notes: list[str]) -> list[StaleFlow]:
+        """Deletes what a clean-up since the last check missed."""
+        self._before, self._cleaned = merge_addresses(self._cleaned or NO_ADDRESSES, self._before or NO_ADDRESSES), None
+        flows = self._clean(notes, True)
+        self._cleaned = None
         return flows
 
 

@@ -48,6 +48,14 @@ class LockHeldError(LinuxError):
     """Somebody else held the xtables lock for longer than we were willing to wait."""
 
 
+def is_lock_held(error: BaseException) -> bool:
+    """Whether an error is, or came of, a xtables lock that somebody else held."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, LockHeldError):
+        found = found.__cause__
+    return found is not None
+
+
 class FeatureMissingError(LinuxError):
     """The kernel or iptables lacks something that no rule set of kube-proxy's can do without."""
 

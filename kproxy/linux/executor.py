@@ -81,7 +81,9 @@ class IptablesExecutor:
             self._await_others()
             if not self._legacy_tables():
                 return ""
-        command = [self._iptables.save, "-c"] if counters else [self._iptables.save]
+        return self._run_save([self._iptables.save, "-c"] if counters else [self._iptables.save])
+
+    def _run_save(self, command: list[str]) -> str:
         done = run(self._namespace, command, timeout=TIMEOUT)
         if done.code:
             self._refuse(done.code, done.complaint)
@@ -93,6 +95,19 @@ class IptablesExecutor:
         if done.code:
             self._refuse(done.code, done.complaint)
             raise restore_error(os.path.basename(self._iptables.restore), done.complaint, text)
+
+    def save_unlocked(self) -> str:
+        """What iptables-save prints without counters, whoever holds the lock.
+
+        The kernel replaces a legacy table as a whole, so each table is one that was there; who writes may be half
+        through with several. Enough to see whose chains there are.
+
+        Raises:
+            LinuxError: it cannot be read.
+        """
+        if self.variant is Variant.LEGACY and not self._legacy_tables():
+            return ""
+        return self._run_save([self._iptables.save])
 
     def _await_others(self) -> None:
         """Waits for who is writing, which iptables-save itself does not: the restore of an applier that was killed may

@@ -4,6 +4,9 @@ Both variants work at once in a kernel, each with tables of its own, and a packe
 kube-proxy's rules in both are a fault (kubernetes/kubernetes issues 109811, 112477, 136786). `auto` chooses as the
 wrapper scripts of Kubernetes' images do: the variant in which the kubelet has left its hint, else the one with the
 most of kube-proxy's chains, else nft.
+
+Somebody who holds the xtables lock may be making legacy tables, so they are waited for, but not for ever: nft needs no
+lock, and a lock that is held for good would leave a node without rules that it could have. Then what is there counts.
 """
 
 from __future__ import annotations
@@ -64,12 +67,15 @@ def choose_variant(
     """
     families = list(families)
     notes: list[str] = []
+    locked: list[str] = []
     dumps: dict[tuple[IPFamily, Variant], Dump] = {}
     for family in families:
         for variant, found in installed(family).items():
             # What is asked for is read later anyway, and may be long.
             if variant is not requested:
-                dump = _read(namespace, found, requested, lock_wait, notes)
+                # What decides nothing is not waited for, and waiting once is enough.
+                wait = lock_wait if requested is None and not locked else 0.0
+                dump = _read(namespace, found, requested, wait, notes, locked)
                 if dump is not None:
                     dumps[(family, variant)] = dump
     counts = {variant: _weight(dumps, variant) for variant in Variant}
@@ -83,6 +89,7 @@ def choose_variant(
     else:
         find_iptables(families[0], Variant.NFT)
         raise ToolMissingError("".join(["no variant of iptables can be used", *(f"\n  {note}" for note in notes)]))
+    notes += locked
     tools = {}
     errors = []
     for family in families:
@@ -112,18 +119,31 @@ def choose_variant(
 
 
 def _read(
-    namespace: Namespace, tools: Iptables, requested: Variant | None, lock_wait: float, notes: list[str]
+    namespace: Namespace,
+    tools: Iptables,
+    requested: Variant | None,
+    lock_wait: float,
+    notes: list[str],
+    locked: list[str],
 ) -> Dump | None:
     """What a variant holds; None, with a note, if its iptables does not work here.
+
+    Args:
+        locked: gets a note if somebody held the xtables lock meanwhile.
 
     Raises:
         LinuxError: it may hold something, and which variant is chosen depends on what.
     """
     try:
-        text = IptablesExecutor(namespace, tools, lock_wait=lock_wait).save(counters=False)
+        executor = IptablesExecutor(namespace, tools, lock_wait=lock_wait)
+        try:
+            text = executor.save(counters=False)
+        except LockHeldError as error:
+            locked.append(f"{tools} was looked at without waiting any longer: {error}")
+            text = executor.save_unlocked()
         return parse_dump(text, f"iptables-{tools.variant.value}-save")
     except LinuxError as error:
-        undecided = isinstance(error, (LockHeldError, PrivilegeError, UnreadableDumpError))
+        undecided = isinstance(error, (PrivilegeError, UnreadableDumpError))
         if requested is None and undecided:
             raise
         notes.append(f"{tools} was not looked at: {error}")

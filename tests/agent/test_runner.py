@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.agent.runner import LONGEST_RETRY, BoundedFrequencyRunner, Run, Wait
+from kproxy.agent.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner, Run, Wait
 
 
 def make(minimum: float = 1.0, maximum: float = 30.0) -> BoundedFrequencyRunner:
@@ -121,6 +121,21 @@ def test_a_failure_that_took_long_is_not_repeated_at_once() -> None:
     assert isinstance(run, Run)
     runner.finished(run, False, 203.0)
     assert wait_at(runner, 203.0) == pytest.approx(3.3)
+
+
+def test_waiting_for_the_lock_goes_on_as_soon_as_it_was_in_vain() -> None:
+    """A lock that is let go just after the wait for it has ended must not cost the length of another wait."""
+    runner = started()
+    now = 200.0
+    for _ in range(10):
+        runner.request()
+        run = runner.next_action(now)
+        assert isinstance(run, Run)
+        now += 5.0
+        runner.finished(run, False, now, waited=True)
+        assert runner.failing
+        assert wait_at(runner, now) == pytest.approx(FIRST_RETRY * 1.1)
+        now += FIRST_RETRY * 1.2
 
 
 def test_a_clock_that_goes_back_puts_nothing_off() -> None:

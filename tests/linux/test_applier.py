@@ -172,3 +172,29 @@ def test_flows_that_could_not_be_cleaned_are_tried_again(monkeypatch: pytest.Mon
     state.update_service(dns)
     applier.sync()
     assert len(asked) == 4, "packets may have come before there was a rule"
+    applier.sync(check=True)
+    assert len(asked) == 5, "and once more with the next check: an entry may have come late"
+    assert ("UDP", "10.96.0.1", 53) in asked[-1].services
+    applier.sync(check=True)
+    assert len(asked) == 5
+
+
+def test_the_first_sync_cleans_up_after_who_was_killed_before_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rules were written and need no change, so only the first sync shows that its flows were left."""
+    cleaned: list[Addresses] = []
+
+    def clean(_namespace: object, _family: object, wanted: Addresses, _before: object) -> list[StaleFlow]:
+        cleaned.append(wanted)
+        return []
+
+    monkeypatch.setattr("kproxy.linux.applier.clean_flows", clean)
+    dns = make_service("dns", ports=(ServicePort(port=53, protocol="UDP"),))
+    executor = MemoryExecutor(IPFamily.IPV4)
+    for _restart in range(2):
+        cleaned.clear()
+        state = ServiceState.of(IPFamily.IPV4, "node-0", [dns], [])
+        applier = Applier(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
+        applier.sync()
+        assert [("UDP", "10.96.0.1", 53) in wanted.services for wanted in cleaned] == [True]
+    applier.resync()
+    assert len(cleaned) == 1, "what is right since then needs no look"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.linux.binaries import Variant
-from kproxy.linux.errors import LockHeldError, ToolFailedError
+from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.variant import choose_variant
 from kproxy.services import IPFamily
@@ -67,19 +67,19 @@ def test_what_the_other_variant_holds_is_told(name: str) -> None:
     assert "kproxy cleanup" in choice.notes[0]
 
 
-def test_a_lock_that_hides_what_is_there_leaves_it_undecided(
+def test_a_lock_that_is_held_does_not_hide_what_is_there(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
     load(name, "legacy", "nat", "KUBE-SERVICES")
     with (tmp_path / "lock").open("w") as held, Namespace.named(name) as namespace:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(LockHeldError):
-            choose_variant(namespace, [IPFamily.IPV4], None, demand_all=True, lock_wait=0.1)
-        choice = choose_variant(namespace, [IPFamily.IPV4], Variant.NFT, demand_all=True, lock_wait=0.1)
-    assert choice.others == {}
-    assert "iptables 1" in choice.notes[0]
-    assert "(legacy) was not looked at: the xtables lock" in choice.notes[0]
+        choice = choose_variant(namespace, [IPFamily.IPV4], None, demand_all=True, lock_wait=0.1)
+        assert (choice.variant, choice.reason) == (Variant.LEGACY, "kube-proxy's chains are there already")
+        assert "(legacy) was looked at without waiting any longer: the xtables lock" in choice.notes[0]
+        # nft needs no lock, so what decides nothing is not waited for.
+        choice = choose_variant(namespace, [IPFamily.IPV4], Variant.NFT, demand_all=True, lock_wait=600)
+        assert choice.others == {IPFamily.IPV4: (("nat", "KUBE-SERVICES"),)}
 
 
 def test_tables_that_only_nft_understands_leave_it_undecided(
