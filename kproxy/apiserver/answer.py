@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.apiserver import represent
+from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.represent import Form
+from kproxy.apiserver.resources import Resource
+from kproxy.apiserver.store import Entry
 
 
 class Answer:
@@ -18,6 +21,13 @@ class Answer:
         self.media = media
         self.code = code
         self.headers = headers
+
+
+def of_entry(resource: Resource, entry: Entry, form: Form, code: int = 200) -> Answer:
+    """An answer of a stored object in the media type that the client wants."""
+    if form.media == PROTOBUF:
+        return Answer(represent.enveloped(resource, entry), PROTOBUF, code)
+    return in_form(represent.full(resource, entry), form, code)
 
 
 def in_form(data: bytes, form: Form, code: int = 200) -> Answer:

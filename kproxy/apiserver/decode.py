@@ -251,6 +251,8 @@ class Decoder:
                     result.append(self._object({}, item, "", ""))
                 elif item.kind == "string":
                     result.append("")
+                elif item.kind == "any":
+                    result.append(None)
                 continue
             if item.kind == "object" and isinstance(each, dict):
                 result.append(self._object(each, item, f"{path}[{index}]", dotted))

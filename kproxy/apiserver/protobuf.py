@@ -2,8 +2,9 @@
 
 Clients written in Go send built-in kinds as `application/vnd.kubernetes.protobuf`; answers in protobuf are made by
 protobuf_encode.py. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
-v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto), with some fields of later releases; numbers
-never change between releases. docs/limits.md lists the fields that are missing.
+v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto), with some fields of later releases, and from
+the generated.proto of k8s.io/apiextensions-apiserver; numbers never change between releases. docs/limits.md lists the
+fields that are missing.
 An envelope is `k8s\\0` and a runtime.Unknown message. Fields without an entry are skipped, as protobuf demands.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import resources
@@ -24,16 +25,22 @@ from kproxy.apiserver.status import Json
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
+APIEXTENSIONS: Final = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1."
 INLINED: Final = frozenset({"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon"})
 """Go structs embedded without a JSON name: messages in protobuf, nothing in JSON."""
 RENAMED: Final = {"uID": "uid"}
-_GROUPS: Final = {
-    "": "core", "apps": "apps", "discovery.k8s.io": "discovery", "coordination.k8s.io": "coordination",
-    "networking.k8s.io": "networking", "events.k8s.io": "events", "rbac.authorization.k8s.io": "rbac",
-    "authentication.k8s.io": "authentication", "authorization.k8s.io": "authorization", "autoscaling": "autoscaling",
-    "policy": "policy",
+_PACKAGES: Final = {
+    "": "k8s.io.api.core", "discovery.k8s.io": "k8s.io.api.discovery", "coordination.k8s.io": "k8s.io.api.coordination",
+    "networking.k8s.io": "k8s.io.api.networking", "events.k8s.io": "k8s.io.api.events",
+    "rbac.authorization.k8s.io": "k8s.io.api.rbac", "authentication.k8s.io": "k8s.io.api.authentication",
+    "authorization.k8s.io": "k8s.io.api.authorization",
+    "apiextensions.k8s.io": "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions",
 }  # fmt: skip
-_DEEPEST: Final = 60
+"""The protobuf package of a group without its version, where it is not k8s.io.api and the group's name."""
+_DEEPEST: Final = 120
+"""Messages inside messages: each level of a CustomResourceDefinition's schema takes one or two."""
+_EXPONENT: Final = 1e21
+"""From here on Go prints a float64 with an exponent; below, a whole number has no fraction."""
 _ZERO_TIME: Final = -62135596800
 """Go's zero time, the first second of year 1."""
 
@@ -75,7 +82,7 @@ def message_name(api_version: str, kind: str) -> str:
     group, _, version = api_version.rpartition("/")
     if kind in ("DeleteOptions", "Status") or api_version == "meta.k8s.io/v1":
         return META + kind
-    return f"k8s.io.api.{_GROUPS.get(group, group)}.{version}.{kind}"
+    return f"{_PACKAGES.get(group, f'k8s.io.api.{group}')}.{version}.{kind}"
 
 
 def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
@@ -110,13 +117,13 @@ def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
 
 def _map_entry(value: int | bytes, kind: str, depth: int) -> Json:
     key: Any = ""
-    item: Any = "" if kind in ("string", "bytes") else None
+    item: int | bytes = 0 if kind in ("int", "bool") else b""
     for number, part in _fields(_bytes(value)):
         if number == 1:
             key = _text(_bytes(part))
         elif number == 2:
-            item = _value(part, kind, depth)
-    return {key: item}
+            item = part
+    return {key: _value(item, kind, depth)}
 
 
 def _value(value: int | bytes, kind: str, depth: int) -> Any:
@@ -132,32 +139,56 @@ def _value(value: int | bytes, kind: str, depth: int) -> Any:
             return b64encode(_bytes(value)).decode()
         case "double":
             found: float = struct.unpack("<d", _bytes(value))[0]
-            return found
-    return _message(_bytes(value), kind, depth)
+            return int(found) if found.is_integer() and abs(found) < _EXPONENT else found
+    shape = _SHAPES.get(kind.rpartition(".")[2])
+    return decode_message(_bytes(value), kind, depth + 1) if shape is None else shape(_bytes(value), depth)
 
 
-def _message(data: bytes, kind: str, depth: int) -> Any:
-    """A message, or the JSON scalar that stands for it."""
-    short = kind.rpartition(".")[2]
-    if kind.startswith(META) and short in ("Time", "MicroTime"):
-        parts = {number: _int(value) for number, value in _fields(data)}
-        return _timestamp(parts.get(1, 0), parts.get(2, 0), short == "MicroTime") if parts else None
-    if kind == META + "FieldsV1":
-        raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
-        return msgspec.json.decode(raw) if raw else {}
-    if kind.endswith("runtime.RawExtension"):
-        raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
-        return msgspec.json.decode(raw) if raw else None
-    if kind.endswith("resource.Quantity"):
-        return next((_text(_bytes(value)) for number, value in _fields(data) if number == 1), "0")
-    if kind.endswith("intstr.IntOrString"):
-        found = dict(_fields(data))
-        if found.get(1):
-            return _text(_bytes(found.get(3, b"")))
-        return _value(found.get(2, 0), "int", depth)
-    if short == "ExtraValue":
-        return [_text(_bytes(value)) for number, value in _fields(data) if number == 1]
-    return decode_message(data, kind, depth + 1)
+def _raw(data: bytes, nothing: Any) -> Any:
+    """JSON inside of protobuf."""
+    raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
+    return msgspec.json.decode(raw) if raw else nothing
+
+
+def _quantity(data: bytes, _depth: int) -> str:
+    return next((_text(_bytes(value)) for number, value in _fields(data) if number == 1), "0")
+
+
+def _int_or_string(data: bytes, depth: int) -> Any:
+    found = dict(_fields(data))
+    if found.get(1):
+        return _text(_bytes(found.get(3, b"")))
+    return _value(found.get(2, 0), "int", depth)
+
+
+def _schema_or(data: bytes, name: str, depth: int) -> Any:
+    """A JSON schema (`schema`), or what the message's other field holds instead of one."""
+    found = decode_message(data, APIEXTENSIONS + name, depth + 1)
+    if "schema" in found and not found.get("jSONSchemas"):
+        return found["schema"]
+    found.pop("schema", None)
+    return next(iter(found.values()), False if name.endswith("OrBool") else None)
+
+
+def _time(data: bytes, micro: bool) -> str | None:
+    parts = {number: _int(value) for number, value in _fields(data)}
+    return _timestamp(parts.get(1, 0), parts.get(2, 0), micro) if parts else None
+
+
+_SHAPES: Final[dict[str, Callable[[bytes, int], Any]]] = {
+    "ExtraValue": lambda data, _: [_text(_bytes(value)) for number, value in _fields(data) if number == 1],
+    "FieldsV1": lambda data, _: _raw(data, {}),
+    "IntOrString": _int_or_string,
+    "JSON": lambda data, _: _raw(data, None),
+    "JSONSchemaPropsOrArray": lambda data, depth: _schema_or(data, "JSONSchemaPropsOrArray", depth),
+    "JSONSchemaPropsOrBool": lambda data, depth: _schema_or(data, "JSONSchemaPropsOrBool", depth),
+    "JSONSchemaPropsOrStringArray": lambda data, depth: _schema_or(data, "JSONSchemaPropsOrStringArray", depth),
+    "MicroTime": lambda data, _: _time(data, True),
+    "Quantity": _quantity,
+    "RawExtension": lambda data, _: _raw(data, None),
+    "Time": lambda data, _: _time(data, False),
+}
+"""Messages that are no object in JSON, by the last part of their name: bytes and depth -> value."""
 
 
 def _timestamp(seconds: int, nanos: int, micro: bool) -> str | None:

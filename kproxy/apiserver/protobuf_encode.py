@@ -1,9 +1,7 @@
 """JSON values to Kubernetes' protobuf answers.
 
-Go clients that offer protobuf offer JSON beside it (client-go, rest.Request: `application/vnd.kubernetes.protobuf,
-application/json`, or `, */*` when only a content type is configured, as kube-proxy's clientConnection does), and JSON
-is what the store holds; so protobuf is only sent to those who accept nothing else. The messages are those of
-protobuf.py, and what that module decodes to a value is what this one makes of the value.
+The messages are those of protobuf.py, and what that module decodes to a value is what this one makes of the value. JSON
+is what the store holds; the message of a stored object is made once and kept with it (represent.py).
 
 A watch is a sequence of frames, each with its length before it in four bytes, big endian; a frame is a WatchEvent
 without an envelope, the object in it has one (k8s.io/apimachinery pkg/runtime/serializer/protobuf and pkg/util/framer).
@@ -13,20 +11,21 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from kproxy.apiserver.protobuf import INLINED, MAGIC, META, RENAMED, message_name, messages
+from kproxy.apiserver.protobuf import APIEXTENSIONS, INLINED, MAGIC, META, RENAMED, message_name, messages
 from kproxy.apiserver.status import Json
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def has_message(api_version: str, kind: str) -> bool:
-    """Whether a kind can be sent in protobuf: custom resources and their definitions cannot."""
+    """Whether a kind can be sent in protobuf: custom resources cannot."""
     return message_name(api_version, kind) in messages()
 
 
@@ -40,48 +39,59 @@ def encode_envelope(value: Json) -> bytes:
     name = message_name(api_version, kind)
     if name not in messages():
         raise ValueError(f"no protobuf message for {kind} in version {api_version}")
+    return envelope(api_version, kind, encode_message(value, name))
+
+
+def envelope(api_version: str, kind: str, message: bytes) -> bytes:
+    """A message in a runtime.Unknown."""
     type_meta = _bytes(1, api_version.encode()) + _bytes(2, kind.encode())
-    return MAGIC + _bytes(1, type_meta) + _bytes(2, encode_message(value, name)) + _bytes(3, b"") + _bytes(4, b"")
+    return MAGIC + _bytes(1, type_meta) + _bytes(2, message) + _bytes(3, b"") + _bytes(4, b"")
 
 
-def encode_watch_line(line: bytes) -> bytes:
-    """One line of a JSON watch as a frame."""
-    event: Json = msgspec.json.decode(line)
-    data = _bytes(1, event["type"].encode()) + _bytes(2, _bytes(1, encode_envelope(event["object"])))
+def list_message(metadata: Json, items: Iterable[bytes]) -> bytes:
+    """The message of a list, of any kind, from those of its items."""
+    head = _bytes(1, encode_message(metadata, META + "ListMeta"))
+    return b"".join((head, *(_bytes(2, each) for each in items)))
+
+
+def watch_frame(kind: str, enveloped: bytes) -> bytes:
+    """One event of a watch: ADDED and the like, and the object in its envelope."""
+    data = _bytes(1, kind.encode()) + _bytes(2, _bytes(1, enveloped))
     return struct.pack(">I", len(data)) + data
 
 
+Encode = Callable[[Any], bytes]
+
+
 @cache
-def _fields_of(name: str) -> tuple[dict[str, tuple[int, str, str]], tuple[tuple[int, str], ...]]:
-    """JSON name -> (number, shape, type) of a message, and the messages that JSON has inlined in it."""
-    named: dict[str, tuple[int, str, str]] = {}
+def _writers(name: str) -> tuple[dict[str, tuple[Encode, str]], tuple[tuple[int, str], ...]]:
+    """JSON name -> what writes one value of a field, and its shape; and the messages that JSON has inlined."""
+    named: dict[str, tuple[Encode, str]] = {}
     inlined: list[tuple[int, str]] = []
     for number, (field, shape, kind) in messages()[name].items():
         if field in INLINED:
             inlined.append((int(number), kind))
         else:
-            named[RENAMED.get(field, field)] = (int(number), shape, kind)
+            write = _map_writer(int(number), _writer(2, kind)) if shape == "map" else _writer(int(number), kind)
+            named[RENAMED.get(field, field)] = (write, shape)
     return named, tuple(inlined)
 
 
 def encode_message(value: Json, name: str) -> bytes:
     """A JSON object as one message; fields that the message does not have are left out."""
-    named, inlined = _fields_of(name)
+    named, inlined = _writers(name)
     parts = []
     for field, item in value.items():
         entry = named.get(field)
         if entry is None or item is None:
             continue
-        number, shape, kind = entry
+        write, shape = entry
         if shape == "one":
-            parts.append(_field(number, item, kind))
+            parts.append(write(item))
         elif shape == "list":
-            parts += [_field(number, each, kind) for each in item]
+            parts += map(write, item)
         else:
-            parts += [
-                _bytes(number, _bytes(1, key.encode()) + (_field(2, each, kind) if each is not None else b""))
-                for key, each in item.items()
-            ]
+            parts += map(write, item.items())
     for number, kind in inlined:
         inner = encode_message(value, kind)
         if inner:
@@ -89,44 +99,49 @@ def encode_message(value: Json, name: str) -> bytes:
     return b"".join(parts)
 
 
-def _field(number: int, value: Any, kind: str) -> bytes:
-    match kind:
-        case "string":
-            return _bytes(number, value.encode())
-        case "int":
-            return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
-        case "bool":
-            return _varint(number << 3) + (b"\x01" if value else b"\x00")
-        case "bytes":
-            return _bytes(number, b64decode(value))
-        case "double":
-            return _varint(number << 3 | 1) + struct.pack("<d", value)
-    return _bytes(number, _message(value, kind))
+def _map_writer(number: int, write: Encode) -> Encode:
+    return lambda pair: _bytes(number, _bytes(1, pair[0].encode()) + (write(pair[1]) if pair[1] is not None else b""))
 
 
-def _message(value: Any, kind: str) -> bytes:
-    """The message of a value that JSON writes as an object, or as a scalar that stands for one."""
-    short = kind.rpartition(".")[2]
-    if kind.startswith(META) and short in ("Time", "MicroTime"):
-        return _time(value)
-    if kind == META + "FieldsV1" or kind.endswith("runtime.RawExtension"):
-        return _bytes(1, msgspec.json.encode(value))
-    if kind.endswith("resource.Quantity"):
-        return _bytes(1, str(value).encode())
-    if kind.endswith("intstr.IntOrString"):
-        if isinstance(value, int):
-            return _field(1, 0, "int") + _field(2, value, "int")
-        return _field(1, 1, "int") + _field(3, value, "string")
-    if short == "ExtraValue":
-        return b"".join(_field(1, each, "string") for each in value)
-    return encode_message(value, kind)
+@cache
+def _writer(number: int, kind: str) -> Encode:
+    """What writes one value of a type: the field's tag and the value."""
+    tag = _varint(number << 3 | {"int": 0, "bool": 0, "double": 1}.get(kind, 2))
+    if kind in _SCALARS:
+        scalar = _SCALARS[kind]
+        return lambda value: tag + scalar(value)
+    body = _BYTES.get(kind.rpartition(".")[2])
+    if body is None:
+        return lambda value: tag + _sized(encode_message(value, kind))
+    return lambda value: tag + _sized(body(value))
+
+
+def _schema_or(name: str, other: str) -> Encode:
+    """A schema, or something else in the other field. A schema allows, so that `allows` goes with it."""
+    name = APIEXTENSIONS + name
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, dict):
+            return encode_message({other: value}, name)
+        return encode_message({"allows": True, "schema": value}, name)
+
+    return encode
+
+
+def _int_or_string(value: Any) -> bytes:
+    kind, field = (0, 2) if isinstance(value, int) else (1, 3)
+    return _writer(1, "int")(kind) + _writer(field, "int" if kind == 0 else "string")(value)
 
 
 def _time(text: str) -> bytes:
     """Seconds and nanoseconds since 1970. metav1.Time sends whole seconds only, which is all that its JSON has."""
     moment = datetime.fromisoformat(text) - _EPOCH
     seconds = moment.days * 86400 + moment.seconds
-    return _field(1, seconds, "int") + _field(2, moment.microseconds * 1000, "int")
+    return _writer(1, "int")(seconds) + _writer(2, "int")(moment.microseconds * 1000)
+
+
+def _json(value: Any) -> bytes:
+    return _bytes(1, msgspec.json.encode(value))
 
 
 def _varint(number: int) -> bytes:
@@ -140,5 +155,32 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+def _sized(data: bytes) -> bytes:
+    return _varint(len(data)) + data
+
+
 def _bytes(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
+    return _varint(number << 3 | 2) + _sized(data)
+
+
+_SCALARS: Final[dict[str, Encode]] = {
+    "string": lambda value: _sized(value.encode()),
+    "int": lambda value: _varint(value & 0xFFFFFFFFFFFFFFFF),
+    "bool": lambda value: b"\x01" if value else b"\x00",
+    "bytes": lambda value: _sized(b64decode(value)),
+    "double": lambda value: struct.pack("<d", value),
+}
+_BYTES: Final[dict[str, Encode]] = {
+    "ExtraValue": lambda value: b"".join(map(_writer(1, "string"), value)),
+    "FieldsV1": _json,
+    "IntOrString": _int_or_string,
+    "JSON": lambda value: b"" if value is None else _json(value),
+    "JSONSchemaPropsOrArray": _schema_or("JSONSchemaPropsOrArray", "jSONSchemas"),
+    "JSONSchemaPropsOrBool": _schema_or("JSONSchemaPropsOrBool", "allows"),
+    "JSONSchemaPropsOrStringArray": _schema_or("JSONSchemaPropsOrStringArray", "property"),
+    "MicroTime": _time,
+    "Quantity": lambda value: _bytes(1, str(value).encode()),
+    "RawExtension": _json,
+    "Time": _time,
+}
+"""Messages that are no object in JSON, by the last part of their name: value -> bytes."""

@@ -17,6 +17,8 @@ import msgspec
 
 from kproxy.api.problems import FieldError, not_supported
 from kproxy.apiserver import represent
+from kproxy.apiserver.answer import Answer, in_form
+from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.represent import Form
 from kproxy.apiserver.request import Request
@@ -28,7 +30,7 @@ from kproxy.apiserver.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from kproxy.apiserver.status import ApiError, Json, bad_request, compacted, invalid
+from kproxy.apiserver.status import ApiError, Json, bad_request, compacted, invalid, not_acceptable
 from kproxy.apiserver.store import Entry, Store
 from kproxy.apiserver.writing import shown
 
@@ -38,6 +40,9 @@ _EXPIRED: Final = (
     "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
+_LARGE: Final = 256 * 1024
+_MANY: Final = 256
+"""Bytes and objects of a list whose conversion to another media type happens beside the event loop."""
 _WAIT: Final = 3.0
 """Seconds that a read waits for a version that is not there yet."""
 
@@ -202,12 +207,14 @@ class Lists:
         self._registry = registry
         self._store = registry.store
 
-    async def answer(self, request: Request, resource: Resource, form: Form) -> bytes:
-        """The JSON of a list in a form's shape.
+    async def answer(self, request: Request, resource: Resource, form: Form) -> Answer:
+        """A list in the form that the client wants.
 
         Raises:
-            ApiError: 400, 410, 422 or 504.
+            ApiError: 400, 406, 410, 422 or 504.
         """
+        if form.shape == "PartialObjectMetadata":
+            raise not_acceptable(represent.OFFERED)
         check_list_options(request, watching=False)
         selection = selection_of(request, resource)
         version = version_of(request)
@@ -233,7 +240,16 @@ class Lists:
             )
             if selection.everything:
                 metadata["remainingItemCount"] = rest
-        return self._render(request, resource, form, entries, metadata)
+        if form.media == PROTOBUF and not form.shape:
+            if sum(entry.message is None for entry in entries) > _MANY:
+                body = await asyncio.to_thread(represent.enveloped_list, resource, entries, metadata)
+            else:
+                body = represent.enveloped_list(resource, entries, metadata)
+            return Answer(body, PROTOBUF)
+        body = self._render(request, resource, form, entries, metadata)
+        if form.media != represent.JSON and len(body) > _LARGE:
+            return await asyncio.to_thread(in_form, body, form)
+        return in_form(body, form)
 
     async def _state(
         self, request: Request, resource: Resource, version: int | None

@@ -1,7 +1,7 @@
 """Answers in the form that a client accepts: JSON, YAML, protobuf, tables, metadata only.
 
-JSON is what the store holds, so a client that takes it among others gets it. Only who takes nothing but protobuf gets
-that (protobuf_encode.py).
+A client gets the first of the forms it asks for that there is, by quality, then order, as from kube-apiserver. JSON is
+what the store holds; an object's protobuf message (protobuf_encode.py) is kept with it once it has been made.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import yaml
 from kproxy.api.problems import show
 from kproxy.apiserver import protobuf_encode
 from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.protobuf import message_name
 from kproxy.apiserver.request import Request
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json, bad_request, not_acceptable
@@ -50,15 +51,15 @@ class Form:
 
 
 @lru_cache(512)
-def negotiate(accept: str, *, protobuf: bool = True, watching: bool = False) -> Form:
-    """The form of an Accept header that suits best: by quality, then order. `protobuf`: whether the kind has a message.
+def negotiate(accept: str, *, protobuf: bool = True, table: bool = True, watching: bool = False) -> Form:
+    """The form of an Accept header that suits best: by quality, then order. `protobuf`: whether the kind has a message;
+    `table`: whether it has columns. Metadata alone is there in protobuf for every kind, tables for none.
 
     Raises:
         ApiError: 406.
     """
     if not accept.strip():
         return Form()
-    only_protobuf: Form | None = None
     for media, given in _clauses(accept):
         shape = given.get("as", "")
         if media in ("*/*", "application/*"):
@@ -67,13 +68,13 @@ def negotiate(accept: str, *, protobuf: bool = True, watching: bool = False) -> 
             shape not in _SHAPES or given.get("g") != "meta.k8s.io" or given.get("v") not in ("v1", "v1beta1")
         ):
             continue
+        if shape == "Table" and not table:
+            continue
         if media == JSON or (media in (YAML, "text/yaml") and not watching):
             return Form(JSON if media == JSON else YAML, shape, given.get("v", "v1"))
         if media == PROTOBUF and shape != "Table" and (protobuf or shape):
-            only_protobuf = only_protobuf or Form(PROTOBUF, shape, given.get("v", "v1"))
-    if only_protobuf is None:
-        raise not_acceptable(_OFFERED_WATCHES if watching else OFFERED)
-    return only_protobuf
+            return Form(PROTOBUF, shape, given.get("v", "v1"))
+    raise not_acceptable(_OFFERED_WATCHES if watching else OFFERED)
 
 
 def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
@@ -99,17 +100,24 @@ def form_of(request: Request, resource: Resource) -> Form:
         ApiError: 406.
     """
     accept = request.header("accept")
-    protobuf = PROTOBUF in accept and protobuf_encode.has_message(resource.api_version, resource.kind)
-    form = negotiate(accept, protobuf=protobuf, watching=request.verb == "watch")
+    kind, version = resource.kind, resource.api_version
+    table = resource.stored
+    if (found := resource.subresource(request.target.subresource)) is not None and found.group:
+        kind, version, table = found.kind, f"{found.group}/{found.version}", False
+    protobuf = PROTOBUF in accept and protobuf_encode.has_message(version, kind)
+    form = negotiate(accept, protobuf=protobuf, table=table, watching=request.verb == "watch")
     return replace(form, pretty=True) if form.media == JSON and wants_pretty(request) else form
 
 
 def form_of_status(request: Request) -> Form:
-    """The form of a refusal: what shape was asked for does not matter, and there is always one."""
-    medias = [media for media, _ in _clauses(request.header("accept"))]
-    for media in (JSON, "*/*", "application/*", PROTOBUF, YAML):
-        if media in medias:
-            return Form(media) if media in (PROTOBUF, YAML) else Form(pretty=wants_pretty(request))
+    """The form of a refusal: what is wanted as something else does not count, and there is always one."""
+    for media, given in _clauses(request.header("accept")):
+        if given.get("as"):
+            continue
+        if media in (PROTOBUF, YAML):
+            return Form(media)
+        if media in (JSON, "*/*", "application/*"):
+            break
     return Form(pretty=wants_pretty(request))
 
 
@@ -135,6 +143,27 @@ def full(resource: Resource, entry: Entry) -> bytes:
             entry.view = (resource.view, full_value(resource, shown(resource, entry.value)))
         return entry.view[1]
     return prefix(resource) + entry.body[1:]
+
+
+def message(resource: Resource, entry: Entry) -> bytes:
+    """An object's protobuf message, of a kind that has one."""
+    kept = entry.message
+    if kept is None or kept[0] != resource.api_version:
+        name = message_name(resource.api_version, resource.kind)
+        made = protobuf_encode.encode_message(shown(resource, entry.value), name)
+        entry.message = kept = (resource.api_version, made)
+    return kept[1]
+
+
+def enveloped(resource: Resource, entry: Entry) -> bytes:
+    """An object in protobuf, with kind and apiVersion."""
+    return protobuf_encode.envelope(resource.api_version, resource.kind, message(resource, entry))
+
+
+def enveloped_list(resource: Resource, entries: Iterable[Entry], metadata: Json) -> bytes:
+    """A list in protobuf."""
+    listed = protobuf_encode.list_message(metadata, (message(resource, entry) for entry in entries))
+    return protobuf_encode.envelope(resource.api_version, resource.list_kind, listed)
 
 
 def full_value(resource: Resource, value: Json) -> bytes:

@@ -41,7 +41,8 @@ class Entry:
     """One version of one object: `body` is its JSON without kind and apiVersion, starting with metadata."""
 
     __slots__ = (
-        "body", "created", "fields", "key", "labels", "name", "namespace", "owners", "revision", "uid", "view",
+        "body", "created", "fields", "key", "labels", "message", "name", "namespace", "owners", "revision", "uid",
+        "view",
     )  # fmt: skip
 
     def __init__(self, key: str, revision: int, created: int, body: bytes, value: Json, fields: dict[str, str]) -> None:
@@ -57,6 +58,8 @@ class Entry:
         self.fields = fields
         self.view: tuple[Any, bytes] | None = None
         """The JSON that one version of a custom resource last showed of it, and which."""
+        self.message: tuple[str, bytes] | None = None
+        """Its protobuf message, once somebody has asked for it, and the apiVersion of that."""
 
     @property
     def value(self) -> Json:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 from kproxy.api.problems import FieldError, required
 from kproxy.apiserver import represent
-from kproxy.apiserver.answer import Answer, in_form
+from kproxy.apiserver.answer import Answer, in_form, of_entry
 from kproxy.apiserver.binding import answer_binding
 from kproxy.apiserver.decode import media_type, parse_body, parse_json, parse_yaml
 from kproxy.apiserver.reads import Lists, selection_of, version_of, wait_for
@@ -26,9 +26,6 @@ from kproxy.apiserver.status import (
     unsupported_media_type,
 )
 from kproxy.apiserver.writing import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Written, shown
-
-_LARGE: Final = 256 * 1024
-"""Bytes of a list whose conversion to another media type happens beside the event loop."""
 
 
 class Verbs:
@@ -65,10 +62,7 @@ class Verbs:
             raise method_not_allowed()
         if verb == "list":
             form = form_of(request, resource)
-            body = await self._lists.answer(request, resource, form)
-            if form.media != represent.JSON and len(body) > _LARGE:
-                return await asyncio.to_thread(in_form, body, form)
-            return in_form(body, form)
+            return await self._lists.answer(request, resource, form)
         if resource.namespaced and not request.target.namespace:
             raise method_not_allowed()
         if verb == "deletecollection":
@@ -82,7 +76,7 @@ class Verbs:
         value, request.warnings = self._reviews.review(
             resource, request.target.namespace, body, text, request.options(), request.user
         )
-        return in_form(represent.full_value(resource, value), form, 201)
+        return in_form(represent.one(resource, value, form, self._registry.now, ""), form, 201)
 
     async def _create(self, request: Request, resource: Resource) -> Answer:
         form = form_of(request, resource)
@@ -99,7 +93,7 @@ class Verbs:
         if written.status is not None:
             return in_form(represent.encode(written.status), form, written.code)
         if written.entry is not None and not form.shape:
-            return in_form(represent.full(resource, written.entry), form, written.code)
+            return of_entry(resource, written.entry, form, written.code)
         value = shown(resource, written.value)
         body = represent.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
         return in_form(body, form, written.code)
@@ -134,7 +128,7 @@ class Verbs:
         if entry is None:
             raise not_found(resource.group, resource.plural, target.name)
         if not form.shape:
-            return in_form(represent.full(resource, entry), form)
+            return of_entry(resource, entry, form)
         value = shown(resource, entry.value)
         body = represent.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
         return in_form(body, form)

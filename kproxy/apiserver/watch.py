@@ -14,7 +14,7 @@ from typing import Any, Final
 from kproxy.apiserver import represent
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
-from kproxy.apiserver.protobuf_encode import encode_watch_line
+from kproxy.apiserver.protobuf_encode import encode_envelope, watch_frame
 from kproxy.apiserver.reads import Selection, check_list_options, selection_of, version_of, wait_for
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.represent import Form
@@ -229,9 +229,11 @@ class Watcher:
         return line
 
     def _line(self, kind: str, entry: Entry) -> bytes:
+        if not self._form.shape and self._form.media == PROTOBUF:
+            return watch_frame(kind, represent.enveloped(self._resource, entry))
         if not self._form.shape:
-            return self._framed(
-                b"".join((b'{"type":"', kind.encode(), b'","object":', represent.full(self._resource, entry), b"}\n"))
+            return b"".join(
+                (b'{"type":"', kind.encode(), b'","object":', represent.full(self._resource, entry), b"}\n")
             )
         return self._line_of_value(kind, entry.value)
 
@@ -248,10 +250,9 @@ class Watcher:
         return self._line_of(kind, {"kind": self._resource.kind, "apiVersion": self._resource.api_version, **value})
 
     def _line_of(self, kind: str, shown: Any) -> bytes:
-        return self._framed(represent.encode({"type": kind, "object": shown}) + b"\n")
-
-    def _framed(self, line: bytes) -> bytes:
-        return encode_watch_line(line) if self._form.media == PROTOBUF else line
+        if self._form.media == PROTOBUF:
+            return watch_frame(kind, encode_envelope(shown))
+        return represent.encode({"type": kind, "object": shown}) + b"\n"
 
     def _bookmark(self, annotations: Json | None = None) -> bytes:
         metadata: Json = {"resourceVersion": str(self._store.revision)}
