@@ -102,8 +102,10 @@ def form_of(request: Request, resource: Resource) -> Form:
     accept = request.header("accept")
     kind, version = resource.kind, resource.api_version
     table = resource.stored
-    if (found := resource.subresource(request.target.subresource)) is not None and found.group:
-        kind, version, table = found.kind, f"{found.group}/{found.version}", False
+    found = resource.subresource(request.target.subresource)
+    if found is not None and found.kind != resource.kind:
+        kind, table = found.kind, False
+        version = f"{found.group}/{found.version}" if found.group else found.version or resource.version
     protobuf = PROTOBUF in accept and protobuf_encode.has_message(version, kind)
     form = negotiate(accept, protobuf=protobuf, table=table, watching=request.verb == "watch")
     return replace(form, pretty=True) if form.media == JSON and wants_pretty(request) else form
