@@ -3,8 +3,8 @@
 set -euo pipefail
 
 cd "$(dirname "$0")"
-# shellcheck source=vagrant/qemu/common.sh
-. qemu/common.sh
+# shellcheck source=scripts/common.sh
+. ../scripts/common.sh
 state=""
 trap 'code=$?; trap - EXIT; end_child; rm -rf "$state"; exit $code' EXIT
 trap 'exit 130' INT

@@ -140,7 +140,8 @@ def test_packages_are_installed_only_for_good_usage(tmp_path: Path) -> None:
 
 def without_system_path(folder: Path) -> Path:
     """A copy of test.sh that looks for commands in PATH alone."""
-    shutil.copytree(TEST.parent, folder / "vagrant" / "qemu")
+    for name in ("vagrant/qemu", "scripts"):
+        shutil.copytree(VAGRANT.parent / name, folder / name)
     script = folder / "vagrant" / "qemu" / "test.sh"
     script.write_text(TEST.read_text().replace('export PATH="$PATH:/usr/sbin:/sbin"', ""))
     return script

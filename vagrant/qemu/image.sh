@@ -15,8 +15,8 @@ cache=${KPROXY_CACHE:-${HOME:-/root}/.cache/kproxy}/vm
 work=$cache/building
 root=$work/root
 log=$cache/build.log
-# shellcheck source=vagrant/qemu/common.sh
-. "$here/common.sh"
+# shellcheck source=scripts/common.sh
+. "$tree/scripts/common.sh"
 # Python is compiled against while the image is built; the compiler does not stay.
 build_packages="gcc libc6-dev python3-dev"
 packages="linux-image-cloud-amd64 systemd-sysv udev python3 python3-venv iptables ipset conntrack iproute2 iputils-ping kmod procps $build_packages"
@@ -30,23 +30,13 @@ bootstrap() {
 }
 
 install_dependencies() {
-    # pip in the guest's root fetches as pip of this machine does: its configuration, authorities and proxies are lent.
-    mkdir -p "$root/tmp/lent" "$root/tmp/tree" "$root/root/.config/pip"
+    mkdir -p "$root/tmp/tree"
     cp "$tree/pyproject.toml" "$root/tmp/tree/"
     cp "$here/../provision/install.sh" "$root/tmp/"
-    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-    [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
-    [ ! -f "$HOME/.config/pip/pip.conf" ] || cp "$HOME/.config/pip/pip.conf" "$root/root/.config/pip/pip.conf"
-    local authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
-    [ ! -f "$authorities" ] || cp "$authorities" "$root/tmp/lent/authorities.crt"
-    set -- PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-    [ ! -f "$authorities" ] || set -- "$@" PIP_CERT=/tmp/lent/authorities.crt
-    local name
-    for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
-        [ -z "${!name:-}" ] || set -- "$@" "$name=${!name}"
-    done
+    lend_configuration "$root"
+    set -- PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "${lent[@]}"
     chroot "$root" env -i "$@" sh /tmp/install.sh /tmp/tree dependencies
-    rm -rf "$root/tmp/lent" "$root/tmp/tree" "$root/tmp/install.sh" "$root/etc/pip.conf" "$root/root/.config" "$root/root/.cache"
+    rm -rf "$root/etc/lent" "$root/tmp/tree" "$root/tmp/install.sh" "$root/etc/pip.conf" "$root/root/.cache"
 }
 
 trim() {
@@ -72,23 +62,12 @@ grep -q '^ID=debian' /etc/os-release || [ -n "${VM_SOURCES:-}" ] || suite=""
 [ -n "$suite" ] || fail 2 "this machine is no Debian; name a suite in VM_SUITE and its apt sources in VM_SOURCES"
 export suite HOME="${HOME:-/root}"
 
-debian_sources() {
-    if [ -n "${VM_SOURCES:-}" ]; then
-        grep '^deb ' "$VM_SOURCES"
-        return
-    fi
-    # apt knows its sources whatever file and form they are written in; only Debian's own belong in the guest.
-    # shellcheck disable=SC2016  # apt expands these
-    apt-get indextargets --format '$(ORIGIN) $(CODENAME) deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-        awk -v suite="$suite" '$1 == "Debian" && index($2, suite) == 1 && $6 == "main" { print $3, $4, $5, $6 }' | sort -u
-}
-
-sources=$(debian_sources)
-if [ -z "$sources" ]; then
-    apt-get update -qq
-    sources=$(debian_sources)
+if [ -n "${VM_SOURCES:-}" ]; then
+    sources=$(grep '^deb ' "$VM_SOURCES")
+else
+    sources=$(need_sources "$suite") ||
+        fail 1 "apt of this machine has no source of Debian; name a file of sources in VM_SOURCES"
 fi
-[ -n "$sources" ] || fail 1 "apt of this machine has no source for Debian $suite; name a file of sources in VM_SOURCES"
 
 dependencies=$(sed -n '/^\[build-system\]/,/^$/p; /^dependencies = \[/,/^\]/p' "$tree/pyproject.toml")
 recipe=$({

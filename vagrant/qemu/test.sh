@@ -21,8 +21,8 @@ golden=${VM_GOLDEN:-$tree/rules_golden}
 log=${VM_LOG:-$cache/last.log}
 temporary=${TMPDIR:-/tmp}
 export PATH="$PATH:/usr/sbin:/sbin"
-# shellcheck source=vagrant/qemu/common.sh
-. "$here/common.sh"
+# shellcheck source=scripts/common.sh
+. "$tree/scripts/common.sh"
 
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail 2 "VM_TIMEOUT must be a number of seconds, not '$limit'"
 case ${VM_ACCEL:-auto} in

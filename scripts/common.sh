@@ -1,8 +1,8 @@
-# What image.sh and test.sh share; sourced by bash.
+# What scripts/fresh.sh and the virtual machine's image.sh and test.sh share; sourced by bash. $program begins each message.
 # shellcheck shell=bash
 
 say() {
-    echo "vm: $*" >&2
+    echo "${program:-vm}: $*" >&2
 }
 
 fail() { # fail CODE MESSAGE
@@ -69,4 +69,47 @@ install_packages() { # install_packages NAME...: Debian packages, as root
     [ "$status" -eq 0 ] || tail -n 15 "$said" >&2
     rm -f "$said"
     [ "$status" -eq 0 ] || fail 1 "could not install $* (exit $status)"
+}
+
+debian_sources() { # debian_sources SUITE: this machine's own apt sources, as lines for that suite
+    # apt knows its sources whatever file and form they are written in; only Debian's own belong in a root. A machine has
+    # those of its own suite; another suite has the same ones under its name: SUITE, SUITE-updates, SUITE-security.
+    # shellcheck disable=SC2016  # apt expands these
+    apt-get indextargets --format '$(ORIGIN) $(RELEASE) deb $(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+        awk -v suite="$1" '$1 == "Debian" && $5 == "main" && $2 ~ /^[a-z]+(-updates|-security)?$/ {
+            sub(/^[a-z]+/, suite, $2); print $3, $4, $2, $5 }' | sort -u
+}
+
+need_sources() { # need_sources SUITE: the same; asks apt to read its sources first if it never did, and fails without any
+    local found
+    found=$(debian_sources "$1")
+    if [ -z "$found" ]; then
+        apt-get update -qq >&2
+        found=$(debian_sources "$1")
+    fi
+    [ -n "$found" ] || return 1
+    printf '%s\n' "$found"
+}
+
+lent=()
+lend_configuration() { # lend_configuration ROOT: pip in ROOT fetches as pip of this machine does; sets lent, its environment
+    local root=$1 name
+    mkdir -p "$root/etc/lent"
+    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
+    if [ -f "$HOME/.config/pip/pip.conf" ]; then
+        cp "$HOME/.config/pip/pip.conf" "$root/etc/lent/pip.conf"
+        chmod a+r "$root/etc/lent/pip.conf"
+        lent+=(PIP_CONFIG_FILE=/etc/lent/pip.conf)
+    fi
+    local authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
+    if [ -f "$authorities" ]; then
+        cp "$authorities" "$root/etc/lent/authorities.crt"
+        chmod a+r "$root/etc/lent/authorities.crt"
+        lent+=(PIP_CERT=/etc/lent/authorities.crt)
+    fi
+    for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL \
+        PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT PIP_RETRIES; do
+        [ -z "${!name:-}" ] || lent+=("$name=${!name}")
+    done
 }
