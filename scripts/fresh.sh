@@ -36,6 +36,8 @@ inside() { # inside ROOT USER COMMAND [NAME=VALUE...]: the first process of the 
         home=/home/$user path=/usr/local/bin:/usr/bin:/bin
     fi
     hostname kproxy-fresh
+    # A mount of its own, which pivot_root and `ip netns exec` ask of the root.
+    mount --bind "$root" "$root"
     mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
     mount -t sysfs -o nosuid,nodev,noexec sysfs "$root/sys"
     mount --bind /dev "$root/dev"
@@ -48,12 +50,21 @@ inside() { # inside ROOT USER COMMAND [NAME=VALUE...]: the first process of the 
         mkdir -p "$root/lib/modules"
         mount --bind -o ro /lib/modules "$root/lib/modules"
     fi
+    # Not chroot, in which no user namespace can be made (a browser's sandbox is one); and nothing of the machine's files
+    # can be reached any more.
+    mkdir -p "$root/mnt/machine"
+    cd "$root"
+    pivot_root . mnt/machine
+    cd /
+    export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+    hash -r
+    umount --lazy /mnt/machine
     # In the background, and this process waits: it is the one that takes in whatever loses its parent.
-    chroot "$root" /usr/sbin/runuser -u "$user" -- /usr/bin/env -i "PATH=$path" "HOME=$home" "USER=$user" \
+    runuser -u "$user" -- /usr/bin/env -i "PATH=$path" "HOME=$home" "USER=$user" \
         "LOGNAME=$user" SHELL=/bin/bash TERM=dumb "$@" /bin/bash -c "cd && $command" </dev/null &
     wait "$!" || status=$?
     local left
-    left=$(left_behind "$root")
+    left=$(left_behind)
     if [ -n "$left" ]; then
         echo "left behind by: $command"
         echo "$left"
@@ -62,12 +73,12 @@ inside() { # inside ROOT USER COMMAND [NAME=VALUE...]: the first process of the 
     return "$status"
 }
 
-left_behind() { # left_behind ROOT: named network namespaces, and processes that do not end within ten seconds
-    local file until=$((SECONDS + 10)) left=""
+left_behind() { # named network namespaces, and processes that do not end within ten seconds
+    local file text until=$((SECONDS + 10)) left=""
     while :; do
         left=$(
-            find "$1/run/netns" -mindepth 1 -printf 'network namespace %f\n' 2>/dev/null || true
-            for file in "$1"/proc/[0-9]*/cmdline; do
+            find /run/netns -mindepth 1 -printf 'network namespace %f\n' 2>/dev/null || true
+            for file in /proc/[0-9]*/cmdline; do
                 # Without an empty one: a process that is ending. The shells of this script have its name in theirs.
                 text=$(tr '\0' ' ' 2>/dev/null <"$file" || true)
                 case $text in "" | *fresh.sh\ --inside\ *) ;; *) echo "process $text" ;; esac
@@ -124,6 +135,7 @@ need git git
 need mount mount
 need unshare util-linux
 need hostname hostname
+need pivot_root util-linux
 # shellcheck disable=SC2086  # a list of names
 [ -z "$missing" ] || install_packages $missing
 # A checkout may belong to somebody else than root.
