@@ -10,6 +10,7 @@
 #   FRESH_STEPS      demo, test, or demo,test (the default)
 #   FRESH_TESTS      arguments of pytest, which then runs in place of `make test`
 #   FRESH_TIMEOUT    seconds that one command may take, 5400 by default
+#   FRESH_KEEP       yes: the root of a suite where something failed is kept, with how to run a command in it
 #   FRESH_LOGS       the folder of logs, one for each suite and command; $KPROXY_CACHE/fresh/logs by default
 #   KPROXY_CACHE     where the minimal roots are kept between runs; ~/.cache/kproxy by default
 # exit: 0 all as it should be, 1 something failed, 2 bad usage
@@ -22,6 +23,7 @@ cache=${KPROXY_CACHE:-$HOME/.cache/kproxy}/fresh
 logs=${FRESH_LOGS:-$cache/logs}
 steps=${FRESH_STEPS:-demo,test}
 limit=${FRESH_TIMEOUT:-5400}
+keep=${FRESH_KEEP:-no}
 program=fresh
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
@@ -122,6 +124,10 @@ case $steps in
     *) fail 2 "FRESH_STEPS must be demo, test or demo,test, not '$steps'" ;;
 esac
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail 2 "FRESH_TIMEOUT must be a number of seconds, not '$limit'"
+case $keep in
+    yes | no) ;;
+    *) fail 2 "FRESH_KEEP must be yes or no, not '$keep'" ;;
+esac
 [ "$(id -u)" -eq 0 ] || fail 1 "only root can make a root directory; run: sudo make fresh"
 missing=""
 need() { # need COMMAND PACKAGE
@@ -173,7 +179,7 @@ minimal() { # minimal SUITE: $image, the minimal root; made if it is not there, 
     rm -rf --one-file-system "$scratch"
     mkdir -p "$scratch"
     printf '%s\n' "$sources" >"$scratch/sources"
-    attend "a minimal root of $1" "$log" timeout --kill-after=20 1200 bash "$0" --build "$1" "$scratch" || status=$?
+    attend "a minimal root of $1" "$log" timeout --kill-after=20 1200 bash "$here/fresh.sh" --build "$1" "$scratch" || status=$?
     if [ "$status" -ne 0 ]; then
         tail -n 15 "$log" >&2
         fail 1 "$1: the minimal root could not be made (exit $status); the whole log is $log"
@@ -208,10 +214,10 @@ prepare() { # prepare SUITE: $root, a copy with this machine's configuration, a 
     chmod a+r "$root/srv/kproxy.bundle"
 }
 
+apart=(unshare --mount --pid --uts --ipc --fork --kill-child --propagation private bash "$here/fresh.sh" --inside)
+
 within() { # within LOG USER COMMAND: its exit code
-    attend "$suite, $2: ${3##*&& }" "$1" timeout --kill-after=30 "$limit" \
-        unshare --mount --pid --uts --ipc --fork --kill-child --propagation private \
-        bash "$0" --inside "$root" "$2" "$3" "${lent[@]}"
+    attend "$suite, $2: ${3##*&& }" "$1" timeout --kill-after=30 "$limit" "${apart[@]}" "$root" "$2" "$3" "${lent[@]}"
 }
 
 failures=()
@@ -254,7 +260,7 @@ refuse() { # refuse NAME USER COMMAND: it must fail with one line that names Deb
 
 try() { # try SUITE
     suite=$1
-    local test="make test" clone="git clone --quiet /srv/kproxy.bundle kproxy && cd kproxy"
+    local before=${#failures[@]} test="make test" clone="git clone --quiet /srv/kproxy.bundle kproxy && cd kproxy"
     [ -z "${FRESH_TESTS:-}" ] || test="make setup && .venv/bin/pytest -n 2 $FRESH_TESTS"
     minimal "$suite"
     prepare "$suite"
@@ -266,7 +272,11 @@ try() { # try SUITE
     case $steps in *test) check test root "cd kproxy && $test" ;; esac
     case $steps in demo*) check demo-user user "cd kproxy && make demo" ;; esac
     case $steps in *test) check test-user user "cd kproxy && $test" ;; esac
-    rm -rf --one-file-system "$scratch"
+    if [ "$keep" = yes ] && [ "${#failures[@]}" -gt "$before" ]; then
+        say "$suite is kept in $scratch; a command in it: ${apart[*]} $root root 'cd kproxy && COMMAND'"
+    else
+        rm -rf --one-file-system "$scratch"
+    fi
     scratch=""
 }
 
