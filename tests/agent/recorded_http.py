@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 RECORDED = Path(__file__).parents[1] / "reference" / "kube-proxy-http"
 CHANGING = ("Date", "Content-Length", "Transfer-Encoding", "Connection")
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -67,7 +69,7 @@ def _reply(head: str, body: str) -> Reply:
 
 
 def ask(port: int, path: str, method: str = "GET", address: str = "127.0.0.1") -> Reply:
-    connection = http.client.HTTPConnection(address, port, timeout=10)
+    connection = http.client.HTTPConnection(address, port, timeout=PATIENCE)
     try:
         connection.request(method, path)
         answer = connection.getresponse()

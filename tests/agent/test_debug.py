@@ -33,7 +33,7 @@ from kproxy.render.provenance import rule_record
 from kproxy.render.save import saved_ruleset
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import Reply, ask, parse_metrics
-from tests.agent.test_servicehealth import wait
+from tests.waiting import eventually
 
 CLUSTER = """
 apiVersion: v1
@@ -249,11 +249,11 @@ def running(name: str, path: Path) -> Iterator[Agent]:
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
-        wait(lambda: agent.members and all(member.proxier.has_synced for member in agent.members))
+        eventually(lambda: agent.members and all(member.proxier.has_synced for member in agent.members))
         yield agent
     finally:
         agent.stop("the test is over")
-        thread.join(30)
+        thread.join(60)
     assert not thread.is_alive()
 
 
@@ -266,11 +266,11 @@ def test_an_agent_shows_itself(namespace: tuple[str, Path]) -> None:
         def get(port: int, path: str) -> Reply:
             return inside.call(ask, port, path)
 
-        wait(lambda: '"IPv6"' in get(10256, "/healthz").body)
+        eventually(lambda: '"IPv6"' in get(10256, "/healthz").body)
         assert get(10256, "/healthz").status == get(10256, "/livez").status == 200
         assert get(10249, "/proxyMode").body == "iptables"
         assert get(10249, "/configz").body.startswith('{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"')
-        wait(lambda: answers(inside, 32001))
+        eventually(lambda: answers(inside, 32001))
         assert get(32001, "/").headers["X-Load-Balancing-Endpoint-Weight"] == "1"
         families = parse_metrics(get(10249, "/metrics").body)
         totals = families["kubeproxy_sync_proxy_rules_iptables_total"].samples
@@ -299,7 +299,7 @@ def test_failing_syncs_show_everywhere(namespace: tuple[str, Path], monkeypatch:
     """iptables refuses: health turns red, load balancers are told, metrics count; all green once it works again."""
     name, path = namespace
     with running(name, path), Namespace.named(name) as inside:
-        wait(lambda: answers(inside, 32001))
+        eventually(lambda: answers(inside, 32001))
 
         def status(port: int, path: str) -> int:
             return inside.call(ask, port, path).status
@@ -315,13 +315,13 @@ def test_failing_syncs_show_everywhere(namespace: tuple[str, Path], monkeypatch:
         with monkeypatch.context() as patched:
             patched.setattr(IptablesExecutor, "restore", refuse)
             path.write_text(CLUSTER.replace("10.244.0.5", "10.244.0.6"))
-            wait(lambda: status(10256, "/healthz") == 503)
+            eventually(lambda: status(10256, "/healthz") == 503)
             assert status(10256, "/livez") == 503
             assert failing() == "1"
             assert "line 7 failed" in inside.call(ask, 10256, "/healthz").body
             port = inside.call(ask, 32001, "/")
             assert (port.status, '"serviceProxyHealthy": false' in port.body) == (503, True)
             assert "the last sync failed" in inside.call(ask, 10249, "/debug/rules?family=4").body
-        wait(lambda: status(10256, "/healthz") == 200)
+        eventually(lambda: status(10256, "/healthz") == 200)
         assert (status(32001, "/"), failing()) == (200, "0")
         assert "10.244.0.6:8080" in inside.call(ask, 10249, "/debug/rules?service=lb").body

@@ -16,6 +16,7 @@ from kproxy.agent.files import RETRY, FileSource, FileWatch, Sight, signature
 from kproxy.api import EndpointSlice, ManifestError, Manifests, Node, Service, load_manifests
 from kproxy.api.problems import Problem
 from kproxy.errors import Location
+from tests.waiting import PATIENCE
 
 
 class Recorder:
@@ -213,7 +214,7 @@ def test_the_thread_puts_the_first_contents_and_says_so(tmp_path: Path) -> None:
     source = FileSource([str(tmp_path)], "node-0", sink, synced.set, load_manifests([str(tmp_path)]))
     assert source.describe_waiting()
     source.start()
-    assert synced.wait(20)
+    assert synced.wait(PATIENCE)
     assert sink.take() == ["+service default/web"]
     assert not source.describe_waiting()
     source.stop()

@@ -26,6 +26,7 @@ from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import ask, parse_metrics, recorded_reply
+from tests.waiting import PATIENCE, eventually
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -165,7 +166,7 @@ def test_keep_alive_and_pipelining(ports: Ports) -> None:
 
 
 def _read_all(client: socket.socket) -> str:
-    client.settimeout(5)
+    client.settimeout(PATIENCE)
     pieces = []
     with contextlib.suppress(ConnectionResetError):
         while piece := client.recv(65536):
@@ -217,7 +218,7 @@ def test_many_idle_connections_do_not_lock_others_out(ports: Ports) -> None:
     idle = [socket.create_connection(("127.0.0.1", ports.healthz), 5) for _ in range(httpd.MOST_CONNECTIONS + 10)]
     try:
         assert ask(ports.healthz, "/livez").status == 200
-        idle[0].settimeout(5)
+        idle[0].settimeout(PATIENCE)
         with contextlib.suppress(ConnectionResetError):
             assert idle[0].recv(1) == b""  # the oldest one had to go
     finally:
@@ -230,7 +231,7 @@ def test_slow_pages_hold_back_only_themselves(servers: HttpServers) -> None:
     hanging = threading.Event()
 
     def hang(_request: Request) -> Answer:
-        hanging.wait(10)
+        hanging.wait(PATIENCE)
         return text_answer("at last")
 
     routes = by_path({"/slow": Route(hang, slow=True), "/fast": Route(lambda _request: text_answer("fast"))})
@@ -264,16 +265,9 @@ def test_closing_ends_threads_and_frees_ports() -> None:
     servers.close()
     assert _read_all(idle) == ""
     idle.close()
-    _wait(lambda: not set(threading.enumerate()) - before)
+    eventually(lambda: not set(threading.enumerate()) - before)
     with HttpServers() as again:
         assert again.listen("127.0.0.1", ports.loopback, by_path({})).port == ports.loopback
-
-
-def _wait(condition: object, seconds: float = 5.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.01)
 
 
 def test_a_taken_port_is_tried_again(servers: HttpServers) -> None:
@@ -289,7 +283,7 @@ def test_a_taken_port_is_tried_again(servers: HttpServers) -> None:
         assert nothing is None
         assert isinstance(served, Served)
         assert served.port == 0
-    _wait(lambda: served.port)
+    eventually(lambda: served.port)
     assert ask(served.port, "/livez").status == 200
     served.close()
     with pytest.raises(ConnectionRefusedError):

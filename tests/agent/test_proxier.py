@@ -20,6 +20,7 @@ from kproxy.render import Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.linux.fake import Faulty, MemoryExecutor, refused
 from tests.services.builders import make_endpoint, make_service, make_slice
+from tests.waiting import PATIENCE
 
 
 class Observer:
@@ -266,12 +267,12 @@ def test_the_thread_wakes_up_for_a_change_and_ends() -> None:
     thread.start()
     proxier.inbox.put_service("shop/web", make_service("web"))
     proxier.enable()
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while not proxier.has_synced and time.monotonic() < until:
         time.sleep(0.01)
     assert proxier.has_synced
     proxier.stop()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

@@ -8,9 +8,8 @@ import logging
 import re
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from kproxy.services import IPFamily
 from tests.agent.recorded_http import ask
 from tests.fakeapi.server import FakeApiServer
 from tests.netns.namespaces import fresh_namespace, run
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.root
 
@@ -44,13 +44,6 @@ class Observer(NoObserver):
 
     def synced(self, done: SyncDone) -> None:
         self.done.append(done)
-
-
-def eventually(reached: Callable[[], object]) -> None:
-    until = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.02)
 
 
 def settings(namespace: str, master: str = "", once: bool = False, files: bool = True) -> Settings:
@@ -70,10 +63,10 @@ def ends(agent: Agent) -> int:
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(agent.run()))
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE)
     if not codes:
         agent.stop("the test is over")
-        thread.join(30)
+        thread.join(PATIENCE)
         pytest.fail("it did not end")
     return codes[0]
 
@@ -147,14 +140,14 @@ def test_a_lock_that_is_held_at_start_is_waited_for(monkeypatch: pytest.MonkeyPa
             eventually(lambda: healthz() == 200)
         finally:
             agent.stop("a test")
-            thread.join(30)
+            thread.join(PATIENCE)
         locked.set()
         stopped = Agent(settings(namespace), cluster())
         thread = threading.Thread(target=stopped.run)
         thread.start()
         eventually(lambda: stopped.trouble)
         stopped.stop("a test")
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         monkeypatch.setattr("kproxy.agent.run.PERSEVERANCE", 0.0)
         with pytest.raises(LockHeldError):
@@ -179,7 +172,7 @@ def test_the_observer_hears_of_both_families_and_stop_ends_it() -> None:
         eventually(lambda: {done.family for done in observer.done} == set(IPFamily))
         assert {member.host.family for member in agent.members} == set(IPFamily)
         agent.stop("a test", 3)
-        thread.join(30)
+        thread.join(PATIENCE)
         assert codes == [3]
         assert states == ["open", "closed"]
         names = {each.name for each in threading.enumerate()}
@@ -227,13 +220,15 @@ def test_garbage_is_collected_though_nothing_syncs(monkeypatch: pytest.MonkeyPat
             assert not any(member.proxier.has_synced for member in agent.members)
         finally:
             agent.stop("a test")
-            thread.join(30)
+            thread.join(PATIENCE)
 
 
 def test_requests_are_counted_from_the_first_list_on() -> None:
     def metrics() -> str:
         with Namespace.named(namespace) as inside:
-            answer = inside.call(lambda: urllib.request.urlopen("http://127.0.0.1:10249/metrics", timeout=10).read())
+            answer = inside.call(
+                lambda: urllib.request.urlopen("http://127.0.0.1:10249/metrics", timeout=PATIENCE).read()
+            )
         return str(answer.decode())
 
     with FakeApiServer() as api, fresh_namespace() as namespace:
@@ -246,7 +241,7 @@ def test_requests_are_counted_from_the_first_list_on() -> None:
             found = re.search(r'rest_client_requests_total{code="200",host="[0-9.:]+",method="GET"} (\d+)', metrics())
         finally:
             agent.stop("a test")
-            thread.join(30)
+            thread.join(PATIENCE)
     assert found is not None
     assert int(found[1]) >= 3, "Services, EndpointSlices, Nodes"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
@@ -16,6 +18,7 @@ from kproxy.agent.servicehealth import ServiceHealthServer, health_body
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import ask, recorded_node_port, recorded_reply
+from tests.waiting import PATIENCE, eventually
 
 V4, V6 = IPFamily.IPV4, IPFamily.IPV6
 
@@ -26,21 +29,23 @@ def servers() -> Iterator[HttpServers]:
         yield found
 
 
+# Below what Linux hands out (ip_local_port_range), so that no other test's connection takes one of them in between; and
+# another block for each process of a test run.
+_ports = count(16_000 + os.getpid() % 64 * 250)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of loopback that is free, and that nobody is given meanwhile."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def local_server(servers: HttpServers, healthy: Callable[[], bool] = lambda: True) -> ServiceHealthServer:
     return ServiceHealthServer(servers, healthy, lambda: ("127.0.0.1",), retry_seconds=0.05)
-
-
-def wait(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.01)
 
 
 def refused(port: int) -> bool:
@@ -96,7 +101,7 @@ def test_connections_that_are_open_end_with_the_server(servers: HttpServers) -> 
     server, port = local_server(servers), free_port()
     server.sync(V4, {"a/one": port}, {})
     with socket.create_connection(("127.0.0.1", port), 5) as client:
-        client.settimeout(5)
+        client.settimeout(PATIENCE)
         server.sync(V4, {}, {})
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
@@ -117,7 +122,7 @@ def test_families_share_a_port(servers: HttpServers) -> None:
 def test_a_taken_port_is_told_once_and_tried_again(servers: HttpServers, caplog: pytest.LogCaptureFixture) -> None:
     server = local_server(servers)
     with socket.socket() as other, caplog.at_level(logging.WARNING, "kproxy.agent"):
-        other.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", free_port()))
         other.listen()
         port = int(other.getsockname()[1])
         server.sync(V4, {"a/one": port}, {"a/one": 1})
@@ -131,7 +136,7 @@ def test_a_taken_port_is_told_once_and_tried_again(servers: HttpServers, caplog:
             "a/one",
             f"cannot listen on 127.0.0.1:{port}: Address already in use",
         )
-    wait(lambda: server.open_ports == 1)
+    eventually(lambda: server.open_ports == 1)
     assert server.failed_ports == 0
     assert ask(port, "/").headers["X-Load-Balancing-Endpoint-Weight"] == "2"
 
@@ -139,7 +144,7 @@ def test_a_taken_port_is_told_once_and_tried_again(servers: HttpServers, caplog:
 def test_a_failed_port_that_is_wanted_no_longer_is_left_alone(servers: HttpServers) -> None:
     server = local_server(servers)
     with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", free_port()))
         other.listen()
         port = int(other.getsockname()[1])
         server.sync(V4, {"a/one": port}, {})

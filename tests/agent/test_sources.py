@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,19 +13,13 @@ from kproxy.client import ClientConfig, RestClient
 from kproxy.informer.objects import DeletedFinalStateUnknown
 from tests.agent.test_files import Recorder
 from tests.fakeapi.server import FakeApiServer
+from tests.waiting import PATIENCE, eventually
 
 
 @pytest.fixture
 def api() -> Iterator[FakeApiServer]:
     with FakeApiServer() as server:
         yield server
-
-
-def eventually(reached: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not reached():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.01)
 
 
 def put_service(api: FakeApiServer, name: str, labels: dict[str, str] | None = None) -> None:
@@ -46,7 +39,7 @@ def test_lists_says_so_and_watches(api: FakeApiServer) -> None:
     source = ApiSource(client, "node-0", sink, synced.set)
     assert "services" in source.describe_waiting()
     source.start()
-    assert synced.wait(20)
+    assert synced.wait(PATIENCE)
     assert source.describe_waiting() == ""
     assert sink.take() == ["+node 10.244.0.0/24", "+service default/web", "+slice default/web-1"]
     put_service(api, "late")
@@ -64,7 +57,7 @@ def test_endpoints_instead_of_slices(api: FakeApiServer) -> None:
     client, sink, synced = RestClient(ClientConfig(server=api.url)), Recorder(), threading.Event()
     source = ApiSource(client, "node-0", sink, synced.set, use_endpoints=True)
     source.start()
-    assert synced.wait(20)
+    assert synced.wait(PATIENCE)
     service, piece = sink.take()
     assert service == "+service default/web"
     assert piece.startswith("+slice default/web-")

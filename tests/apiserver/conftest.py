@@ -30,7 +30,7 @@ class Api:
     def raw(self, method: str, path: str, body: bytes | None = None, **headers: str) -> http.client.HTTPResponse:
         """A response, read."""
         context = ssl.create_default_context(cafile=str(self.server.ca))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=30)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=60)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if self._token:
             sent.setdefault("Authorization", f"Bearer {self._token}")
@@ -62,11 +62,11 @@ class Api:
         return answer
 
     def eventually(self, path: str, reached: Callable[[Any], bool]) -> Any:
-        """Reads a path until its answer is as wanted, for at most ten seconds."""
+        """Reads a path until its answer is as wanted, for at most a minute."""
         import time
 
         answer: Any = None
-        for _ in range(200):
+        for _ in range(1200):
             answer = self("GET", path)[1]
             if reached(answer):
                 return answer

@@ -107,7 +107,7 @@ class Player:
     def send(self, exchange: Exchange, *, credentials: str | None = None) -> tuple[int, str, str]:
         """Status, media type and text of our answer."""
         context = ssl.create_default_context(cafile=str(self._server.ca))
-        connection = http.client.HTTPSConnection("127.0.0.1", self._server.port, context=context, timeout=20)
+        connection = http.client.HTTPSConnection("127.0.0.1", self._server.port, context=context, timeout=60)
         headers = dict(exchange.headers)
         credentials = f"Bearer {self._token}" if credentials is None else credentials
         if credentials:
@@ -137,7 +137,7 @@ class Player:
         """Waits until a deleted namespace is not there any more, so that what comes next always sees that."""
         path = exchange.path.partition("?")[0]
         probe = Exchange("", "GET", path, {}, b"", 404, "", "")
-        for _ in range(200):
+        for _ in range(1200):
             if self.send(probe)[0] == 404:
                 return
             threading.Event().wait(0.05)

@@ -13,6 +13,7 @@ import yaml
 
 from kproxy.apiserver import certs
 from tests.apiserver.conftest import Api
+from tests.waiting import PATIENCE
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -197,7 +198,7 @@ def _with_certificate(api: Api, directory: Path, identity: certs.Identity) -> tu
     path.write_bytes(identity.certificate_pem + identity.key_pem)
     context = ssl.create_default_context(cafile=str(api.server.ca))
     context.load_cert_chain(path)
-    connection = http.client.HTTPSConnection("127.0.0.1", api.server.port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", api.server.port, context=context, timeout=PATIENCE)
     connection.request("GET", "/api/v1/namespaces")
     response = connection.getresponse()
     return response.status, response.read()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kproxy.apiserver import app
 from tests.apiserver.conftest import Api
+from tests.waiting import PATIENCE
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 APPLY = "application/apply-patch+yaml"
@@ -154,7 +155,7 @@ def _padded(size: int) -> bytes:
 def test_who_sends_too_much_reads_that_it_is_too_much(shared: Api, size: int, chunked: bool) -> None:
     """Clients that send everything before they read, as http.client and urllib3 do, must find the answer."""
     context = ssl.create_default_context(cafile=str(shared.server.ca))
-    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=30)
+    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=PATIENCE)
     body = _padded(size)
     parts = (body[start : start + 65536] for start in range(0, len(body), 65536))
     headers = {"Authorization": "Bearer admin-token", "Content-Type": "application/json"}
@@ -193,7 +194,7 @@ def _auth() -> bytes:
 
 def _connect(api: Api) -> ssl.SSLSocket:
     context = ssl.create_default_context(cafile=str(api.server.ca))
-    raw = socket.create_connection(("127.0.0.1", api.server.port), timeout=10)
+    raw = socket.create_connection(("127.0.0.1", api.server.port), timeout=PATIENCE)
     return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
 
@@ -231,7 +232,7 @@ def test_who_does_not_read_is_dropped_without_a_word(
     for number in range(24):
         shared.ok("POST", path, {"metadata": {"name": f"n{number}"}, "data": {"a": "x" * 900_000}})
     listing.sendall(b"GET " + path.encode() + b" HTTP/1.1\r\n" + _auth())
-    for _ in range(100):
+    for _ in range(600):
         if shared.server.call(lambda server: (server.health.dropped, len(server._state.tasks))) == (dropped + 1, 1):
             break
         time.sleep(0.1)

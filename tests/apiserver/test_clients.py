@@ -17,6 +17,7 @@ from lightkube.types import PatchType
 
 from tests.apiserver.conftest import Api
 from tests.apiserver.test_crd import definition
+from tests.waiting import PATIENCE
 
 # The official client's annotations make every field optional.
 official: Any = importlib.import_module("kubernetes.client")
@@ -65,7 +66,7 @@ def test_official_create_watch_patch_delete(python: Any) -> None:
     changed = core.patch_namespaced_service("py", "default", {"spec": {"type": "NodePort"}})
     assert 30000 <= changed.spec.ports[0].node_port <= 32767
     core.delete_namespaced_service("py", "default")
-    thread.join(20)
+    thread.join(PATIENCE)
     assert seen == [("ADDED", "ClusterIP"), ("MODIFIED", "NodePort"), ("DELETED", "NodePort")]
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE, eventually
+
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -42,7 +44,7 @@ class Process:
         self.context = ssl.create_default_context(cafile=str(directory / "data" / "ca.crt"))
 
     def connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.context, timeout=10)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.context, timeout=PATIENCE)
 
     def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
@@ -115,16 +117,18 @@ def _rounds(directory: Path, rounds: int) -> None:
         threads.append(threading.Thread(target=_watch, args=(server, versions[-1], seen, versions)))
         for thread in threads:
             thread.start()
+        before = len(acknowledged)
+        eventually(lambda: len(acknowledged) > before + 3)  # noqa: B023  # used at once
         time.sleep(chance.uniform(0.3, 1.5))
         server.kill()
         for thread in threads:
-            thread.join(15)
+            thread.join(PATIENCE)
     server = Process(directory)
     stored = {item["metadata"]["name"]: item["data"]["v"] for item in server.get(MAPS)["items"]}
     # The watcher goes on from its version, and ends equal.
     catching = threading.Thread(target=_watch, args=(server, versions[-1], seen, versions), daemon=True)
     catching.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while {k: v for k, v in seen.items() if v} != stored and time.monotonic() < deadline:
         time.sleep(0.05)
     server.kill()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.conftest import Api
+from tests.waiting import PATIENCE
 
 MERGE = "application/merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -430,7 +431,7 @@ def test_a_default_added_later_shows_in_what_is_stored(shared: Api) -> None:
 
 def _watch(shared: Api, path: str) -> http.client.HTTPResponse:
     context = ssl.create_default_context(cafile=str(shared.server.ca))
-    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=30)
+    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=PATIENCE)
     connection.request("GET", f"{path}?watch=1", headers={"Authorization": "Bearer admin-token"})
     return connection.getresponse()
 

@@ -17,13 +17,14 @@ from kproxy.apiserver.resources import built_in
 from tests.apiserver.conftest import TOKENS, Api
 from tests.apiserver.openapi_fuzz import Drawn, Generator, seeds
 from tests.apiserver.test_crd import definition
+from tests.waiting import PATIENCE
 
 WITNESS = "/api/v1/namespaces/default/configmaps/witness"
 
 
 def _connect(api: Api) -> http.client.HTTPSConnection:
     context = ssl.create_default_context(cafile=str(api.server.ca))
-    return http.client.HTTPSConnection("127.0.0.1", api.server.port, context=context, timeout=30)
+    return http.client.HTTPSConnection("127.0.0.1", api.server.port, context=context, timeout=PATIENCE)
 
 
 def _check(drawn: Drawn, status: int, headers: Any, text: bytes) -> None:
@@ -79,13 +80,13 @@ def _fuzz(directory: Path, seed: int, count: int) -> None:
 def _comes_to_rest(api: Api) -> None:
     """Controllers stop writing: no two of them, and no one alone, chases what it has written itself."""
     revision = ""
-    for _ in range(60):
+    for _ in range(240):
         found = api.ok("GET", "/api/v1/configmaps")["metadata"]["resourceVersion"]
         if found == revision:
             return
         revision = found
         time.sleep(0.5)
-    raise AssertionError("controllers still write after 30 s")
+    raise AssertionError("controllers still write after two minutes")
 
 
 def _everything(api: Api) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import yaml
 from kproxy.apiserver.protobuf import MEDIA_TYPE, decode_envelope
 from kproxy.apiserver.protobuf_encode import encode_envelope
 from tests.apiserver.conftest import Api
+from tests.waiting import PATIENCE
 
 ACCEPTS = [f"{MEDIA_TYPE}, */*", f"{MEDIA_TYPE},application/json", MEDIA_TYPE]
 """contentType alone; what typed clients prefer; and acceptContentTypes set to protobuf."""
@@ -49,7 +50,7 @@ class Proxy:
         self._port, self._accept = api.server.port, accept
 
     def __call__(self, method: str, path: str, body: bytes = b"", media: str = MEDIA_TYPE) -> tuple[int, str, bytes]:
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=20)
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=PATIENCE)
         try:
             connection.request(method, path, body or None, {"Accept": self._accept, "Content-Type": media})
             response = connection.getresponse()
@@ -173,7 +174,7 @@ def test_go_offers_http2_and_gets_http1(shared: Api) -> None:
     context = ssl.create_default_context(cafile=str(shared.server.ca))
     context.set_alpn_protocols(["h2", "http/1.1"])
     with (
-        socket.create_connection(("127.0.0.1", shared.server.port), timeout=10) as raw,
+        socket.create_connection(("127.0.0.1", shared.server.port), timeout=PATIENCE) as raw,
         context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
     ):
         assert connection.selected_alpn_protocol() == "http/1.1"

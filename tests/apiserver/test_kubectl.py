@@ -58,7 +58,7 @@ def kubectl(shared: Api, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
     def run(*arguments: str, stdin: str = "", fails: bool = False, **environment: str) -> str:
         command = [program, "--kubeconfig", str(shared.server.kubeconfig), *arguments]
         given = {**os.environ, "HOME": str(home), **environment}
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=given, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, env=given, check=False)
         assert (done.returncode != 0) is fails, (arguments, done.stdout, done.stderr)
         return done.stderr if fails else done.stdout
 
@@ -107,7 +107,7 @@ def test_wait_and_watch(kubectl: Kubectl, shared: Api) -> None:
     status = {"status": {"conditions": [{"type": "Available", "status": "True"}]}}
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
     shared.ok("PATCH", f"{path}/status", status, "application/merge-patch+json")
-    assert "condition met" in kubectl("wait", "deploy/web", "-n", "shop", "--for=condition=Available", "--timeout=10s")
+    assert "condition met" in kubectl("wait", "deploy/web", "-n", "shop", "--for=condition=Available", "--timeout=60s")
     assert "web" in kubectl("get", "svc", "-n", "shop", "-w", "--request-timeout=2s")
     kubectl("delete", "-n", "shop", "-f", "-", stdin=WEB)
     assert "NotFound" in kubectl("get", "svc", "web", "-n", "shop", fails=True)
@@ -115,7 +115,7 @@ def test_wait_and_watch(kubectl: Kubectl, shared: Api) -> None:
 
 def test_custom_resources(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=FRUIT)
-    kubectl("wait", "crd/fruits.example.org", "--for=condition=Established", "--timeout=10s")
+    kubectl("wait", "crd/fruits.example.org", "--for=condition=Established", "--timeout=60s")
     assert "created" in kubectl("apply", "-f", "-", stdin=APPLE)
     assert kubectl("get", "fr").split() == ["NAME", "SWEET", "apple", "true"]
     assert "configured" in kubectl("apply", "-f", "-", stdin=APPLE.replace("true", "false"))
@@ -168,7 +168,7 @@ def test_bad_manifests_are_refused(kubectl: Kubectl) -> None:
 def test_a_namespace_goes_with_what_is_in_it(kubectl: Kubectl) -> None:
     kubectl("create", "namespace", "gone")
     kubectl("apply", "-n", "gone", "-f", "-", stdin=WEB)
-    kubectl("delete", "namespace", "gone", "--timeout=20s")
+    kubectl("delete", "namespace", "gone", "--timeout=60s")
     assert "gone" not in kubectl("get", "ns")
     assert kubectl("get", "svc", "-n", "gone", "-o", "name") == ""
 

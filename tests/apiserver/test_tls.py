@@ -13,6 +13,7 @@ import pytest
 
 from kproxy.apiserver import certs
 from kproxy.apiserver.tls import TLSProtocol, server_context
+from tests.waiting import PATIENCE
 
 
 class Echo(asyncio.Protocol):
@@ -52,7 +53,7 @@ def run(client: Callable[[int], Any], authority: certs.Identity) -> tuple[Any, l
         server = await loop.create_server(connect, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            result = await asyncio.wait_for(asyncio.to_thread(client, port), 20)
+            result = await asyncio.wait_for(asyncio.to_thread(client, port), PATIENCE)
             await asyncio.sleep(0.05)
             return result
         finally:
@@ -77,7 +78,7 @@ def context_of(authority: certs.Identity, directory: Path, identity: certs.Ident
 
 def exchange(port: int, context: ssl.SSLContext, data: bytes, count: int) -> tuple[bytes, str | None]:
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw,
         context.wrap_socket(raw, server_hostname="127.0.0.1") as tls,
     ):
         tls.sendall(data)
@@ -119,7 +120,7 @@ def test_the_server_closes_after_what_it_wrote(authority: certs.Identity, tmp_pa
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 100, b"\0" * 5000])
 def test_what_is_no_tls_is_closed(authority: certs.Identity, data: bytes) -> None:
     def client(port: int) -> bytes:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
             raw.sendall(data)
             raw.shutdown(socket.SHUT_WR)
             found = b""
@@ -150,7 +151,7 @@ def test_clients_that_vanish(authority: certs.Identity, tmp_path: Path) -> None:
 
     def client(port: int) -> None:
         for _ in range(5):
-            raw = socket.create_connection(("127.0.0.1", port), timeout=10)
+            raw = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
             tls = context.wrap_socket(raw, server_hostname="127.0.0.1")
             tls.sendall(b"z" * 5_000)
             tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

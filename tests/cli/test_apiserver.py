@@ -13,6 +13,7 @@ import pytest
 
 from kproxy.cli.apiserver import parse_cidrs, parse_listen
 from kproxy.errors import InputError
+from tests.waiting import PATIENCE
 
 PROGRAM = (
     "import sys; from kproxy.cli import main; main.COMMANDS['apiserver'] = ''; sys.argv[0] = 'kproxy'; main.main()"
@@ -36,10 +37,10 @@ def test_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: signal.
     with urllib.request.urlopen(line.split()[1] + "/readyz", context=context) as answer:
         assert answer.read() == b"ok"
     second = start("--data", tmp_path / "data", "--listen", "127.0.0.1:0")
-    _, errors = second.communicate(timeout=30)
+    _, errors = second.communicate(timeout=PATIENCE)
     assert (second.returncode, "another server uses this directory" in errors) == (1, True)
     process.send_signal(number)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, "Traceback" in errors) == (0, "", False)
 
 
@@ -58,7 +59,7 @@ def test_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: signal.
 def test_refusals(tmp_path: Path, arguments: list[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     process = start(*arguments)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, text in errors, "Traceback" in errors) == (code, True, False), errors
 
 

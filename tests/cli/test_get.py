@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.fakeapi.server import FakeApiServer
+from tests.waiting import PATIENCE
 
 CODE = (
     "import sys; from kproxy.cli import main; main.COMMANDS.setdefault('get', ''); sys.argv[0] = 'kproxy'; main.main()"
@@ -56,7 +57,7 @@ def config(api: FakeApiServer, tmp_path: Path) -> str:
 def get(config: str) -> Get:
     def run(*words: str) -> Result:
         command = [sys.executable, "-c", CODE, "get", *words, "--kubeconfig", config]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
@@ -192,7 +193,7 @@ def test_watch_shows_what_there_is_and_every_change(
 ) -> None:
     command = [sys.executable, "-c", CODE, "get", "svc", "web", "-w", *output, "--kubeconfig", config]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while not api.watchers and time.monotonic() < until:
             time.sleep(0.01)
         api.put("services", {"metadata": {"name": "other"}, "spec": {}})
@@ -203,7 +204,7 @@ def test_watch_shows_what_there_is_and_every_change(
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
-        process.wait(10)
+        process.wait(PATIENCE)
     for got, start in zip(seen, lines, strict=True):
         assert got.startswith(start)
     assert process.returncode == 130

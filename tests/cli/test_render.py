@@ -11,6 +11,7 @@ import pytest
 from kproxy.services import IPFamily
 from tests.cli.conftest import Run
 from tests.recorded import CLUSTERS, MINIKUBE, render
+from tests.waiting import PATIENCE
 
 MINI = ("-f", MINIKUBE / "cluster.yaml", "--config", MINIKUBE / "config.yaml")
 
@@ -240,7 +241,7 @@ def test_a_reader_that_leaves_early_is_no_error_message(kproxy: Run) -> None:
     assert process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(30) == 1
+    assert process.wait(PATIENCE) == 1
 
 
 def test_help_shows_examples(kproxy: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -20,16 +20,10 @@ from kproxy.client import (
 )
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs, label_index_func
 from tests.fakeapi.server import FakeApiServer, Handler, kind_of
+from tests.waiting import PATIENCE, eventually
 
 SERVICE = kind_of("services")
 PLAIN = ReflectorOptions(watch_list=False)
-
-
-def eventually(reached: Callable[[], bool], seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.005)
 
 
 def put(api: FakeApiServer, name: str, port: int = 80) -> None:
@@ -57,8 +51,8 @@ def test_follows_the_server(client: RestClient, api: FakeApiServer, watch_list: 
     assert not informer.wait_for_sync(0.0)
     informer.start()
     informer.start()
-    assert informer.wait_for_sync(5)
-    assert registration.wait_for_sync(5)
+    assert informer.wait_for_sync(PATIENCE)
+    assert registration.wait_for_sync(PATIENCE)
     assert seen == ["+a!"]
     eventually(lambda: api.watchers == 1)
     put(api, "b")
@@ -73,10 +67,10 @@ def test_follows_the_server(client: RestClient, api: FakeApiServer, watch_list: 
 
 def test_a_streaming_list_may_be_silent_for_long_once_it_is_complete(client: RestClient, api: FakeApiServer) -> None:
     put(api, "a")
-    informer = Informer(client, SERVICES, options=ReflectorOptions(initial_events_timeout=0.3))
+    informer = Informer(client, SERVICES, options=ReflectorOptions(initial_events_timeout=1.5))
     informer.start()
-    assert informer.wait_for_sync(5)
-    time.sleep(0.8)
+    assert informer.wait_for_sync(PATIENCE)
+    time.sleep(2.0)
     put(api, "b")
     eventually(lambda: versions(informer) == api.storage.keys(SERVICE))
     assert informer.last_failure is None, "it is still the same stream"
@@ -133,12 +127,12 @@ def test_a_handler_that_blocks_or_raises_holds_back_nobody(client: RestClient, a
         put(api, name)
     informer.start()
     eventually(lambda: seen == ["a", "b", "c"])
-    assert failing.wait_for_sync(5)
+    assert failing.wait_for_sync(PATIENCE)
     late: list[str] = []
     joined = informer.add_event_handler(
         ResourceEventHandlerFuncs(add=lambda item, initial: late.append(item.metadata.name))
     )
-    assert joined.wait_for_sync(5)
+    assert joined.wait_for_sync(PATIENCE)
     assert late == ["a", "b", "c"]
     joined.remove()
     put(api, "d")
@@ -157,7 +151,7 @@ def test_survives_a_restart_with_forgotten_history(client: RestClient, api: Fake
     deleted: list[object] = []
     informer.add_event_handler(ResourceEventHandlerFuncs(delete=deleted.append))
     informer.start()
-    assert informer.wait_for_sync(5)
+    assert informer.wait_for_sync(PATIENCE)
     eventually(lambda: api.watchers == 1)
     refuse = threading.Event()
 
@@ -196,7 +190,7 @@ def test_an_index_function_that_raises_does_not_end_it(client: RestClient, api: 
 
     informer = Informer(client, SERVICES, options=PLAIN, indexers={"broken": index})
     informer.start()
-    assert informer.wait_for_sync(5)
+    assert informer.wait_for_sync(PATIENCE)
     eventually(lambda: api.watchers == 1)
     broken.set()
     put(api, "a")
@@ -230,7 +224,7 @@ def test_stop_ends_a_call_without_an_answer_and_waits(api: FakeApiServer) -> Non
     eventually(lambda: len(api.requests) == 1)
     begun = time.monotonic()
     assert informer.stop()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 15, "and not when the server lets go, after 20 s"
     release.set()
     refused = Informer(RestClient(ClientConfig(server="http://127.0.0.1:9")), SERVICES)
     refused.start()
@@ -251,13 +245,13 @@ def test_the_factory_shares_informers(client: RestClient, api: FakeApiServer) ->
     factory.informer(ENDPOINT_SLICES)
     assert factory.wait_for_cache_sync(0.0) == {"services": False, "endpointslices.discovery.k8s.io": False}
     factory.start()
-    assert factory.wait_for_cache_sync(5) == {"services": True, "endpointslices.discovery.k8s.io": True}
+    assert factory.wait_for_cache_sync(PATIENCE) == {"services": True, "endpointslices.discovery.k8s.io": True}
     assert [item.metadata.name for item in services.lister.list()] == ["a"]
     factory.informer(NODES)
     found: list[Mapping[str, bool]] = []
     waiter = threading.Thread(target=lambda: found.append(factory.wait_for_cache_sync()), daemon=True)
     waiter.start()
-    waiter.join(10)
+    waiter.join(PATIENCE)
     assert [each["nodes"] for each in found] == [False], "nobody started it, so it is not waited for"
     assert factory.shutdown()
 
@@ -269,7 +263,7 @@ def test_threads_are_gone_after_stop(client: RestClient, api: FakeApiServer) -> 
     informer = Informer(client, SERVICES, resync_period=30.0)
     informer.add_event_handler(ResourceEventHandlerFuncs())
     informer.start()
-    assert informer.wait_for_sync(5)
+    assert informer.wait_for_sync(PATIENCE)
     assert len(ours()) >= 3
     assert informer.stop()
     assert not ours()

@@ -6,6 +6,7 @@ import threading
 import time
 
 from kproxy.client import BlockingWorkQueue
+from tests.waiting import PATIENCE
 
 
 def test_workers_share_a_queue_and_never_an_item() -> None:
@@ -33,9 +34,9 @@ def test_workers_share_a_queue_and_never_an_item() -> None:
         for item in range(10):
             queue.add(item)
         time.sleep(0.001)
-    assert queue.shut_down_with_drain(10)
+    assert queue.shut_down_with_drain(PATIENCE)
     for worker in workers:
-        worker.join(5)
+        worker.join(PATIENCE)
         assert not worker.is_alive()
     assert set(done) == set(range(10))
     assert len(queue) == 0

@@ -120,7 +120,7 @@ def test_cancel_ends_a_watch_that_waits(client: RestClient, api: FakeApiServer) 
     begun = time.monotonic()
     with pytest.raises(CancelledError):
         list(stream)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
     timer.join()
 
 
@@ -210,7 +210,7 @@ def test_what_breaks_is_an_error_and_never_hangs(
     begun = time.monotonic()
     with pytest.raises(error):
         list(client.watch(SERVICES, idle_timeout=0.5))
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     api.intercept = None
     assert client.list(SERVICES).items == (), "the next call is none the worse"
 

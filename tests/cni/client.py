@@ -126,7 +126,7 @@ class Runtime:
 
 def finish(process: subprocess.Popen[bytes]) -> Answer:
     """Waits for a started plugin."""
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=180)
     return Answer(process.returncode, json.loads(output) if output.strip() else None, errors.decode())
 
 

@@ -21,6 +21,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.overlay.errors import Code
 from kproxy.overlay.request import VERSIONS
 from tests.cni.client import RANGES, Runtime, configuration, finish, ip, namespaces
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.root
 
@@ -689,7 +690,7 @@ def test_kill_9_in_the_middle_of_add(net: Net, mend: str) -> None:
     for step in range(12):
         process = runtime.start(runtime.environment("ADD", "c1", names["a"]), conf)
         # From before the first record to after the last: at some of these moments things are half made.
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while not runtime.state()["attachments"] and process.poll() is None and time.monotonic() < until:
             time.sleep(0.0005)
         time.sleep(step * 0.004)

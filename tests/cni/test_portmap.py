@@ -13,6 +13,7 @@ import pytest
 from kproxy.lab.ask import ask
 from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
 from tests.cni.client import Runtime, configuration, ip, namespaces
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.root
 
@@ -52,7 +53,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             yield Place(runtime, names, {})
         finally:
             servers.close()
-            thread.join(5)
+            thread.join(PATIENCE)
 
 
 def add(place: Place, ports: list[dict[str, Any]], ifname: str = "eth0", **extra: Any) -> dict[str, list[str]]:

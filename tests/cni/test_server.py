@@ -21,6 +21,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.overlay.errors import Code
 from tests.cni import client
 from tests.cni.client import Runtime, configuration, finish, ip, namespaces
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.root
 
@@ -176,7 +177,7 @@ def test_without_anything_of_cni_it_says_what_it_is_and_waits_for_no_input(tmp_p
             [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=bare, text=True
         )
         with process:
-            assert process.wait(timeout=30) == 0, "with standard input still open"
+            assert process.wait(timeout=PATIENCE) == 0, "with standard input still open"
             assert process.stdout is not None
             assert process.stderr is not None
             assert process.stdout.read() == ""
@@ -196,7 +197,7 @@ def test_a_daemon_that_is_killed_leaves_nothing_that_del_does_not_clean(
     for step in range(4):
         daemon = subprocess.Popen([sys.executable, "-c", code, str(path)])
         try:
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE
             while not _listens(path):
                 assert time.monotonic() < until
                 time.sleep(0.01)

@@ -27,6 +27,7 @@ from kproxy.client import RestClient
 from kproxy.client.config import load_client_config
 from kproxy.client.http import Stream
 from tests.agent.recorded_http import parse_metrics
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -49,7 +50,7 @@ NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}}
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=60)
+    return subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=180)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,7 @@ class Collected:
 
     def wait_for(self, *keys: str) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: set(keys) <= self.keys, 10), self.keys
+            assert self.changed.wait_for(lambda: set(keys) <= self.keys, PATIENCE), self.keys
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def test_the_role_allows_what_the_agent_does_and_no_more(
         source = ApiSource(client, "node-0", sink, synced.set)
         source.start()
         try:
-            assert synced.wait(10), source.describe_waiting()
+            assert synced.wait(PATIENCE), source.describe_waiting()
             for each in (SERVICE, SLICE, NODE):  # what comes later comes by watches
                 done = kubectl(server, "apply", "-f", "-", stdin=json.dumps(each))
                 assert done.returncode == 0, done.stderr

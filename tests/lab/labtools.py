@@ -64,7 +64,7 @@ class Lab:
         """Runs kubectl, which must succeed."""
         done = subprocess.run(
             ["kubectl", *arguments], env=self.environment, input=text, capture_output=True, text=True, check=False,
-            timeout=60,
+            timeout=180,
         )  # fmt: skip
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
@@ -84,7 +84,7 @@ class Lab:
         """Those of this lab that there are."""
         return sorted(item.name for item in NETNS.iterdir() if item.name.startswith(f"kp-lab-{self.name}-"))
 
-    def settled(self, done: Callable[[ClusterView], bool], timeout: float = 30.0) -> ClusterView:
+    def settled(self, done: Callable[[ClusterView], bool], timeout: float = 120.0) -> ClusterView:
         """Waits until the cluster is as wanted, and every node's rules follow it."""
         deadline = time.monotonic() + timeout
         while True:

@@ -46,7 +46,7 @@ def test_nodes_and_pods_are_there_and_spread(lab: Lab) -> None:
 
 def test_kubectl_sees_an_ordinary_cluster(lab: Lab) -> None:
     assert lab.kubectl("get", "nodes", "--no-headers").count(" Ready ") == 3
-    assert lab.kubectl("rollout", "status", "deployment/web", "--timeout=10s").endswith("rolled out\n")
+    assert lab.kubectl("rollout", "status", "deployment/web", "--timeout=120s").endswith("rolled out\n")
     line = lab.run("env").strip()
     assert line == f"export KUBECONFIG={lab.directory.kubeconfig}"
     leases = json.loads(lab.kubectl("get", "leases", "-n", "kube-node-lease", "-o", "json"))
@@ -56,7 +56,7 @@ def test_kubectl_sees_an_ordinary_cluster(lab: Lab) -> None:
 def test_create_scale_expose_and_delete(lab: Lab) -> None:
     lab.kubectl("create", "deployment", "shop", "--image=echo", "--port=8080", "--replicas=2")
     lab.kubectl("expose", "deployment", "shop", "--port=80", "--target-port=8080", "--type=NodePort")
-    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=20s")
+    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=120s")
     cluster = lab.settled(lambda found: len(found.service("shop").ports[0].endpoints) == 2)
     shop = cluster.service("shop")
     answers = [ask(lab.model().netns("client"), "172.30.0.12", shop.ports[0].node_port, "TCP") for _ in range(8)]
@@ -65,7 +65,7 @@ def test_create_scale_expose_and_delete(lab: Lab) -> None:
     lab.settled(lambda found: sum(item.ready for item in found.service("shop").ports[0].endpoints) == 4)
     lab.kubectl("delete", "service", "shop")
     lab.kubectl("delete", "deployment", "shop")
-    lab.kubectl("wait", "--for=delete", "pod", "-l", "app=shop", "--timeout=20s")
+    lab.kubectl("wait", "--for=delete", "pod", "-l", "app=shop", "--timeout=120s")
     pods = len(lab.cluster().pods)
     assert len([name for name in lab.namespaces() if "-p-" in name]) == pods
 
@@ -76,7 +76,7 @@ def test_a_rolling_update_keeps_the_service_answering(lab: Lab) -> None:
     address = lab.cluster().service("roll").cluster_ips[0]
     lab.kubectl("set", "image", "deployment/roll", "echo=echo:v2")
     netns, ends = lab.model().netns("node-1"), set()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         ends.add(ask(netns, address, 80, "TCP").end)
         status = json.loads(lab.kubectl("get", "deployment", "roll", "-o", "json"))["status"]
@@ -132,7 +132,7 @@ def test_capture_writes_what_passes(lab: Lab, tmp_path: Path) -> None:
     ask(lab.model().netns("client"), pod.addresses[0], 9000, "UDP", data=b"caught-me")
     time.sleep(0.2)
     running.send_signal(signal.SIGINT)
-    assert running.wait(20) == 0
+    assert running.wait(60) == 0
     from scapy.utils import rdpcap
 
     assert sum(b"caught-me" in bytes(packet) for packet in rdpcap(str(path))) >= 6

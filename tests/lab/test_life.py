@@ -33,7 +33,7 @@ REACHED: dict[str, Callable[[Lab], bool]] = {
 def up_as_far_as(lab: Lab, reached: Callable[[Lab], bool], *arguments: str) -> subprocess.Popen[str]:
     """Starts `lab up` and returns once it has come so far; it may go on meanwhile."""
     begun = subprocess.Popen(lab.command("up", *arguments), env=lab.environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not reached(lab):
         assert time.monotonic() < deadline
         assert begun.poll() is None, begun.stderr
@@ -90,7 +90,7 @@ def test_interrupted_up_cleans_up_after_itself(tmp_path: Path) -> None:
     lab = Lab(fresh_name(), tmp_path)
     begun = up_as_far_as(lab, REACHED["a node"], "--nodes", "2")
     begun.terminate()
-    begun.communicate(timeout=30)
+    begun.communicate(timeout=120)
     assert begun.returncode != 0
     assert lab.namespaces() == []
     assert processes.find(lab.directory) == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.labtools import Lab, deployment, lab_up, service
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 
@@ -23,15 +24,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def get(lab: Lab, *words: str) -> Any:
     return json.loads(lab.kubectl("get", *words, "-o", "json"))
-
-
-def eventually(what: Callable[[], bool], timeout: float = 30.0) -> bool:
-    deadline = time.monotonic() + timeout
-    while not what():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def ready(lab: Lab, label: str) -> dict[str, bool]:
@@ -71,9 +63,9 @@ def test_a_pod_is_ready_when_its_probe_succeeds(lab: Lab, probe: dict[str, Any],
         }
     )  # fmt: skip
     try:
-        lab.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/probed", "--timeout=20s")
+        lab.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/probed", "--timeout=120s")
         if becomes:
-            lab.kubectl("wait", "--for=condition=Ready", "pod/probed", "--timeout=20s")
+            lab.kubectl("wait", "--for=condition=Ready", "pod/probed", "--timeout=120s")
         else:
             time.sleep(1.5)
             assert ready(lab, "app=probed") == {"probed": False}
@@ -93,23 +85,23 @@ def test_readiness_comes_and_goes_with_traffic(lab: Lab, tmp_path: Path) -> None
     def endpoints() -> int:
         return sum(item.ready for item in lab.cluster().service("gate").ports[0].endpoints)
 
-    assert eventually(lambda: len(ready(lab, "app=gate")) == 2)
+    eventually(lambda: len(ready(lab, "app=gate")) == 2)
     time.sleep(1)
     assert endpoints() == 0
     flag.touch()
-    lab.kubectl("rollout", "status", "deployment/gate", "--timeout=20s")
-    assert eventually(lambda: endpoints() == 2)
+    lab.kubectl("rollout", "status", "deployment/gate", "--timeout=120s")
+    eventually(lambda: endpoints() == 2)
     flag.unlink()
-    assert eventually(lambda: endpoints() == 0)
+    eventually(lambda: endpoints() == 0)
     lab.kubectl("delete", "deployment/gate", "service/gate")
 
 
 def test_a_rollout_stops_at_pods_that_do_not_get_ready_and_is_undone(lab: Lab) -> None:
     lab.kubectl("create", "deployment", "shop", "--image=echo", "--port=8080", "--replicas=2")
-    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=20s")
+    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=120s")
     before = set(ready(lab, "app=shop"))
     lab.kubectl("rollout", "restart", "deployment/shop")
-    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=20s")
+    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=120s")
     after = set(ready(lab, "app=shop"))
     assert len(after) == 2
     assert not before & after
@@ -117,11 +109,11 @@ def test_a_rollout_stops_at_pods_that_do_not_get_ready_and_is_undone(lab: Lab) -
     lab.kubectl(
         "patch", "deployment", "shop", "-p", json.dumps({"spec": {"template": {"spec": {"containers": [probe]}}}})
     )
-    assert eventually(lambda: sum(not item for item in ready(lab, "app=shop").values()) == 1)
+    eventually(lambda: sum(not item for item in ready(lab, "app=shop").values()) == 1)
     time.sleep(1)
     assert sum(ready(lab, "app=shop").values()) == 2, "the old pods stay until new ones are ready"
     lab.kubectl("rollout", "undo", "deployment/shop")
-    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=20s")
+    lab.kubectl("rollout", "status", "deployment/shop", "--timeout=120s")
     assert set(ready(lab, "app=shop")) == after
     wide = lab.kubectl("get", "pods", "-o", "wide", "-l", "app=shop", "--no-headers")
     assert all("10.244." in line and "node-" in line for line in wide.splitlines())
@@ -130,17 +122,17 @@ def test_a_rollout_stops_at_pods_that_do_not_get_ready_and_is_undone(lab: Lab) -
 
 def test_a_pod_is_taken_out_by_its_label_and_back_in(lab: Lab) -> None:
     lab.apply(deployment("crew", 2))
-    lab.kubectl("rollout", "status", "deployment/crew", "--timeout=20s")
+    lab.kubectl("rollout", "status", "deployment/crew", "--timeout=120s")
     pod = min(ready(lab, "deployment=crew"))
     lab.kubectl("label", "pod", pod, "deployment=apart", "--overwrite")
-    assert eventually(lambda: len(ready(lab, "deployment=crew")) == 2)
+    eventually(lambda: len(ready(lab, "deployment=crew")) == 2)
     assert not get(lab, "pod", pod)["metadata"].get("ownerReferences")
     lab.kubectl("label", "pod", pod, "deployment=crew", "--overwrite")
-    assert eventually(lambda: len(ready(lab, "deployment=crew")) == 2)
+    eventually(lambda: len(ready(lab, "deployment=crew")) == 2)
     owned = [item["metadata"].get("ownerReferences") for item in get(lab, "pods", "-l", "deployment=crew")["items"]]
     assert all(owned)
     lab.kubectl("delete", "deployment", "crew")
-    assert eventually(lambda: not get(lab, "pods", "-l", "deployment=crew")["items"])
+    eventually(lambda: not get(lab, "pods", "-l", "deployment=crew")["items"])
 
 
 def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
@@ -152,7 +144,7 @@ def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
 
 def test_a_daemon_set_has_one_pod_on_each_node(lab: Lab) -> None:
     lab.apply(daemon_set("agent"))
-    lab.kubectl("rollout", "status", "daemonset/agent", "--timeout=20s")
+    lab.kubectl("rollout", "status", "daemonset/agent", "--timeout=120s")
 
     def places() -> list[str]:
         items = get(lab, "pods", "-l", "app=agent")["items"]
@@ -161,19 +153,19 @@ def test_a_daemon_set_has_one_pod_on_each_node(lab: Lab) -> None:
     assert places() == ["node-1", "node-2"]
     before = set(ready(lab, "app=agent"))
     lab.kubectl("delete", "pod", min(before))
-    assert eventually(lambda: places() == ["node-1", "node-2"])
+    eventually(lambda: places() == ["node-1", "node-2"])
     lab.run("node", "add")
-    assert eventually(lambda: places() == ["node-1", "node-2", "node-3"])
+    eventually(lambda: places() == ["node-1", "node-2", "node-3"])
     lab.kubectl("rollout", "restart", "daemonset/agent")
-    lab.kubectl("rollout", "status", "daemonset/agent", "--timeout=30s")
+    lab.kubectl("rollout", "status", "daemonset/agent", "--timeout=120s")
     assert not before & set(ready(lab, "app=agent"))
     assert places() == ["node-1", "node-2", "node-3"]
     lab.run("node", "remove", "node-3")
-    assert eventually(lambda: places() == ["node-1", "node-2"])
+    eventually(lambda: places() == ["node-1", "node-2"])
     lab.apply(daemon_set("agent", nodeSelector={"kubernetes.io/hostname": "node-2"}))
-    assert eventually(lambda: places() == ["node-2"])
+    eventually(lambda: places() == ["node-2"])
     lab.kubectl("delete", "daemonset", "agent")
-    assert eventually(lambda: places() == [])
+    eventually(lambda: places() == [])
 
 
 def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
@@ -182,15 +174,15 @@ def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
     goes["spec"]["template"]["spec"]["tolerations"] = [{**toleration, "tolerationSeconds": 1}]
     lab.apply(stays, goes, daemon_set("agent"))
     for workload in ("deployment/stays", "deployment/goes", "daemonset/agent"):
-        lab.kubectl("rollout", "status", workload, "--timeout=20s")
+        lab.kubectl("rollout", "status", workload, "--timeout=120s")
     lab.run("fail", "node", "node-2")
-    lab.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=30s")
+    lab.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=120s")
 
     def nodes(app: str) -> list[str]:
         items = get(lab, "pods", "-l", f"app={app}")["items"]
         return sorted(item["spec"]["nodeName"] for item in items if "deletionTimestamp" not in item["metadata"])
 
-    assert eventually(lambda: nodes("goes") == ["node-1", "node-1"])
+    eventually(lambda: nodes("goes") == ["node-1", "node-1"])
     assert nodes("stays") == ["node-1", "node-2"]
     assert nodes("agent") == ["node-1", "node-2"]
     assert sum(ready(lab, "app=stays").values()) == 1
@@ -199,5 +191,5 @@ def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
     ]
     assert len(terminating) == 1, "nobody is there to end it"
     lab.run("heal", "node", "node-2")
-    assert eventually(lambda: len(get(lab, "pods", "-l", "app=goes")["items"]) == 2)
-    assert eventually(lambda: all(ready(lab, "app=stays").values()))
+    eventually(lambda: len(get(lab, "pods", "-l", "app=goes")["items"]) == 2)
+    eventually(lambda: all(ready(lab, "app=stays").values()))

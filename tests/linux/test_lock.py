@@ -14,6 +14,7 @@ import pytest
 
 from kproxy.linux.errors import LockHeldError, PrivilegeError
 from kproxy.linux.lock import lock_held_error, lock_holder, lock_path, xtables_lock
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -63,11 +64,11 @@ def test_it_waits_until_it_is_free(lock: Path) -> None:
     def hold() -> None:
         with held(lock):
             taken.set()
-            free.wait(10)
+            free.wait(PATIENCE)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    taken.wait(10)
+    taken.wait(PATIENCE)
     releaser = threading.Timer(0.1, free.set)
     releaser.start()
     began = time.monotonic()

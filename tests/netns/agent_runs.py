@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,12 @@ from kproxy.linux.wanted import wanted_rules
 from kproxy.render import Features, select_target
 from kproxy.render.target import render_target
 from kproxy.services import IPFamily
+from tests.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-c", "from kproxy.cli.main import main; main()"]
 FEATURES = Features(nfacct=True)
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
 NODE = "node-0"
-
-
-def eventually(reached: Callable[[], object], seconds: float = 20.0, what: Callable[[], object] = lambda: "") -> None:
-    """Waits until something is so; generous, because other tests run beside."""
-    until = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < until, f"it never came: {what()}"
-        time.sleep(0.05)
 
 
 class Server:
@@ -62,7 +55,7 @@ class Server:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(20)
+            self._process.wait(PATIENCE)
             assert self._process.stderr is not None
             self._process.stderr.close()
             self._process = None
@@ -96,7 +89,7 @@ class Agent:
         """Ends it with a signal; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(PATIENCE)
 
 
 @contextlib.contextmanager

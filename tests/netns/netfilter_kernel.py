@@ -99,7 +99,7 @@ def without_comments(dump: str) -> str:
 def kernel(family: Family) -> Iterator[Kernel]:
     """Make a namespace with a set `myset` of the family and nfacct objects in it, and delete it always."""
     namespace = f"kp-nf{family.value}-{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", namespace], check=True, timeout=30)
+    subprocess.run(["ip", "netns", "add", namespace], check=True, timeout=120)
     try:
         found = Kernel(namespace, family)
         found.must(
@@ -108,7 +108,7 @@ def kernel(family: Family) -> Iterator[Kernel]:
         found.must([sys.executable, "-c", _MAKE_ACCOUNTS, *ACCOUNTS])
         yield found
     finally:
-        subprocess.run(["ip", "netns", "del", namespace], check=True, timeout=30)
+        subprocess.run(["ip", "netns", "del", namespace], check=True, timeout=120)
 
 
 def tables_of(dump: str) -> dict[str, str]:

@@ -39,6 +39,6 @@ def test_no_child_of_a_library_goes_on_as_us() -> None:
     """pyroute2 ends its child with SIGTERM: with our handler there, the child became a second kproxy."""
     with fresh_namespace() as name:
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False, timeout=30
+            [sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False, timeout=120
         )
     assert (done.stdout, done.stderr) == ("()\n", "")

@@ -25,6 +25,7 @@ from kproxy.linux.process import run as run_in
 from kproxy.linux.sysctl import SysctlError, read_sysctl, write_sysctl
 from kproxy.services import IPFamily
 from tests.netns.namespaces import fresh_namespace, run
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.root
 
@@ -46,7 +47,7 @@ def test_only_its_own_thread_enters() -> None:
                 thread.join()
             assert set(seen) == {there}
             assert identity() == here
-            child = run_in(namespace, ["readlink", "/proc/self/ns/net"], timeout=10)
+            child = run_in(namespace, ["readlink", "/proc/self/ns/net"], timeout=PATIENCE)
             assert str(there) in child.output
         assert identity() == here
         assert not any(thread.name.startswith("netns") for thread in threading.enumerate())
@@ -63,7 +64,7 @@ def test_by_process_and_by_path() -> None:
             inode = namespace.call(identity)
         child = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "30"])
         try:
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE
             while os.stat(f"/proc/{child.pid}/ns/net").st_ino != inode and time.monotonic() < deadline:
                 time.sleep(0.01)
             with Namespace.of_pid(child.pid) as namespace:

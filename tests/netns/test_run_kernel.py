@@ -28,7 +28,6 @@ from tests.netns.agent_runs import (
     NODE,
     Server,
     difference,
-    eventually,
     node,
     piece,
     put,
@@ -37,6 +36,7 @@ from tests.netns.agent_runs import (
     service,
 )
 from tests.netns.namespaces import fresh_namespace, run
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.root
 
@@ -121,7 +121,7 @@ def test_a_server_that_is_killed_and_comes_back(
         client = server.client()
         client.delete(ENDPOINT_SLICES, "web-x", "default")
         put(client, SERVICES, service("late"))
-        eventually(lambda: not difference(client, namespace, IPFamily.IPV4, Variant.NFT), 40.0, agent.said)
+        eventually(lambda: not difference(client, namespace, IPFamily.IPV4, Variant.NFT), what=agent.said)
         assert agent.stop(signal.SIGINT) == 0
 
 
@@ -188,7 +188,7 @@ def test_waits_for_the_server_and_starts_over_a_node_that_has_rules(
         assert "synced" not in agent.said()
         server.start()
         client = server.client()
-        eventually(lambda: not difference(client, namespace, IPFamily.IPV4, Variant.NFT), 40.0, agent.said)
+        eventually(lambda: not difference(client, namespace, IPFamily.IPV4, Variant.NFT), what=agent.said)
         assert agent.stop(signal.SIGHUP) == 129
 
 
@@ -284,11 +284,11 @@ def test_once_init_only_cleanup_and_a_changed_configuration(namespace: str, tmp_
     cluster = Path(__file__).parents[2] / "rules_golden" / "minikube"
     target = ("--netns", namespace, "--variant", "nft")
     with running_agent(tmp_path, "--init-only", *target) as agent:
-        assert agent.process.wait(20) == 0
+        assert agent.process.wait(PATIENCE) == 0
     assert "KUBE" not in run("iptables-nft-save", namespace=namespace)
     assert run("cat", "/proc/sys/net/ipv4/conf/all/route_localnet", namespace=namespace).strip() == "1"
     with running_agent(tmp_path, "-f", str(cluster / "cluster.yaml"), "--once", *target) as agent:
-        assert agent.process.wait(20) == 0, agent.said()
+        assert agent.process.wait(PATIENCE) == 0, agent.said()
     assert "KUBE-SVC-HW2XM7FRY33HEVYM" in run("iptables-nft-save", namespace=namespace)
     config = tmp_path / "config.yaml"
     config.write_text((cluster / "config.yaml").read_text())
@@ -296,10 +296,10 @@ def test_once_init_only_cleanup_and_a_changed_configuration(namespace: str, tmp_
     with running_agent(tmp_path, *options) as agent:
         eventually(lambda: 'synced family="IPv4"' in agent.said(), what=agent.said)
         config.write_text(config.read_text() + "\n# changed\n")
-        assert agent.process.wait(20) == 1, "as kube-proxy: whatever started it starts it again"
+        assert agent.process.wait(PATIENCE) == 1, "as kube-proxy: whatever started it starts it again"
     assert "KUBE-SVC-HW2XM7FRY33HEVYM" in run("iptables-nft-save", namespace=namespace)
     with running_agent(tmp_path, "--cleanup", *target) as agent:
-        assert agent.process.wait(20) == 0, agent.said()
+        assert agent.process.wait(PATIENCE) == 0, agent.said()
     assert "KUBE" not in run("iptables-nft-save", namespace=namespace)
 
 
@@ -345,7 +345,7 @@ def test_random_faults_against_the_real_kernel(server: Server, namespace: str, t
                 client = server.client()
             time.sleep(chance.choice((0.0, 0.02, 0.3)))
         eventually(
-            lambda: not any(difference(client, namespace, family, variant) for family in IPFamily), 60.0, agent.said
+            lambda: not any(difference(client, namespace, family, variant) for family in IPFamily), 120.0, agent.said
         )
         assert agent.stop() == 0
 

@@ -6,8 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from kproxy.api.core import Node
 from tests.cni.client import ip
 from tests.overlay.network import OUTSIDE, Network, ask, node_object, outside_host, reaches, three_nodes
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 BIN = Path(sys.executable).parent
@@ -63,7 +63,7 @@ def running(command: list[str], ready: str) -> Iterator[subprocess.Popen[str]]:
             said += line
         yield process
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         if process.poll() is None:
             process.kill()
@@ -100,15 +100,6 @@ def put_node(kubeconfig: str, node: Node) -> None:
     kubectl(kubeconfig, "patch", "node", node.metadata.name, "--subresource=status", "--type=merge", "-p", status)
 
 
-def eventually(what: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 15
-    while time.monotonic() < until:
-        if what():
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Network]:
     with three_nodes(tmp_path) as made:
@@ -140,11 +131,11 @@ def test_nodes_join_and_leave(network: Network, tmp_path: Path) -> None:
             assert reaches(network, 1, 2, 6)
             put_node(kubeconfig, node_object(3))
             with running([*OVERLAY, "run", *options[3]], "ready"):
-                assert eventually(lambda: reaches(network, 1, 3, 4) and reaches(network, 3, 1, 6))
+                eventually(lambda: reaches(network, 1, 3, 4) and reaches(network, 3, 1, 6))
                 ip("-n", network.names["n1"], "link", "delete", "kproxy.1")
-                assert eventually(lambda: reaches(network, 1, 3, 4)), "drift is mended by itself"
+                eventually(lambda: reaches(network, 1, 3, 4))  # drift is mended by itself
                 kubectl(kubeconfig, "delete", "node", "node-3")
-                assert eventually(lambda: "10.244.3.0/24" not in ip("-n", network.names["n1"], "route"))
+                eventually(lambda: "10.244.3.0/24" not in ip("-n", network.names["n1"], "route"))
                 assert reaches(network, 1, 2, 4)
         assert check(kubeconfig, network, 1) == (0, check(kubeconfig, network, 1)[1])
 
@@ -176,7 +167,7 @@ def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, 
             for family in (4, 6):
                 assert reaches(network, 1, 2, family, 4000)
             set_underlay_mtu(network, 1, 1500)
-            assert eventually(lambda: mtus(network, 1) == {"kproxy.1": 1450, "kproxy-v6.1": 1430})
+            eventually(lambda: mtus(network, 1) == {"kproxy.1": 1450, "kproxy-v6.1": 1430})
         for option, expected in (("--mtu", (1400, 1400)), ("--underlay-mtu", (1350, 1330))):
             assert subprocess.run([*OVERLAY, "run", *options[1], option, "1400", "--once"], check=False).returncode == 0
             assert tuple(mtus(network, 1).values()) == expected
@@ -200,9 +191,9 @@ def test_rules_are_kept_while_it_runs_and_stay_until_cleanup(network: Network, t
         with running([*OVERLAY, "run", *options, "--resync", "0.5", "--variant", "legacy"], "ready"):
             assert asks()
             ip("netns", "exec", name, "ip6tables-legacy", "-w", "60", "-t", "nat", "-F", "KPROXY-POSTRTG")
-            assert eventually(asks), "drift is mended by itself"
+            eventually(asks), "drift is mended by itself"
             put_node(kubeconfig, node_object(3))
-            assert eventually(lambda: "10.244.2.0/23" in forwarded(name)), "node 2's pods and the new node's"
+            eventually(lambda: "10.244.2.0/23" in forwarded(name)), "node 2's pods and the new node's"
         assert asks(), "pods go on while the overlay is started anew"
         checking = [*OVERLAY, "check", *options, "-o", "json"]
         told = subprocess.run([*checking, "--variant", "legacy"], capture_output=True, text=True, check=False)

@@ -28,7 +28,7 @@ def run(*command: object, **environment: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -239,11 +239,11 @@ def test_an_interrupted_build_leaves_neither_processes_nor_an_image(tmp_path: Pa
     environment = os.environ | {"PATH": path, "KPROXY_CACHE": str(tmp_path / "cache")}
     # By test.sh, which hands the signal on; it is not ended before what it started is.
     with subprocess.Popen(["bash", TEST], env=environment | {"VM_STEPS": "image", "TMPDIR": str(tmp_path)}) as script:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not pid.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         script.send_signal(signal.SIGTERM)
-        assert script.wait(30) == 143
+        assert script.wait(120) == 143
     assert not Path("/proc", pid.read_text().strip()).exists()
     assert [item.name for item in (tmp_path / "cache" / "vm").iterdir() if item.is_dir()] == []
     assert list(tmp_path.glob("kproxy-vm.*")) == []
