@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_CLUSTER := rules_golden/minikube
 
-.PHONY: help setup demo test test-slow test-soak test-churn lint format bench golden clean vm-image vm-test vm-validate
+.PHONY: help setup demo test test-slow test-soak test-churn fresh lint format bench golden clean vm-image vm-test vm-validate
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 
 test-churn: $(READY)  ## Churn against the kernel: SEEDS=100 OPERATIONS=300 FIRST=0; a failure tells its seed
 	KPROXY_CHURN_SEEDS=$(or $(SEEDS),100) KPROXY_CHURN_OPERATIONS=$(or $(OPERATIONS),300) KPROXY_CHURN_FIRST=$(or $(FIRST),0) \
 		$(BIN)/pytest -n 2 --dist loadscope -rP tests/agent/test_churn.py tests/netns/test_churn.py
+
+fresh:  ## As on a new machine: `make demo` and `make test` from a fresh clone on minimal Debian 12 and 13 (SUITES="...")
+	bash scripts/fresh.sh $(SUITES)
 
 lint: $(READY)  ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .

@@ -191,9 +191,9 @@ def test_rules_are_kept_while_it_runs_and_stay_until_cleanup(network: Network, t
         with running([*OVERLAY, "run", *options, "--resync", "0.5", "--variant", "legacy"], "ready"):
             assert asks()
             ip("netns", "exec", name, "ip6tables-legacy", "-w", "60", "-t", "nat", "-F", "KPROXY-POSTRTG")
-            eventually(asks), "drift is mended by itself"
+            eventually(asks)  # drift is mended by itself
             put_node(kubeconfig, node_object(3))
-            eventually(lambda: "10.244.2.0/23" in forwarded(name)), "node 2's pods and the new node's"
+            eventually(lambda: "10.244.2.0/23" in forwarded(name))  # the pods of node 2 and of the new node
         assert asks(), "pods go on while the overlay is started anew"
         checking = [*OVERLAY, "check", *options, "-o", "json"]
         told = subprocess.run([*checking, "--variant", "legacy"], capture_output=True, text=True, check=False)

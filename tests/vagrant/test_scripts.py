@@ -1,4 +1,4 @@
-"""The shell scripts under vagrant/: bad usage is one clear message, and what they name exists."""
+"""The shell scripts under vagrant/ and scripts/: bad usage is one clear message, and what they name exists."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
+
 VAGRANT = Path(__file__).parents[2] / "vagrant"
-SCRIPTS = sorted(VAGRANT.glob("**/*.sh"))
+SCRIPTS = sorted([*VAGRANT.glob("**/*.sh"), *(VAGRANT.parent / "scripts").glob("*.sh")])
 IMAGE = VAGRANT / "qemu" / "image.sh"
 NODES = VAGRANT / "provision" / "nodes.py"
 INSTALL, OVERLAY, CHECK = (VAGRANT / "provision" / f"{name}.sh" for name in ("install", "overlay", "check"))
@@ -39,7 +41,8 @@ def test_there_are_scripts() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_the_shell_can_read_it(script: Path) -> None:
-    shell = "bash" if script.read_text().startswith("#!/bin/bash") else "sh"
+    # What is only sourced says in a comment for which shell it is.
+    shell = "bash" if "bash" in "".join(script.read_text().splitlines(keepends=True)[:3]) else "sh"
     assert run(shell, "-n", script) == (0, "")
 
 
@@ -176,6 +179,75 @@ def stub(folder: Path, name: str, script: str) -> str:
     return f"{folder}:{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
+FRESH = VAGRANT.parent / "scripts" / "fresh.sh"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "told"),
+    [
+        (["buster"], {}, "'buster' is no suite that kproxy is tried on"),
+        (["trixie", ""], {}, "'' is no suite that kproxy is tried on"),
+        ([], {"FRESH_STEPS": "all"}, "FRESH_STEPS must be demo, test or demo,test, not 'all'"),
+        ([], {"FRESH_TIMEOUT": "soon"}, "FRESH_TIMEOUT must be a number of seconds, not 'soon'"),
+        ([], {"FRESH_KEEP": "maybe"}, "FRESH_KEEP must be yes or no, not 'maybe'"),
+    ],
+)
+def test_bad_usage_of_fresh(tmp_path: Path, arguments: list[str], environment: dict[str, str], told: str) -> None:
+    """Told in one line before anything is installed or made."""
+    path = bare_path(tmp_path / "bin")
+    code, said = run("/bin/bash", FRESH, *arguments, PATH=path, KPROXY_CACHE=str(tmp_path / "cache"), **environment)
+    assert code == 2, said
+    assert told in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "bin" / "installed").exists()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_help_of_fresh_names_every_variable() -> None:
+    code, said = run("bash", FRESH, "--help")
+    assert code == 0, said
+    used = set(re.findall(r"\$\{(FRESH_\w+|KPROXY_\w+)", FRESH.read_text()))
+    assert used <= set(re.findall(r"^  (\w+)  ", said, re.M))
+
+
+@pytest.mark.root
+def test_an_interrupted_fresh_run_leaves_nothing(tmp_path: Path) -> None:
+    """Neither a process nor a half-made root, when it is ended while mmdebstrap runs."""
+    pid = tmp_path / "pid"
+    path = stub(tmp_path / "bin", "mmdebstrap", f"echo $$ >{pid}.new && mv {pid}.new {pid} && exec sleep 300")
+    only_named(tmp_path / "bin")
+    environment = os.environ | {"PATH": path, "KPROXY_CACHE": str(tmp_path / "cache")}
+    with subprocess.Popen(["bash", FRESH, "trixie"], env=environment) as script:
+        eventually(lambda: pid.exists() or script.poll() is not None, 120)
+        script.send_signal(signal.SIGTERM)
+        assert script.wait(120) == 143
+    assert not Path("/proc", pid.read_text().strip()).exists()
+    left = [item.name for item in (tmp_path / "cache" / "fresh").iterdir()]
+    assert sorted(left) == ["lock", "logs"]
+
+
+@pytest.mark.root
+def test_a_debian_suite_has_this_machines_sources_under_its_name(tmp_path: Path) -> None:
+    """A mirror's path stays, and what is not Debian's is left out."""
+    lines = [
+        "Debian bookworm deb http://mirror.example/debian/ main",
+        "Debian stable-updates deb http://mirror.example/debian/ main",
+        "Debian bookworm-security deb http://mirror.example/security/ main",
+        "Debian bookworm-backports deb http://mirror.example/debian/ main",
+        "Debian bookworm deb http://mirror.example/debian/ contrib",
+        "Other bookworm deb http://other.example/ main",
+    ]
+    path = stub(tmp_path / "bin", "apt-get", f"cat <<'END'\n{chr(10).join(lines)}\nEND")
+    common = VAGRANT.parent / "scripts" / "common.sh"
+    code, said = run("bash", "-c", f". {common}; need_sources trixie", PATH=path)
+    assert code == 0, said
+    assert said.splitlines() == [
+        "deb http://mirror.example/debian/ trixie main",
+        "deb http://mirror.example/debian/ trixie-updates main",
+        "deb http://mirror.example/security/ trixie-security main",
+    ]
+
+
 def only_named(folder: Path) -> None:
     """Stands in for the tools that the script only looks for, so that a test installs no packages."""
     for name in ("qemu-system-x86_64", "mmdebstrap", "gpg", "mke2fs"):
@@ -239,9 +311,7 @@ def test_an_interrupted_build_leaves_neither_processes_nor_an_image(tmp_path: Pa
     environment = os.environ | {"PATH": path, "KPROXY_CACHE": str(tmp_path / "cache")}
     # By test.sh, which hands the signal on; it is not ended before what it started is.
     with subprocess.Popen(["bash", TEST], env=environment | {"VM_STEPS": "image", "TMPDIR": str(tmp_path)}) as script:
-        deadline = time.monotonic() + 120
-        while not pid.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: pid.exists() or script.poll() is not None, 120)
         script.send_signal(signal.SIGTERM)
         assert script.wait(120) == 143
     assert not Path("/proc", pid.read_text().strip()).exists()
