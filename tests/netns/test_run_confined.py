@@ -14,8 +14,9 @@ import yaml
 
 from kproxy.linux.binaries import Variant
 from kproxy.linux.namespace import Namespace
-from tests.netns.agent_runs import COMMAND, eventually
+from tests.netns.agent_runs import COMMAND
 from tests.netns.namespaces import fresh_namespace, run, save
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 
