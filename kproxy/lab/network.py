@@ -135,8 +135,7 @@ def _plug(plan: NodePlan) -> list[str]:
         f"link add {plan.name} type veth peer name eth0 netns {plan.namespace}",
         f"link set {plan.name} master {FABRIC}",
         f"link set {plan.name} up",
-        # As the networks of clouds do: pods reach what is outside of the cluster, and are answered, without
-        # translation.
+        # As the networks of clouds do: what is outside of the cluster reaches pods by their addresses.
         *(f"-{family_of(a)} route add {c} via {a}" for a, c in zip(plan.addresses, plan.pod_cidrs, strict=True)),
     ]
 

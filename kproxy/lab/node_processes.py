@@ -149,5 +149,6 @@ def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> l
     socket = cni_socket(lab, plan.name)
     return [
         *processes.KPROXY, "overlay", "run", "--node", plan.name, "--kubeconfig", str(lab.node_kubeconfig),
-        "--backend", spec.backend, *(["--cni-socket", socket] if socket else []),
+        "--backend", spec.backend, "--ip-masq", "--variant", spec.variant, "--cluster-cidr", ",".join(spec.pod_cidrs),
+        *(["--cni-socket", socket] if socket else []),
     ]  # fmt: skip
