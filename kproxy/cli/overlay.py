@@ -79,7 +79,7 @@ def _common(function: Function) -> Function:
     for option in (
         click.option(
             "--variant", type=click.Choice(["auto", "nft", "legacy"]), default="auto", show_default=True,
-            help="Which iptables to write with; auto: the one that the kubelet or kube-proxy uses, else nft.",
+            help="Which iptables to write with; auto: the one with the overlay's rules, else kube-proxy's, else nft.",
         ),
         click.option(
             "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),

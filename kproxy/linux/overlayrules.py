@@ -8,7 +8,7 @@ listed, not tables: a nat table may hold a hundred thousand rules of kube-proxy'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -57,7 +57,8 @@ class OverlayRules:
     """The overlay's rules of a namespace.
 
     Args:
-        variant: the iptables to use; None for the one that the kubelet or kube-proxy uses, else nft.
+        variant: the iptables to use; None for the one with the overlay's rules, else that of the kubelet or kube-proxy,
+            else nft.
     """
 
     def __init__(self, namespace: Namespace, variant: Variant | None = None) -> None:
@@ -77,8 +78,6 @@ class OverlayRules:
         """
         tools = self._installed()
         notes: list[str] = []
-        if choose:
-            self._choose(notes)
         chains: list[RuleChain] = []
         blocking = set()
         for (writer, version), each in tools.items():
@@ -86,12 +85,16 @@ class OverlayRules:
                 found, blocks = self._read_iptables(writer, version, each)
             except LinuxError:
                 # A variant that this kernel does not have holds nothing.
-                if each.variant is self._main:
+                if each.variant in (self._requested, self._main):
                     raise
                 continue
             chains += found
             if blocks:
                 blocking.add((writer, version))
+        if choose:
+            # Forwarding may be accepted in both, masquerading is in one.
+            holding = [{item.writer for item in chains if item.table == table} for table in ("nat", "filter")]
+            self._choose(holding[0] or holding[1], notes)
         native, drops = self._read_native()
         notes += [
             f"nftables chain {name} drops what it does not accept itself, whatever other chains accept: it needs a "
@@ -130,13 +133,19 @@ class OverlayRules:
             }
         return self._tools
 
-    def _choose(self, notes: list[str]) -> None:
-        """Raises LinuxError."""
+    def _choose(self, holding: Collection[Writer], notes: list[str]) -> None:
+        """Chooses the variant: as asked for, as before (`holding` those with our rules), or kube-proxy's.
+
+        Raises:
+            LinuxError: what is asked for is not installed, or what the choice depends on cannot be read.
+        """
         if self._requested is not None:
             find_iptables(IPFamily.IPV4, self._requested)
             self._main = self._requested
         elif not self._installed():
             notes.append("iptables is not installed, so no rule for forwarding pods' packets is written")
+        elif self._main is None and len(holding) == 1:
+            self._main = next(variant for variant, writer in _WRITERS.items() if writer in holding)
         elif self._main is None:
             self._main = choose_variant(self._namespace, IPFamily, None, demand_all=False).variant
 

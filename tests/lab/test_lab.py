@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.lab.ask import ask
+from kproxy.lab.model.hosts import POD
+from kproxy.linux.namespace import Namespace
 from tests.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = pytest.mark.root
@@ -147,6 +150,26 @@ def test_a_crashed_pod_gets_no_traffic_until_it_is_healed(lab: Lab) -> None:
     assert ask(netns, pod.addresses[0], 8080, "TCP").end == "refused"
     lab.run("heal", "pod", pod.name)
     lab.settled(lambda found: sum(item.ready for item in found.service("web").ports[0].endpoints) == 4)
+
+
+def test_what_pods_send_outside_is_masqueraded(lab: Lab) -> None:
+    """As with flannel's manifests; the model of the node knows it too."""
+    pod = next(pod for pod in lab.cluster().pods if pod.node == "node-2")
+    with (
+        Namespace.named(lab.model().netns("client")) as client,
+        Namespace.named(lab.model().netns(f"{POD}{pod.key}")) as inside,
+        client.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as there,
+        inside.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as here,
+    ):
+        there.settimeout(20)
+        here.settimeout(20)
+        there.bind(("203.0.113.2", 4000))
+        here.sendto(b"question", ("203.0.113.2", 4000))
+        data, sender = there.recvfrom(100)
+        assert sender[0] == "172.30.0.12"
+        there.sendto(data, sender)
+        assert here.recv(100) == data
+    lab.run("trace", "--from", pod.key, "--to", "203.0.113.2:4001/udp")
 
 
 def test_rules_outlive_the_api_server(lab: Lab) -> None:

@@ -234,6 +234,18 @@ def test_removing_the_overlay_leaves_what_is_not_its_own(network: Network, way: 
     assert remove(network.node[1]).changes == ()
 
 
+@pytest.mark.parametrize("settings", [MASQ, RuleSettings()], ids=["masquerading", "forwarding"])
+def test_the_variant_stays_the_one_that_holds_the_rules(network: Network, settings: RuleSettings) -> None:
+    """So that a later start, or `check`, finds no drift because kube-proxy has come meanwhile."""
+    network.keep_rules(1, settings, Variant.LEGACY)
+    iptables(network, 1, "nft", 4, "-t", "nat", "-N", "KUBE-SERVICES")
+    iptables(network, 1, "nft", 4, "-P", "FORWARD", "DROP")
+    network.keep_rules(1, settings)
+    assert network.rule_drift(1, settings, Variant.LEGACY) == []
+    if settings.ip_masq:
+        assert network.rule_drift(1, settings) == []
+
+
 def test_looking_makes_no_tables(network: Network) -> None:
     assert OverlayRules(network.node[3]).read(choose=False).chains == ()
     assert everything(network, 3) == []
