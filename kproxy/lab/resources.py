@@ -92,6 +92,8 @@ def with_condition(conditions: list[Json], kind: str, status: str, reason: str =
     entry: Json = {"type": kind, "status": status, "lastTransitionTime": moment}
     if old is not None and old.get("status") == status and old.get("lastTransitionTime"):
         entry["lastTransitionTime"] = old["lastTransitionTime"]
+    if old is not None and old.get("lastHeartbeatTime"):
+        entry["lastHeartbeatTime"] = old["lastHeartbeatTime"]
     if reason:
         entry["reason"] = reason
     if message:

@@ -17,6 +17,7 @@ from kproxy.client.informer import Informer
 from kproxy.client.resources import Resource
 from kproxy.informer import DeletedFinalStateUnknown, Unstructured
 from kproxy.informer.ratelimit import ItemExponentialFailureRateLimiter
+from kproxy.lab.events import Recorder
 from kproxy.lab.resources import Object
 
 log = logging.getLogger(__name__)
@@ -26,11 +27,15 @@ class Controller(ABC):
     """`start` after the informers were made; `stop` ends the workers."""
 
     name = "controller"
+    component = "controller"
+    """As what it speaks in events."""
+    host = ""
     workers = 1
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         self.client = client
         self.factory = factory
+        self.recorder = Recorder(client, self.component, self.host)
         # Failures come back within the second at first: a lab is looked at while it works.
         self.queue: BlockingWorkQueue[str] = BlockingWorkQueue(ItemExponentialFailureRateLimiter(0.01, 30.0))
         self._threads: list[threading.Thread] = []

@@ -17,6 +17,7 @@ from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
 from kproxy.lab.controllers.deployment import template_hash
 from kproxy.lab.controllers.rolling import resolve
 from kproxy.lab.controllers.template import pod_of
+from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     DAEMON_SETS,
     NODES,
@@ -55,6 +56,7 @@ class DaemonSetController(Controller):
     """Keeps the pods of every DaemonSet."""
 
     name = "daemonset"
+    component = "daemonset-controller"
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
@@ -93,7 +95,7 @@ class DaemonSetController(Controller):
         misplaced = [pod for pod in active if pod["spec"].get("nodeName") not in nodes]
         kept = [pod for pod in active if pod not in misplaced]
         for pod in misplaced + self._to_replace(item, kept, digest, len(nodes)):
-            self._delete(pod)
+            self._delete(item, pod)
         self._write_status(item, kept, digest, len(nodes), len(misplaced))
         return None
 
@@ -116,13 +118,19 @@ class DaemonSetController(Controller):
         body = pod_of(item, "DaemonSet")
         body["metadata"]["labels"][HASH_LABEL] = digest
         body["spec"]["nodeName"] = node
-        created = self.client.create(PODS, body, meta["namespace"])
+        try:
+            created = self.client.create(PODS, body, meta["namespace"])
+        except ApiError as error:
+            self.recorder.event(item, "DaemonSet", "FailedCreate", f"Error creating: {error.message}", type=WARNING)
+            raise
+        self.recorder.event(item, "DaemonSet", "SuccessfulCreate", f"Created pod: {created.metadata.name}")
         self._made[meta["uid"], node] = (created.metadata.uid, time.monotonic())
 
-    def _delete(self, pod: Object) -> None:
+    def _delete(self, item: Object, pod: Object) -> None:
         meta = pod["metadata"]
         try:
             self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
+            self.recorder.event(item, "DaemonSet", "SuccessfulDelete", f"Deleted pod: {meta['name']}")
         except ApiError as error:
             if error.code not in (404, 409):
                 raise

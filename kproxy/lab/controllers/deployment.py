@@ -45,6 +45,7 @@ class DeploymentController(Controller):
     """Keeps the ReplicaSets of every Deployment."""
 
     name = "deployment"
+    component = "deployment-controller"
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
@@ -73,7 +74,7 @@ class DeploymentController(Controller):
             return None
         if new is None:
             if _strategy(deployment) == "Recreate" and any(_replicas(item).present for item in old):
-                self._scale_all(old, 0)
+                self._scale_all(deployment, old, 0)
                 self._write_status(deployment, None, old)
                 return None
             new = self._create(deployment, sets)
@@ -112,6 +113,8 @@ class DeploymentController(Controller):
             body["spec"]["replicas"] = spec.get("replicas", 1)
         try:
             created: Object = self.client.create(REPLICA_SETS, body, meta["namespace"]).raw
+            if body["spec"]["replicas"]:
+                self._say_scaled(deployment, body["metadata"]["name"], 0, body["spec"]["replicas"])
         except ApiError as error:
             if error.code != 409:
                 raise
@@ -147,18 +150,23 @@ class DeploymentController(Controller):
             )
             changes = plan_rolling(_replicas(new), [_replicas(item) for item in old], replicas, surge, unavailable)
         for key, count in changes.items():
-            self._set_replicas(by_key[key], count)
+            self._set_replicas(deployment, by_key[key], count)
 
-    def _scale_all(self, sets: list[Object], count: int) -> None:
+    def _scale_all(self, deployment: Object, sets: list[Object], count: int) -> None:
         for item in sets:
             if _replicas(item).wanted != count:
-                self._set_replicas(item, count)
+                self._set_replicas(deployment, item, count)
 
-    def _set_replicas(self, item: Object, count: int) -> None:
+    def _say_scaled(self, deployment: Object, name: str, before: int, after: int) -> None:
+        text = f"Scaled {'up' if after > before else 'down'} replica set {name} from {before} to {after}"
+        self.recorder.event(deployment, "Deployment", "ScalingReplicaSet", text)
+
+    def _set_replicas(self, deployment: Object, item: Object, count: int) -> None:
         # The version makes a stale decision fail: the set's own change brings the Deployment back.
         meta = item["metadata"]
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"replicas": count}}
         self.client.patch(REPLICA_SETS, meta["name"], patch, meta["namespace"])
+        self._say_scaled(deployment, meta["name"], _replicas(item).wanted, count)
 
     def _clean_up(self, deployment: Object, old: list[Object]) -> None:
         """Deletes old sets without pods beyond revisionHistoryLimit."""

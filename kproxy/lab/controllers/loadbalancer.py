@@ -31,6 +31,7 @@ class LoadBalancerController(Controller):
     """Gives out addresses and keeps the routes."""
 
     name = "load-balancer"
+    component = "service-controller"
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory, spec: LabSpec) -> None:
         super().__init__(client, factory)
@@ -59,7 +60,9 @@ class LoadBalancerController(Controller):
             return None
         addresses = self._addresses(service, key)
         if [item.get("ip") for item in _ingress(service)] != addresses:
+            self.recorder.event(service, "Service", "EnsuringLoadBalancer", "Ensuring load balancer")
             self._write(service, addresses)
+            self.recorder.event(service, "Service", "EnsuredLoadBalancer", "Ensured load balancer")
         for address in addresses:
             self._route(address, self._node_for(service, address))
         return _CHECK if service["spec"].get("externalTrafficPolicy") == "Local" else None

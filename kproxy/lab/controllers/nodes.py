@@ -12,6 +12,7 @@ from typing import Final
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.events import WARNING, Recorder
 from kproxy.lab.resources import (
     LEASES,
     NODES,
@@ -59,17 +60,25 @@ class NodeLifecycleController(Controller):
     """Watches over leases."""
 
     name = "nodes"
+    component = "node-controller"
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._nodes = self.follow(NODES, lambda item: [str(item["metadata"]["name"])])
         self._leases = self.follow(LEASES, lambda item: [str(item["metadata"]["name"])])
+        self._evictions = Recorder(client, "taint-eviction-controller")
+        self._registered: set[str] = set()
         self._pods = factory.informer(PODS, indexers={NODE_INDEX: lambda item: (item.raw["spec"].get("nodeName", ""),)})
 
     def sync(self, key: str) -> float | None:
         found = self._nodes.indexer.get_by_key(key)
         if found is None:
             return None
+        uid = str(found.raw["metadata"]["uid"])
+        if uid not in self._registered:
+            self._registered.add(uid)
+            text = f"Node {key} event: Registered Node {key} in Controller"
+            self.recorder.event(found.raw, "Node", "RegisteredNode", text)
         left = self._left(key)
         if left > 0:
             return left + 0.1
@@ -85,6 +94,7 @@ class NodeLifecycleController(Controller):
             "NodeStatusUnknown",
             "Kubelet stopped posting node status.",
         )
+        self.recorder.event(found.raw, "Node", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
         self.client.patch(NODES, key, {"status": {"conditions": conditions}}, subresource="status")
         self._mark_pods(key)
         return self._evict(key, now().timestamp())
@@ -101,6 +111,8 @@ class NodeLifecycleController(Controller):
                 waits.append(left)
                 continue
             meta = item.raw["metadata"]
+            text = f"Marking for deletion Pod {item.metadata.key}"
+            self._evictions.event(item.raw, "Pod", "TaintManagerEviction", text)
             try:
                 self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
             except ApiError as error:
@@ -131,3 +143,4 @@ class NodeLifecycleController(Controller):
         marked = with_condition(conditions, "Ready", "False", "NodeNotReady", "Node is not ready")
         patch = {"status": {"conditions": marked}}
         self.client.patch(PODS, meta["name"], patch, meta["namespace"], subresource="status")
+        self.recorder.event(pod, "Pod", "NodeNotReady", "Node is not ready", type=WARNING)

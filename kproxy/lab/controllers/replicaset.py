@@ -23,6 +23,7 @@ from kproxy.lab.controllers.claims import (
     selects,
 )
 from kproxy.lab.controllers.template import pod_of
+from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     PODS,
     REPLICA_SETS,
@@ -73,6 +74,7 @@ class ReplicaSetController(Controller):
     """Keeps the pods of every ReplicaSet."""
 
     name = "replicaset"
+    component = "replicaset-controller"
     workers = 2
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
@@ -111,21 +113,27 @@ class ReplicaSetController(Controller):
                 made.add(self._create(item))
         elif missing < 0 and not pending:
             for pod in sorted(active, key=rank)[:-missing]:
-                self._delete(pod)
+                self._delete(item, pod)
         self._write_status(item, active)
         return None
 
     def _create(self, item: Object) -> str:
         body = pod_of(item, "ReplicaSet")
-        created = self.client.create(PODS, body, item["metadata"]["namespace"])
+        try:
+            created = self.client.create(PODS, body, item["metadata"]["namespace"])
+        except ApiError as error:
+            self.recorder.event(item, "ReplicaSet", "FailedCreate", f"Error creating: {error.message}", type=WARNING)
+            raise
+        self.recorder.event(item, "ReplicaSet", "SuccessfulCreate", f"Created pod: {created.metadata.name}")
         self._expectations.created(created.metadata.uid)
         return created.metadata.uid
 
-    def _delete(self, pod: Object) -> None:
+    def _delete(self, item: Object, pod: Object) -> None:
         meta = pod["metadata"]
         self._expectations.deleted(meta["uid"])
         try:
             self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
+            self.recorder.event(item, "ReplicaSet", "SuccessfulDelete", f"Deleted pod: {meta['name']}")
         except ApiError as error:
             if error.code not in (404, 409):
                 raise

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.events import WARNING
 from kproxy.lab.resources import NODES, PODS, Object, controller_of, is_ready, is_terminating, key_of, with_condition
 
 SCHEDULER: Final = "default-scheduler"
@@ -25,6 +26,7 @@ class Scheduler(Controller):
     """Gives every pod that waits a node."""
 
     name = "scheduler"
+    component = SCHEDULER
 
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
@@ -56,6 +58,7 @@ class Scheduler(Controller):
             with self._lock:
                 self._assumed.pop(meta["uid"], None)
             raise
+        self.recorder.event(pod, "Pod", "Scheduled", f"Successfully assigned {key} to {chosen}")
         return None
 
     def _bind(self, name: str, namespace: str, node: str) -> None:
@@ -78,8 +81,7 @@ class Scheduler(Controller):
         return count
 
     def _say_unschedulable(self, pod: Object) -> None:
-        total = len(self._nodes.indexer)
-        message = f"0/{total} nodes are available."
+        message = why_not(pod, [item.raw for item in self._nodes.indexer.list()])
         old = list((pod.get("status") or {}).get("conditions") or [])
         if any(item.get("type") == "PodScheduled" and item.get("message") == message for item in old):
             return
@@ -87,23 +89,39 @@ class Scheduler(Controller):
         meta = pod["metadata"]
         patch = {"status": {"conditions": conditions}}
         self.client.patch(PODS, meta["name"], patch, meta["namespace"], subresource="status")
+        self.recorder.event(pod, "Pod", "FailedScheduling", message, type=WARNING)
 
 
 def choose_node(pod: Object, nodes: Iterable[Object], load: Mapping[tuple[str, str], int]) -> str | None:
     """The best node for a pod; None if there is none. `load` counts pods by owner ("" for all) and node."""
-    selector = pod["spec"].get("nodeSelector") or {}
-    fitting = [
-        str(node["metadata"]["name"])
-        for node in nodes
-        if is_ready(node)
-        and not is_terminating(node)
-        and not (node.get("spec") or {}).get("unschedulable")
-        and selector.items() <= (node["metadata"].get("labels") or {}).items()
-    ]
+    fitting = [str(node["metadata"]["name"]) for node in nodes if not _obstacle(pod, node)]
     owner = _owner(pod)
     return min(
         fitting, key=lambda name: (load.get((owner, name), 0), load.get(("", name), 0), _natural(name)), default=None
     )
+
+
+def _obstacle(pod: Object, node: Object) -> str:
+    """Why a node will not do, as kube-scheduler's plugins say it, in their order; "" if it will."""
+    if (node.get("spec") or {}).get("unschedulable"):
+        return "node(s) were unschedulable"
+    if not is_ready(node) or is_terminating(node):
+        return "node(s) had untolerated taint(s)"  # node.kubernetes.io/not-ready or unreachable, in a cluster
+    selector = pod["spec"].get("nodeSelector") or {}
+    if not selector.items() <= (node["metadata"].get("labels") or {}).items():
+        return "node(s) didn't match Pod's node affinity/selector"
+    return ""
+
+
+def why_not(pod: Object, nodes: Sequence[Object]) -> str:
+    """kube-scheduler's message for a pod that no node will take (FitError)."""
+    if not nodes:
+        return "no nodes available to schedule pods"
+    reasons = Counter(_obstacle(pod, node) for node in nodes)
+    head = f"0/{len(nodes)} nodes are available: "
+    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    helpless = f"{len(nodes)} Preemption is not helpful for scheduling"
+    return f"{head}{counted}. no new claims to deallocate, preemption: {head}{helpless}."
 
 
 def _natural(name: str) -> tuple[int, str]:

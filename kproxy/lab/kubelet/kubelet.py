@@ -24,6 +24,7 @@ import msgspec
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller, ObjectHandler
 from kproxy.lab.errors import LabError
+from kproxy.lab.events import WARNING
 from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
 from kproxy.lab.kubelet.probes import Prober, Target
@@ -55,6 +56,7 @@ class Kubelet(Controller):
     """The pods of one node."""
 
     name = "kubelet"
+    component = "kubelet"
     workers = 4
 
     def __init__(
@@ -66,12 +68,13 @@ class Kubelet(Controller):
         network: NetworkList,
         directory: Path,
     ) -> None:
+        self.host = plan.name
         super().__init__(client, factory)
         self.spec = spec
         self.plan = plan
         self.network = network
         self.servers = EchoServers()
-        self._prober = Prober(self._probed)
+        self._prober = Prober(self._probed, self._unhealthy)
         self._directory = directory / "pods"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
@@ -79,6 +82,8 @@ class Kubelet(Controller):
         self._started: dict[str, str] = {}
         """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
+        self._killing: set[str] = set()
+        """Pods of which it was said that they are stopped."""
         self._pods = factory.informer(PODS, field_selector=f"spec.nodeName={plan.name}")
         self._load()
 
@@ -127,6 +132,8 @@ class Kubelet(Controller):
         except CniError as error:
             log.warning("pod %s: %s", name, error)
             self._report(pod, None, str(error))
+            text = f"Failed to create pod sandbox: {error}"
+            self.recorder.event(pod, "Pod", "FailedCreatePodSandBox", text, type=WARNING)
             raise
         failed = FAILED in (pod["metadata"].get("annotations") or {})
         self._run(pod, sandbox, failed)
@@ -183,6 +190,9 @@ class Kubelet(Controller):
                 self._prober.stop(uid)
                 self.servers.stop(uid)
                 self._restarts[uid] = self._restarts.get(uid, 0) + 1
+                for name, part in _containers(pod):
+                    text = f"Back-off restarting failed container {name} in pod {_pod_words(pod)}"
+                    self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
             return
         if self.servers.is_serving(uid):
             return
@@ -191,9 +201,24 @@ class Kubelet(Controller):
         try:
             self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
         except (OSError, LinuxError) as error:
+            for _name, part in _containers(pod):
+                self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
+        for _name, part in _containers(pod):
+            self.recorder.event(pod, "Pod", "Created", "Container created", part=part)
+            self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
         self._started[uid] = timestamp(now())
         self._prober.start(uid, pod["spec"].get("containers") or (), Target(sandbox.netns, sandbox.addresses[0]))
+
+    def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
+        """A probe failed."""
+        with self._lock:
+            sandbox = self._sandboxes.get(uid)
+        found = self._pods.indexer.get_by_key(sandbox.key) if sandbox is not None else None
+        if found is not None and found.metadata.uid == uid:
+            text = f"{kind} probe failed: {problem}"
+            part = f"spec.containers{{{container}}}"
+            self.recorder.event(found.raw, "Pod", "Unhealthy", text, type=WARNING, part=part)
 
     def _probed(self, uid: str) -> None:
         with self._lock:
@@ -236,6 +261,10 @@ class Kubelet(Controller):
         left = begun + asked - time.time()
         with self._lock:
             alive = uid in self._sandboxes
+        if alive and uid not in self._killing:
+            self._killing.add(uid)
+            for name, part in _containers(pod):
+                self.recorder.event(pod, "Pod", "Killing", f"Stopping container {name}", part=part)
         if alive and asked and left > 0 and self.servers.is_serving(uid):
             return left
         self._tear_down(uid)
@@ -270,11 +299,23 @@ class Kubelet(Controller):
             self._sandboxes.pop(uid, None)
         self._started.pop(uid, None)
         self._restarts.pop(uid, None)
+        self._killing.discard(uid)
 
 
 def _work_key(pod: Object) -> str:
     # With the uid: a pod of the same name that comes later is another one.
     return f"{pod['metadata']['uid']}|{key_of(pod)}"
+
+
+def _containers(pod: Object) -> list[tuple[str, str]]:
+    """The containers' names, and what events call them."""
+    names = [str(item["name"]) for item in pod["spec"].get("containers") or ()]
+    return [(name, f"spec.containers{{{name}}}") for name in names]
+
+
+def _pod_words(pod: Object) -> str:
+    meta = pod["metadata"]
+    return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
 
 
 def pod_ports(pod: Object) -> tuple[Port, ...]:

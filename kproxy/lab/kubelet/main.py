@@ -13,11 +13,12 @@ from kproxy import __version__
 from kproxy.client import ApiError, RestClient, SharedInformerFactory, TransportError, load_client_config
 from kproxy.lab.controllers.nodes import LEASE_SECONDS, RENEW_SECONDS
 from kproxy.lab.errors import LabError
+from kproxy.lab.events import Recorder
 from kproxy.lab.kubelet.cni import NetworkList
 from kproxy.lab.kubelet.kubelet import Kubelet
 from kproxy.lab.kubelet.status import node_body, node_is_ready, node_status
 from kproxy.lab.plan import LabSpec, NodePlan, node_number
-from kproxy.lab.resources import LEASE_NAMESPACE, LEASES, NODES, Json, micro_timestamp, now
+from kproxy.lab.resources import LEASE_NAMESPACE, LEASES, NODES, Json, is_ready, micro_timestamp, now
 from kproxy.lab.state import LabDirectory
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class NodeKeeper:
 
     def __init__(self, client: RestClient, plan: NodePlan, network: NetworkList) -> None:
         self._client = client
+        self._recorder = Recorder(client, "kubelet", plan.name)
         self._plan = plan
         self._network = network
         self._version = f"v{__version__}-kproxy-lab"
@@ -116,10 +118,16 @@ class NodeKeeper:
         node = self._client.get(NODES, self._plan.name).raw
         if node_is_ready(node, problem):
             return
+        was, name = is_ready(node), self._plan.name
         status = node_status(self._plan, node, problem, self._version)
         status["nodeInfo"]["kernelVersion"] = platform.release()
         status["nodeInfo"]["architecture"] = platform.machine()
-        self._client.patch(NODES, self._plan.name, {"status": status}, subresource="status")
+        self._client.patch(NODES, name, {"status": status}, subresource="status")
+        if was == bool(problem):
+            reason = "NodeNotReady" if problem else "NodeReady"
+            # A kubelet knows its node by its name, and takes that for the uid.
+            about = {"metadata": {"name": name, "uid": name}}
+            self._recorder.event(about, "Node", reason, f"Node {name} status is now: {reason}")
 
     def _renew(self) -> None:
         spec: Json = {

@@ -164,10 +164,16 @@ class Count:
 
 
 class Prober:
-    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have."""
+    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have, and
+    `failed(uid, container, kind, problem)` for every probe that fails."""
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        changed: Callable[[str], None],
+        failed: Callable[[str, str, str, str], None] = lambda _uid, _container, _kind, _problem: None,
+    ) -> None:
         self._changed = changed
+        self._failed = failed
         self._lock = threading.Lock()
         self._pods: dict[str, tuple[threading.Event, dict[str, bool]]] = {}
 
@@ -212,7 +218,7 @@ class Prober:
         target: Target,
         ended: threading.Event,
     ) -> None:
-        if startup is not None and not self._until_passed(startup, target, ended):
+        if startup is not None and not self._until_passed(uid, name, startup, target, ended):
             return
         if readiness is None:
             self._note(uid, name, True, ended)
@@ -222,6 +228,8 @@ class Prober:
         while not ended.wait(wait):
             problem = run_probe(readiness, target)
             count.note(not problem)
+            if problem and not ended.is_set():
+                self._failed(uid, name, "Readiness", problem)
             if count.passed != self.readiness(uid).get(name):
                 log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
                 self._note(uid, name, count.passed, ended)
@@ -229,13 +237,15 @@ class Prober:
             early = not count.passed and attempts < _FAST_ATTEMPTS
             wait = min(readiness.period, _FAST) if early else readiness.period
 
-    @staticmethod
-    def _until_passed(probe: Probe, target: Target, ended: threading.Event) -> bool:
+    def _until_passed(self, uid: str, name: str, probe: Probe, target: Target, ended: threading.Event) -> bool:
         count, attempts, wait = Count(probe), 0, probe.initial_delay
         while not ended.wait(wait):
-            count.note(not run_probe(probe, target))
+            problem = run_probe(probe, target)
+            count.note(not problem)
             if count.passed:
                 return True
+            if problem and not ended.is_set():
+                self._failed(uid, name, "Startup", problem)
             attempts += 1
             wait = min(probe.period, _FAST) if attempts < _FAST_ATTEMPTS else probe.period
         return False

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from kproxy.lab.plan import NodePlan
-from kproxy.lab.resources import Json, Object, condition_of, now, timestamp, with_condition
+from kproxy.lab.resources import Json, Object, condition_of, now, parse_timestamp, timestamp, with_condition
+
+REPORT_SECONDS: Final = 300
+"""A kubelet says how its node is at least so often, even if nothing has changed (nodeStatusReportFrequency)."""
 
 
 def pod_status(
@@ -115,6 +119,7 @@ def node_status(plan: NodePlan, old: Object, problem: str, version: str) -> Json
         conditions = with_condition(conditions, "Ready", "False", "KubeletNotReady", problem)
     else:
         conditions = with_condition(conditions, "Ready", "True", "KubeletReady", "kubelet is posting ready status")
+    conditions = [{**item, "lastHeartbeatTime": timestamp(now())} for item in conditions]
     addresses = [{"type": "InternalIP", "address": address} for address in plan.addresses]
     return {
         "addresses": [*addresses, {"type": "Hostname", "address": plan.name}],
@@ -139,7 +144,9 @@ def node_status(plan: NodePlan, old: Object, problem: str, version: str) -> Json
 def node_is_ready(node: Object, problem: str) -> bool:
     """Whether the Node says already what should be said."""
     condition = condition_of(node, "Ready")
-    if condition is None:
+    if condition is None or not condition.get("lastHeartbeatTime"):
+        return False
+    if (now() - parse_timestamp(condition["lastHeartbeatTime"])).total_seconds() > REPORT_SECONDS:
         return False
     return condition["status"] == ("False" if problem else "True") and (
         not problem or condition.get("message") == problem

@@ -1,0 +1,191 @@
+"""Events: what controllers, scheduler and kubelets did and why, for `kubectl describe` and `kubectl get events`.
+
+As client-go's tools/record: whoever has something to say never waits for the API server. An event that comes again
+(same source, object, reason and message) is the old one with a higher count. More than ten of one kind in ten minutes,
+differing only in their messages, become one event "(combined from similar events)". A source may say 25 things of one
+object at once, and then one more every five minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.client import ApiError, RestClient, TransportError
+from kproxy.lab.resources import EVENTS, Json, Object, now, timestamp
+
+log = logging.getLogger(__name__)
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+COMBINED: Final = "(combined from similar events): "
+_MOST_SIMILAR: Final = 10
+_SIMILAR_SECONDS: Final = 600.0
+_BURST: Final = 25
+_REFILL: Final = 1 / 300
+"""Events a second that a source has left for one object, once its burst is used up."""
+_KEPT: Final = 4096
+"""Entries of each memory; client-go's LRU caches have as many."""
+_WAITING: Final = 1000
+_TRIES: Final = 12
+_PAUSE: Final = 1.0
+_NO_NAMESPACE: Final = "default"
+
+
+class Said(msgspec.Struct):
+    """An event that was written: its name, when it was first said, and how often since."""
+
+    name: str
+    first: str
+    count: int
+
+
+class Correlator:
+    """What an event becomes, by what was said before: a new one, an old one counted up, or nothing. Without I/O; the
+    clock is given."""
+
+    def __init__(self) -> None:
+        self._said: OrderedDict[tuple[str, ...], Said] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, ...], tuple[set[str], float]] = OrderedDict()
+        self._allowance: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
+
+    def allows(self, source: tuple[str, ...], clock: float) -> bool:
+        """Whether a source may say one more thing of an object (a token bucket)."""
+        left, since = self._allowance.get(source, (float(_BURST), clock))
+        left = min(float(_BURST), left + (clock - since) * _REFILL)
+        _remember(self._allowance, source, (left - 1 if left >= 1 else left, clock))
+        return left >= 1
+
+    def combine(self, kind: tuple[str, ...], message: str, clock: float) -> str:
+        """The message, or one for all of its kind if too many of them differ only in it."""
+        messages, last = self._similar.get(kind, (set(), clock))
+        if clock - last > _SIMILAR_SECONDS:
+            messages = set()
+        messages.add(message)
+        _remember(self._similar, kind, (messages, clock))
+        return message if len(messages) < _MOST_SIMILAR else COMBINED + message
+
+    def count(self, key: tuple[str, ...], name: str, moment: str) -> Said:
+        """The event of a key, counted up; a new one has `name` and counts one."""
+        known = self._said.get(key)
+        found = Said(name, moment, 1) if known is None else Said(known.name, known.first, known.count + 1)
+        _remember(self._said, key, found)
+        return found
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        """The event is not there any more: the next of this key is a new one."""
+        self._said.pop(key, None)
+
+
+def _remember(memory: OrderedDict[tuple[str, ...], Any], key: tuple[str, ...], value: object) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > _KEPT:
+        memory.popitem(last=False)
+
+
+class Recorder:
+    """Writes the events of one component (client-go's EventRecorder), in the background, in their order.
+
+    Args:
+        component: who speaks: `kubelet`, `default-scheduler`.
+        host: its node, if it has one.
+    """
+
+    def __init__(self, client: RestClient, component: str, host: str = "") -> None:
+        self._client = client
+        self._source = {"component": component, **({"host": host} if host else {})}
+        self._correlator = Correlator()
+        self._queue: queue.Queue[Json] = queue.Queue(_WAITING)
+        self._begun = False
+        self._lock = threading.Lock()
+
+    def event(self, item: Object, kind: str, reason: str, message: str, *, type: str = NORMAL, part: str = "") -> None:
+        """Says something of an object; `part` is the field that is meant (`spec.containers{web}`)."""
+        meta = item["metadata"]
+        about = {
+            "kind": kind,
+            "namespace": meta.get("namespace", ""),
+            "name": meta["name"],
+            "uid": meta.get("uid", ""),
+            "apiVersion": "apps/v1" if kind in ("Deployment", "ReplicaSet", "DaemonSet") else "v1",
+            "resourceVersion": meta.get("resourceVersion", ""),
+            "fieldPath": part,
+        }
+        entry = {"type": type, "reason": reason, "message": message[:1024]}
+        entry["involvedObject"] = {name: value for name, value in about.items() if value}  # type: ignore[assignment]
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                threading.Thread(target=self._run, name="events", daemon=True).start()
+        try:
+            self._queue.put_nowait(entry)
+        except queue.Full:
+            log.warning("event dropped: %s %s", reason, message)
+
+    def _run(self) -> None:
+        while True:
+            entry = self._queue.get()
+            try:
+                self._write(entry, time.monotonic())
+            except ApiError as error:
+                log.warning("event %s refused: %s", entry["reason"], error)
+            except Exception:
+                log.exception("event %s", entry["reason"])
+
+    def _write(self, entry: Json, clock: float) -> None:
+        about = entry["involvedObject"]
+        which = tuple(about.get(name, "") for name in ("kind", "namespace", "name", "uid", "apiVersion"))
+        if not self._correlator.allows(which, clock):
+            return
+        kind = (*which, about.get("fieldPath", ""), entry["type"], entry["reason"])
+        message = self._correlator.combine(kind, entry["message"], clock)
+        combined = message.startswith(COMBINED)
+        key = (*kind, "" if combined else message)
+        moment = timestamp(now())
+        said = self._correlator.count(key, f"{about['name']}.{time.time_ns():x}", moment)
+        namespace = about.get("namespace") or _NO_NAMESPACE
+        if said.count > 1:
+            patch = {"count": said.count, "lastTimestamp": moment, "message": message}
+            try:
+                self._try(lambda: self._client.patch(EVENTS, said.name, patch, namespace))
+                return
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+            # It was deleted, or its time is over: said anew.
+            self._correlator.forget(key)
+            said = self._correlator.count(key, f"{about['name']}.{time.time_ns():x}", moment)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": said.name, "namespace": namespace},
+            **entry,
+            "message": message,
+            "source": self._source,
+            "reportingComponent": self._source["component"],
+            "reportingInstance": self._source.get("host", ""),
+            "firstTimestamp": said.first,
+            "lastTimestamp": moment,
+            "count": said.count,
+        }
+        self._try(lambda: self._client.create(EVENTS, body, namespace))
+
+    def _try(self, call: Callable[[], object]) -> None:
+        """Calls; while the API server cannot be reached again, some times."""
+        for number in range(_TRIES):
+            try:
+                call()
+                return
+            except TransportError as error:
+                if number == _TRIES - 1:
+                    log.warning("event lost: %s", error)
+                    return
+                time.sleep(_PAUSE)
