@@ -18,6 +18,7 @@ from kproxy.apiserver.answer import Answer
 from kproxy.apiserver.auth import Authenticator, User
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.health import Health
+from kproxy.apiserver.openid import OpenIdDiscovery
 from kproxy.apiserver.pages import Pages
 from kproxy.apiserver.rbac import Ask, Authorizer
 from kproxy.apiserver.registry import Registry
@@ -41,6 +42,7 @@ _BODY_TIME: Final = 30.0
 _WRITE_TIME: Final = 60.0
 _SEND_TIME: Final = 30.0
 """Seconds that a client may leave a full buffer unread."""
+_UNCACHED: Final = (b"cache-control", b"no-cache, private")
 _LINGER: Final = 2.0
 _MOST_DRAINED: Final = 8 * 1024 * 1024
 """Seconds and bytes for which a refused client is listened to, so that it finds its answer."""
@@ -51,14 +53,14 @@ class App:
 
     def __init__(
         self, catalog: Catalog, registry: Registry, authenticator: Authenticator, authorizer: Authorizer,
-        reviews: Reviews, watches: Watches, health: Health,
+        reviews: Reviews, watches: Watches, health: Health, openid: OpenIdDiscovery,
     ) -> None:  # fmt: skip
         self._catalog = catalog
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._watches = watches
         self._health = health
-        self._pages = Pages(catalog, health)
+        self._pages = Pages(catalog, health, openid)
         self._verbs = Verbs(registry, reviews, catalog.builtin("", "pods"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +119,7 @@ class App:
         self._health.count(request, answer.code)
         headers = [
             (b"audit-id", secrets.token_hex(16).encode()),
-            (b"cache-control", b"no-cache, private"),
+            *([] if any(name == b"cache-control" for name, _ in answer.headers) else [_UNCACHED]),
             (b"content-type", answer.media.encode()),
             (b"content-length", b"%d" % len(answer.body)),
             *answer.headers,
@@ -186,7 +188,7 @@ class App:
         media = form.media if form.media == represent.JSON else form.media + represent.STREAM
         headers = [
             (b"audit-id", secrets.token_hex(16).encode()),
-            (b"cache-control", b"no-cache, private"),
+            _UNCACHED,
             (b"content-type", media.encode()),
             *_warnings(request),
         ]

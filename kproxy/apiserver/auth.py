@@ -8,7 +8,9 @@ refused.
 from __future__ import annotations
 
 import csv
+import hashlib
 import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,12 +21,15 @@ import jwt
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kproxy.apiserver.status import Json, unauthorized
 from kproxy.errors import InputError
 
 ISSUER: Final = "https://kubernetes.default.svc"
+ALGORITHM: Final = "ES256"
+"""How service-account tokens are signed."""
 ANONYMOUS: Final = "system:anonymous"
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
@@ -82,13 +87,19 @@ def load_token_file(path: Path) -> dict[str, User]:
     return found
 
 
+def key_id(public: ec.EllipticCurvePublicKey) -> str:
+    """The name of a key in tokens and key sets: a hash of its DER (pkg/serviceaccount/jwt.go of kubernetes)."""
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
+
+
 class ServiceAccountTokens:
     """Signs and checks service-account tokens (ES256). `find` looks up the uid of a resource's object by its plural,
     namespace and name; None if it is gone."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, find: Callable[[str, str, str], str | None]) -> None:
         self._key = key
-        self._public = key.public_key()
+        self.public = key.public_key()
         self._find = find
 
     def issue(
@@ -107,13 +118,13 @@ class ServiceAccountTokens:
             "nbf": start,
             "sub": f"system:serviceaccount:{namespace}:{name}",
         }
-        return jwt.encode(claims, self._key, algorithm="ES256")
+        return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers={"kid": key_id(self.public)})
 
     def check(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
         """The user of a token; None when it is not ours, expired, for somebody else, or its account or what it is bound
         to is gone."""
         try:
-            claims: Any = jwt.decode(token, self._public, algorithms=["ES256"], audience=audiences, issuer=ISSUER)
+            claims: Any = jwt.decode(token, self.public, algorithms=[ALGORITHM], audience=audiences, issuer=ISSUER)
         except jwt.PyJWTError:
             return None
         private = claims.get("kubernetes.io") or {}

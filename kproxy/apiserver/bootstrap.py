@@ -13,6 +13,7 @@ import socket
 from typing import Any, Final
 
 from kproxy.apiserver.catalog import Catalog
+from kproxy.apiserver.openid import CONFIGURATION_PATH, JWKS_PATH
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.writing import DeleteOptions, Options
@@ -47,6 +48,7 @@ def cluster_roles() -> list[Json]:
     """The default ClusterRoles."""
     health = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
     discovery = [*health, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
+    issuer = [f"{path}{end}" for path in (CONFIGURATION_PATH, JWKS_PATH) for end in ("", "/")]
     view = [
         _rule([""], [*_CORE, "namespaces"], _READ),
         _rule(["apps"], _APPS, _READ),
@@ -69,6 +71,7 @@ def cluster_roles() -> list[Json]:
     return [
         _role("cluster-admin", [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]),
         _role("system:discovery", [{"verbs": ["get"], "nonResourceURLs": discovery}]),
+        _role("system:service-account-issuer-discovery", [{"verbs": ["get"], "nonResourceURLs": issuer}]),
         _role("system:public-info-viewer", [{"verbs": ["get"], "nonResourceURLs": health}]),
         _role(
             "system:monitoring",
@@ -122,6 +125,7 @@ def cluster_role_bindings() -> list[Json]:
         _binding("cluster-admin", ("Group", "system:masters")),
         _binding("system:discovery", *everybody),
         _binding("system:basic-user", *everybody),
+        _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
         _binding("system:public-info-viewer", *everybody, ("Group", "system:unauthenticated")),
         _binding("system:monitoring", ("Group", "system:monitoring")),
         _binding("system:node-proxier", ("User", "system:kube-proxy")),

@@ -1,4 +1,4 @@
-"""What is no resource: health, metrics, version, OpenAPI, discovery.
+"""What is no resource: health, metrics, version, OpenAPI, discovery, OpenID Connect discovery.
 
 Discovery and OpenAPI are made on demand and kept until a CustomResourceDefinition changes what is served.
 """
@@ -14,6 +14,7 @@ from kproxy.apiserver.answer import Answer
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.health import Health
 from kproxy.apiserver.openapi import Documents
+from kproxy.apiserver.openid import OpenIdDiscovery
 from kproxy.apiserver.request import Request
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.status import Json, method_not_allowed, no_resource
@@ -22,9 +23,10 @@ from kproxy.apiserver.status import Json, method_not_allowed, no_resource
 class Pages:
     """The paths beside the resources."""
 
-    def __init__(self, catalog: Catalog, health: Health) -> None:
+    def __init__(self, catalog: Catalog, health: Health, openid: OpenIdDiscovery) -> None:
         self._catalog = catalog
         self._health = health
+        self._openid = openid
         self._documents = Documents()
         self._discovery: dict[Any, bytes] = {}
         catalog.on_change.append(self._forget)
@@ -49,12 +51,14 @@ class Pages:
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         accept = request.header("accept")
+        if (document := self._openid.answer(path)) is not None:
+            return document
         if path == "/version":
             text = msgspec.json.format(represent.encode(discovery.version_info()), indent=2)
             return Answer(text, represent.JSON)
         if path == "/":
-            paths = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3",
-                     "/readyz", "/version"]  # fmt: skip
+            paths = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics",
+                     "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]  # fmt: skip
             return _pretty(request, Answer(represent.encode({"paths": paths}), represent.JSON))
         if path.startswith("/openapi/"):
             return self._openapi(path, request, accept)

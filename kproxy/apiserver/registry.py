@@ -345,6 +345,9 @@ class Registry:
             raise not_found(resource.group, resource.plural, name)
         if entry is None:
             self.may_create(resource, namespace, name, user)
+            if uid := (bare.get("metadata") or {}).get("uid"):
+                why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                raise conflict(resource.group, resource.plural, name, why)
         now = timestamp(self._now())
         manager = Manager(options.field_manager, "Apply", resource.api_version, subresource, now, set())
         live = entry.value if entry is not None else None
@@ -356,6 +359,7 @@ class Registry:
         meta = value["metadata"]
         meta["name"] = name
         if entry is None:
+            meta.pop("resourceVersion", None)  # a create refuses one; an apply that becomes one does not
             written = self.create(resource, namespace, None, options, user=user, applied=value)
             written.warnings[:0] = warnings
             return written

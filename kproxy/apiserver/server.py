@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from kproxy.apiserver import bootstrap, certs
 from kproxy.apiserver.allocator import Allocators
 from kproxy.apiserver.app import App
-from kproxy.apiserver.auth import MASTERS, Authenticator, ServiceAccountTokens, User
+from kproxy.apiserver.auth import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.controllers import Controllers
 from kproxy.apiserver.endpointslices import EndpointSliceController
@@ -32,6 +32,7 @@ from kproxy.apiserver.health import Health
 from kproxy.apiserver.http import Http, Refusing
 from kproxy.apiserver.kubeconfig import kubeconfig_text
 from kproxy.apiserver.log import Log, StorageError
+from kproxy.apiserver.openid import OpenIdDiscovery
 from kproxy.apiserver.rbac import Authorizer
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.reviews import Reviews
@@ -178,7 +179,13 @@ class ApiServer:
         self.watches = Watches(self.registry, self.catalog, configuration.most_watches)
         self.health = Health(store, lambda: self.watches.count)
         reviews = Reviews(self.registry, self.authorizer, authenticator, tokens)
-        self.app = App(self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health)
+        host = self._advertised() or configuration.host
+        openid = OpenIdDiscovery(
+            ISSUER, tokens.public, f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        )
+        self.app = App(
+            self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health, openid
+        )
         self.controllers = Controllers(self.registry, self.catalog, self.authorizer, configuration.history)
         self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
         self.essentials = Essentials(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 import yaml
 
@@ -125,6 +127,35 @@ def test_service_account_tokens(shared: Api) -> None:
     assert shared.as_user(token[:-4] + "AAAA")("GET", "/api")[0] == 401
     shared.ok("DELETE", "/api/v1/namespaces/default/serviceaccounts/robot")
     assert robot("GET", "/api")[0] == 401
+
+
+def test_the_issuer_of_service_account_tokens_is_discovered(shared: Api) -> None:
+    """ServiceAccounts ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer."""
+    shared.eventually(
+        "/api/v1/namespaces/default/serviceaccounts", lambda found: any(each["metadata"] for each in found["items"])
+    )
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    token = shared.ok("POST", path, {"spec": {"audiences": ["somebody"]}})["status"]["token"]
+    pod = shared.as_user(shared.ok("POST", path, {"spec": {}})["status"]["token"])
+    response = pod.raw("GET", "/.well-known/openid-configuration")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
+    assert response.headers.get_all("Cache-Control") == ["public, max-age=3600"]
+    configuration = json.loads(response.read())
+    address = f"https://127.0.0.1:{shared.server.port}"
+    assert configuration["jwks_uri"].removeprefix(address) == "/openid/v1/jwks"
+    response = pod.raw("GET", "/openid/v1/jwks")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/jwk-set+json")
+    keys = {key["kid"]: jwt.PyJWK(key) for key in json.loads(response.read())["keys"]}
+    header = jwt.get_unverified_header(token)
+    assert [header["alg"]] == configuration["id_token_signing_alg_values_supported"]
+    claims = jwt.decode(
+        token, keys[header["kid"]], algorithms=[header["alg"]], audience="somebody", issuer=configuration["issuer"]
+    )
+    assert claims["sub"] == "system:serviceaccount:default:default"
+    for name in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
+        assert name in shared.ok("GET", "/")["paths"]
+        assert shared.as_user("bob-token")("GET", name)[0] == 403
+        assert shared.as_user("")("GET", name)[0] == 403
 
 
 def test_tokens_end_with_what_they_are_bound_to(shared: Api) -> None:

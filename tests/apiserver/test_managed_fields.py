@@ -251,6 +251,23 @@ def test_custom_resources(shared: Api) -> None:
     assert "managedFields" not in value["metadata"]
 
 
+def test_apply_of_what_is_not_there(shared: Api) -> None:
+    """patch.go of k8s.io/apiserver: a uid must be somebody's, a resourceVersion counts for nothing."""
+    config = _config("new", a="1")
+    config["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+    status, answer = shared("PATCH", f"{MAPS}/new?fieldManager=m", config, APPLY_PATCH)
+    why = "uid mismatch: the provided object specified uid 11111111-2222-3333-4444-555555555555, and no existing object"
+    assert status == 409
+    assert f'Operation cannot be fulfilled on configmaps "new": {why} was found' == answer["message"]
+    config = _config("new", a="1")
+    config["metadata"]["resourceVersion"] = "1"
+    status, value = shared("PATCH", f"{MAPS}/new?fieldManager=m", config, APPLY_PATCH)
+    assert (status, value["data"]) == (201, {"a": "1"})
+    assert value["metadata"]["resourceVersion"] != "1"
+    status, answer = shared("PATCH", f"{MAPS}/new?fieldManager=m", config, APPLY_PATCH)
+    assert (status, answer["reason"]) == (409, "Conflict")
+
+
 def test_not_in_an_applied_configuration(shared: Api) -> None:
     for given in ([], [ENTRY]):
         config = _config("applied", a="1")
