@@ -14,7 +14,7 @@ from kproxy.agent.flags import FLAGS
 from kproxy.api import KubeProxyConfiguration, load_config
 from kproxy.linux.namespace import in_initial_namespace
 from tests.cli.conftest import CODE, Run
-from tests.netns.namespaces import fresh_namespace, run
+from tests.netns.namespaces import NOBODY, fresh_namespace, run
 
 CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n"
 CLUSTER = Path(__file__).parents[2] / "rules_golden" / "minikube" / "cluster.yaml"
@@ -102,7 +102,7 @@ def test_where_the_process_is_does_not_hang_on_process_1(tmp_path: Path) -> None
     answer = run(*here)
     container = ["unshare", "--pid", "--fork", "--mount-proc", "--mount", *here]
     assert run(*container) == answer, "as in a Pod with the host's network"
-    assert run("setpriv", "--reuid=65534", "--clear-groups", "--", *here) == answer
+    assert run(*NOBODY, *here) == answer
     with fresh_namespace() as name:
         assert run(*container, namespace=name) == "False\n"
         assert run(*here, namespace=name) == "False\n"

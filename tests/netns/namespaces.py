@@ -12,6 +12,13 @@ from itertools import count
 _numbers = count()
 _TAKES_THE_LOCK = re.compile(r"ip6?tables(-nft|-legacy)?(-restore)?")
 
+_READS = ("--inh-caps", "--ambient-caps", "--bounding-set")
+NOBODY = (
+    *("setpriv", "--securebits=+no_setuid_fixup", "--reuid=65534", "--regid=65534", "--clear-groups"),
+    *(f"{option}=-all,+dac_read_search" for option in _READS),
+)
+"""Before a command: as nobody, who may read everything and nothing else, since a checkout may be in root's own home."""
+
 
 def run(*command: str, namespace: str | None = None, text: str | None = None) -> str:
     """Runs a command, inside a namespace if one is named, and returns its output; a failure tells all it said.
