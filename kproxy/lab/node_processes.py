@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 import yaml
 
-from kproxy.cni.install import InstallError, install_launcher
+from kproxy.cni.install import InstallError, install_launcher, write_conflist
 from kproxy.lab import processes
 from kproxy.lab.health import is_healthy
-from kproxy.lab.kubelet.main import CONFLIST
 from kproxy.lab.plan import LabSpec, NodePlan
 from kproxy.lab.resources import Json
 from kproxy.lab.state import LabDirectory
 from kproxy.linux.namespace import Namespace
+from kproxy.overlay.conflist import network_list
 
 KUBELET: Final = "kubelet"
 PROXY: Final = "proxy"
@@ -29,7 +29,6 @@ _HEALTH_PORT: Final = 10256
 _FEW_NODES: Final = 5
 _LONGEST_SOCKET: Final = 107
 """Bytes of a Unix socket's path (unix(7))."""
-_DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
 
 
 def role_of(kind: str, node: str) -> str:
@@ -83,34 +82,10 @@ def node_problems(lab: LabDirectory, plan: NodePlan) -> list[str]:
 def write_configuration(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> None:
     """Writes the files that a node's processes read."""
     directory = lab.node(plan.name)
-    (directory / "net.d").mkdir(parents=True, exist_ok=True)
-    (directory / "net.d" / CONFLIST).write_bytes(
-        msgspec.json.format(msgspec.json.encode(network_list(lab, spec, plan)))
-    )
+    cidrs = map(ipaddress.ip_network, plan.pod_cidrs)
+    document = network_list(cidrs, spec.pod_mtu, BRIDGE, str(directory / "cni"), spec.variant)
+    write_conflist(directory / "net.d", document)
     (directory / "proxy.yaml").write_text(yaml.safe_dump(proxy_configuration(lab, spec), sort_keys=False))
-
-
-def network_list(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> Json:
-    """The CNI network configuration list of a node."""
-    return {
-        "cniVersion": "1.1.0",
-        "name": "kproxy",
-        "plugins": [
-            {
-                "type": "kproxy-cni",
-                "bridge": BRIDGE,
-                "mtu": spec.pod_mtu,
-                "dataDir": str(lab.node(plan.name) / "cni"),
-                "iptables": spec.variant,
-                "capabilities": {"portMappings": True},
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[{"subnet": cidr}] for cidr in plan.pod_cidrs],
-                    "routes": [{"dst": _DEFAULT_ROUTES[family]} for family in spec.families],
-                },
-            }
-        ],
-    }
 
 
 def proxy_configuration(lab: LabDirectory, spec: LabSpec) -> Json:

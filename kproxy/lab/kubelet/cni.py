@@ -18,8 +18,11 @@ import msgspec
 
 from kproxy.lab.errors import LabError
 from kproxy.lab.resources import Json
+from kproxy.overlay.request import VERSIONS
 
 _TIMEOUT: Final = 60.0
+_STATUS_SINCE: Final = "1.1.0"
+"""STATUS and GC came with this version of the specification."""
 
 
 class CniError(LabError):
@@ -41,7 +44,10 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class NetworkList(msgspec.Struct, frozen=True):
-    """A network configuration list (`.conflist`), and where its plugins are."""
+    """A network configuration list (`.conflist`), and where its plugins are.
+
+    `version` is the newest of those in the list that is known here, and STATUS and GC are called from 1.1.0 on.
+    """
 
     name: str
     version: str
@@ -53,7 +59,9 @@ class NetworkList(msgspec.Struct, frozen=True):
         """Reads a list. Raises LabError."""
         try:
             document = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-            return cls(document["name"], document["cniVersion"], tuple(document["plugins"]), plugin_path())
+            written = [document["cniVersion"], *document.get("cniVersions", ())]
+            known = [version for version in VERSIONS if version in written]
+            return cls(document["name"], (known or written[:1])[-1], tuple(document["plugins"]), plugin_path())
         except (OSError, msgspec.DecodeError, KeyError) as error:
             raise LabError(f"{file}: no CNI network configuration list: {error}") from error
 
@@ -76,11 +84,15 @@ class NetworkList(msgspec.Struct, frozen=True):
 
     def status(self) -> None:
         """STATUS: whether ADD can be served now. Raises CniError."""
+        if self.version < _STATUS_SINCE:
+            return
         for plugin in self.plugins:
             self._call("STATUS", plugin, None, None)
 
     def collect(self, valid: Sequence[tuple[str, str]]) -> None:
         """GC: everything but these attachments (container, interface) may be freed. Raises CniError."""
+        if self.version < _STATUS_SINCE:
+            return
         kept = [{"containerID": container, "ifname": interface} for container, interface in valid]
         for plugin in self.plugins:
             self._call("GC", {**plugin, "cni.dev/valid-attachments": kept}, None, None)

@@ -11,6 +11,7 @@ from typing import Final
 
 from kproxy import __version__
 from kproxy.client import ApiError, RestClient, SharedInformerFactory, TransportError, load_client_config
+from kproxy.cni.install import CONFLIST
 from kproxy.lab.controllers.nodes import LEASE_SECONDS, RENEW_SECONDS
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import Recorder
@@ -23,7 +24,6 @@ from kproxy.lab.state import LabDirectory
 
 log = logging.getLogger(__name__)
 
-CONFLIST: Final = "10-kproxy.conflist"
 _FAST: Final = 0.25
 _NETWORK_CHECK: Final = 30.0
 """Seconds between looks at a network that works; every look starts a process."""
