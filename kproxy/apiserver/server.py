@@ -179,10 +179,11 @@ class ApiServer:
         self.watches = Watches(self.registry, self.catalog, configuration.most_watches)
         self.health = Health(store, lambda: self.watches.count)
         reviews = Reviews(self.registry, self.authorizer, authenticator, tokens)
-        host = self._advertised() or configuration.host
-        openid = OpenIdDiscovery(
-            ISSUER, tokens.public, f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        )
+        host = configuration.advertise or configuration.host
+        if host in ("0.0.0.0", "::"):
+            host = self._advertised() or host
+        address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        openid = OpenIdDiscovery(ISSUER, tokens.public, address)
         self.app = App(
             self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health, openid
         )
