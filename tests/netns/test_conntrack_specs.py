@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,20 +258,31 @@ def change_target_port(endpoints: Endpoints, sender: Sender) -> None:
     eventually(lambda: sender.is_answered_by(f"{first}:81"), what=lambda: "port 81 never answered")
 
 
+def has_entry(namespace: str, ip: str, port: int) -> bool:
+    """Whether the node tracks the client's packets to there."""
+    listed = run("conntrack", "-L", "-p", "udp", "-d", ip, "--dport", str(port), namespace=namespace)
+    return f"sport={SOURCE_PORT} " in listed
+
+
 def repeat(
     network: Network, client: RestClient, by_controller: bool, rounds: int, scenario: Scenario, kind: str, where: str
 ) -> None:
     space = network.host if where == "host" else network.client
     for _ in range(rounds):
-        name = f"svc-udp-{next(NUMBERS)}"
-        ports = [{"name": "udp", "port": 80, "protocol": "UDP", "targetPort": 80}]
-        spec: dict[str, Any] = {"ports": ports, "type": kind}
+        number = next(NUMBERS)
+        name, cluster_ip = f"svc-udp-{number}", f"10.96.{100 + number // 250}.{number % 250 + 1}"
+        ports: list[dict[str, Any]] = [{"name": "udp", "port": 80, "protocol": "UDP", "targetPort": 80}]
+        spec: dict[str, Any] = {"ports": ports, "type": kind, "clusterIP": cluster_ip}
+        address = (cluster_ip, 80)
+        if kind == "NodePort":
+            address = (NODE_IP, 30000 + number)
+            ports[0]["nodePort"] = address[1]
         if by_controller:
             spec["selector"] = {"app": name}
-        # The client is there first, as in the specs: its packets find no rule for the Service, then one that refuses.
-        made = client.create(SERVICES, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
-        address = (NODE_IP, made.spec.ports[0].node_port) if kind == "NodePort" else (made.spec.cluster_ip, 80)
+        # The client is there before any rule of the Service, so that it has an entry that leads past every endpoint.
         with sending(space, *address) as sender:
+            eventually(partial(has_entry, network.node_name, *address))
+            client.create(SERVICES, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
             scenario(Endpoints(client, name, by_controller), sender)
         client.delete(SERVICES, name, "default")
         if by_controller:
