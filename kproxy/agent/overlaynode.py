@@ -95,6 +95,7 @@ class OverlayAgent:
         self._last_notes: tuple[str, ...] = ()
         self._underlay_mtus: dict[int, int] = {}
         self._rules = OverlayRules(namespace, settings.variant)
+        self._own: OverlayNode | None = None
         self._rules_of: object = None
         self._rules_due = 0.0
         self._informer.add_event_handler(
@@ -134,9 +135,19 @@ class OverlayAgent:
         return plan_overlay(nodes, settings.node, settings.backend, self._underlay_mtus, settings.mtu)
 
     def _nodes(self) -> tuple[OverlayNode | None, list[OverlayNode]]:
-        """The own Node, if it is there, and all of them."""
-        nodes = [read_node(node) for node in self._informer.indexer.list()]
-        return next((node for node in nodes if node.name == self._settings.node), None), nodes
+        """The own Node, if it was ever there, and all of them.
+
+        What the own Node loses stays as it was, as in `kproxy run`: its pods are still there, and other nodes come and
+        go. It loses all when it is deleted, and podCIDRs and addresses when the kubelet registers it again.
+        """
+        nodes = {node.name: node for node in map(read_node, self._informer.indexer.list())}
+        known, own = self._own, nodes.get(self._settings.node, self._own)
+        if own is not None and known is not None:
+            own = msgspec.structs.replace(
+                own, pod_cidrs=own.pod_cidrs or known.pod_cidrs, addresses=own.addresses or known.addresses
+            )
+        self._own = own
+        return own, [*nodes.values()] if own is None else [*({**nodes, own.name: own}).values()]
 
     def check(self) -> Round:
         """How the kernel differs from the plan; changes nothing."""
@@ -167,8 +178,9 @@ class OverlayAgent:
                 self._wake.clear()
                 plan = self.plan(kernel)
                 if plan.mtu:
-                    nodes = map(read_node, self._informer.indexer.list())
-                    return next(node for node in nodes if node.name == self._settings.node), plan.mtu
+                    own, _ = self._nodes()
+                    assert own is not None
+                    return own, plan.mtu
                 told = "; ".join(plan.problems)
                 if until is not None and time.monotonic() >= until:
                     raise KproxyError(f"{told}, after {timeout:g} s")
@@ -211,7 +223,7 @@ class OverlayAgent:
         try:
             plan = self.plan(kernel)
             problems += plan.problems
-            # Without the own Node nothing is known: what is there stays until it comes.
+            # Until the own Node was seen nothing is known: what is there stays until it comes.
             if plan.items:
                 changes, refused = kernel.apply(plan.items)
                 problems += map(str, refused)

@@ -140,6 +140,29 @@ def test_nodes_join_and_leave(network: Network, tmp_path: Path) -> None:
         assert check(kubeconfig, network, 1) == (0, check(kubeconfig, network, 1)[1])
 
 
+def test_a_node_that_loses_its_node_object_or_what_it_says_follows_the_others(network: Network, tmp_path: Path) -> None:
+    def routes() -> str:
+        return ip("-n", network.names["n1"], "route") + ip("-n", network.names["n1"], "-6", "route")
+
+    def knows(number: int) -> bool:
+        return all(cidr in routes() for cidr in node_object(number).pod_cidrs)
+
+    with api_server(tmp_path) as kubeconfig:
+        for number in (1, 2):
+            put_node(kubeconfig, node_object(number))
+        options = ["--node", "node-1", "--netns", network.names["n1"], "--kubeconfig", kubeconfig]
+        with running([*OVERLAY, "run", *options], "ready"):
+            assert knows(2)
+            kubectl(kubeconfig, "delete", "node", "node-1")
+            put_node(kubeconfig, node_object(3))
+            eventually(lambda: knows(3))  # though its own Node is gone
+            bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+            kubectl(kubeconfig, "create", "-f", "-", text=json.dumps(bare))
+            kubectl(kubeconfig, "delete", "node", "node-3")
+            eventually(lambda: not any(cidr in routes() for cidr in node_object(3).pod_cidrs))  # though it is bare
+            assert knows(2)
+
+
 def test_a_node_without_a_node_object_is_a_problem_and_changes_nothing(network: Network, tmp_path: Path) -> None:
     with api_server(tmp_path) as kubeconfig:
         put_node(kubeconfig, node_object(2))

@@ -65,6 +65,18 @@ def test_a_non_terminating_duplicate_wins_wherever_it_stands() -> None:
             assert [(ep.address, ep.terminating) for ep in found[WEB]] == [("10.244.0.1:8080", False)]
 
 
+def test_of_slices_that_contradict_each_other_the_last_by_name_counts() -> None:
+    """For each port by itself. kube-proxy walks slices in random order, so there either may count."""
+    both = make_slice(
+        make_endpoint("10.244.1.26"), name="a", ports=(EndpointPort(8080, "http"), EndpointPort(9001, "metrics"))
+    )
+    one = make_slice(make_endpoint("10.244.1.26", ready=False), name="b", ports=(EndpointPort(9001, "metrics"),))
+    for order in ((both, one), (one, both)):
+        found = endpoints_of_service("shop/web", {each.metadata.key: each for each in order}, V4, "node-0")
+        ready = {name.port: [endpoint.ready for endpoint in endpoints] for name, endpoints in found.items()}
+        assert ready == {"http": [True], "metrics": [False]}
+
+
 def test_slices_that_kube_proxy_ignores() -> None:
     assert service_key_of(make_slice(make_endpoint()), V4) == "shop/web"
     assert service_key_of(make_slice(make_endpoint()), V6) == ""
