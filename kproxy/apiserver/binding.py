@@ -16,7 +16,7 @@ from kproxy.apiserver.represent import Form
 from kproxy.apiserver.request import Request
 from kproxy.apiserver.resources import Resource
 from kproxy.apiserver.schema import named
-from kproxy.apiserver.status import ApiError, Json, bad_request, conflict, internal, stale
+from kproxy.apiserver.status import ApiError, Json, bad_request, conflict, invalid, stale
 from kproxy.apiserver.writing import timestamp
 
 _SCHEMA = "io.k8s.api.core.v1.Binding"
@@ -26,7 +26,8 @@ async def answer_binding(registry: Registry, request: Request, pods: Resource, f
     """Binds the Pod that the path or, for `bindings`, the Binding names.
 
     Raises:
-        ApiError: 400 for a body that is no Binding, 404 without the Pod, 409 for one that is bound already or waits.
+        ApiError: 400 for a body that is no Binding, 422 for one without a node (kube-apiserver says 500), 404 without
+            the Pod, 409 for one that is bound already or waits.
     """
     binding = _binding(request)
     meta = binding.get("metadata") or {}
@@ -34,7 +35,7 @@ async def answer_binding(registry: Registry, request: Request, pods: Resource, f
     if meta.get("name", "") != name:
         raise bad_request("name in URL does not match name in Binding object")
     if errors := binding_errors(binding):
-        raise internal("; ".join(map(str, errors)))
+        raise invalid("", "Binding", name, errors)
     entry = registry.head(pods, request.target.namespace, name)
     value = entry.value
     if meta.get("uid") and meta["uid"] != value["metadata"]["uid"]:

@@ -13,6 +13,7 @@ import socket
 from typing import Any, Final
 
 from kproxy.apiserver.catalog import Catalog
+from kproxy.apiserver.noderights import NODE_RULES
 from kproxy.apiserver.openid import CONFIGURATION_PATH, JWKS_PATH
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.status import Json
@@ -23,10 +24,13 @@ _MANAGER: Final = Options(field_manager="kube-apiserver")
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _READ: Final = ["get", "list", "watch"]
 _WRITE: Final = ["create", "delete", "deletecollection", "patch", "update"]
-_CORE: Final = ["configmaps", "endpoints", "events", "pods", "serviceaccounts", "services", "services/status"]
+_CORE: Final = [
+    "configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "replicationcontrollers",
+    "replicationcontrollers/scale", "serviceaccounts", "services", "services/status",
+]  # fmt: skip
 _APPS: Final = [
     "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status", "replicasets",
-    "replicasets/scale", "replicasets/status",
+    "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status",
 ]  # fmt: skip
 _LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
@@ -54,6 +58,8 @@ def cluster_roles() -> list[Json]:
         _rule(["apps"], _APPS, _READ),
         _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
         _rule(["networking.k8s.io"], ["networkpolicies"], _READ),
+        _rule(["policy"], ["poddisruptionbudgets"], _READ),
+        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _READ),
     ]
     edit = [
         _rule([""], [*_CORE[:-1], "secrets"], _WRITE),
@@ -61,6 +67,8 @@ def cluster_roles() -> list[Json]:
         _rule([""], ["serviceaccounts"], ["impersonate"]),
         _rule(["apps"], _APPS, _WRITE),
         _rule(["networking.k8s.io"], ["networkpolicies"], _WRITE),
+        _rule(["policy"], ["poddisruptionbudgets"], _WRITE),
+        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _WRITE),
         _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
     ]
     admin = [
@@ -101,6 +109,16 @@ def cluster_roles() -> list[Json]:
                 _rule(["networking.k8s.io"], ["servicecidrs"], ["list", "watch"]),
             ],
         ),
+        _role("system:node", [dict(rule) for rule in NODE_RULES]),
+        _role("system:kube-scheduler", _scheduler_rules()),
+        _role(
+            "system:volume-scheduler",
+            [
+                _rule([""], ["persistentvolumes"], ["get", "list", "patch", "update", "watch"]),
+                _rule(["storage.k8s.io"], ["storageclasses"], _READ),
+                _rule([""], ["persistentvolumeclaims"], ["get", "list", "patch", "update", "watch"]),
+            ],
+        ),
         _role("system:aggregate-to-view", view, {_AGGREGATE + "view": "true"}),
         _role("system:aggregate-to-edit", edit, {_AGGREGATE + "edit": "true"}),
         _role("system:aggregate-to-admin", admin, {_AGGREGATE + "admin": "true"}),
@@ -110,10 +128,37 @@ def cluster_roles() -> list[Json]:
     ]
 
 
+def _scheduler_rules() -> list[Json]:
+    """What kube-scheduler reads, and how it says what it has decided."""
+    own = {**_rule(["coordination.k8s.io"], ["leases"], ["get", "list", "update", "watch"])}
+    return [
+        _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
+        _rule(["coordination.k8s.io"], ["leases"], ["create"]),
+        own | {"resourceNames": ["kube-scheduler"]},
+        _rule([""], ["nodes"], _READ),
+        _rule([""], ["pods"], ["delete", "get", "list", "watch"]),
+        _rule([""], ["bindings", "pods/binding"], ["create"]),
+        _rule([""], ["pods/status"], ["patch", "update"]),
+        _rule([""], ["replicationcontrollers", "services"], _READ),
+        _rule(["apps"], ["replicasets", "statefulsets"], _READ),
+        _rule(["policy"], ["poddisruptionbudgets"], _READ),
+        _rule([""], ["persistentvolumeclaims", "persistentvolumes"], _READ),
+        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+        _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
+        _rule(["storage.k8s.io"], ["csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"], _READ),
+        _rule([""], ["namespaces"], _READ),
+        _rule(["resource.k8s.io"], ["deviceclasses", "resourceslices"], _READ),
+        _rule(["resource.k8s.io"], ["resourceclaims"], [*_READ, "update"]),
+        _rule(["resource.k8s.io"], ["resourceclaims/status"], ["patch", "update"]),
+        _rule([""], ["pods/finalizers"], ["update"]),
+    ]
+
+
 def _binding(role: str, *subjects: tuple[str, str]) -> Json:
     return {
         "metadata": {"name": role, "labels": dict(_LABEL)},
-        "subjects": [{"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name} for kind, name in subjects],
+        "subjects": [{"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name} for kind, name in subjects]
+        or None,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
     }
 
@@ -129,6 +174,9 @@ def cluster_role_bindings() -> list[Json]:
         _binding("system:public-info-viewer", *everybody, ("Group", "system:unauthenticated")),
         _binding("system:monitoring", ("Group", "system:monitoring")),
         _binding("system:node-proxier", ("User", "system:kube-proxy")),
+        _binding("system:node"),
+        _binding("system:kube-scheduler", ("User", "system:kube-scheduler")),
+        _binding("system:volume-scheduler", ("User", "system:kube-scheduler")),
     ]
 
 

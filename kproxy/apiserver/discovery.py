@@ -12,8 +12,9 @@ from kproxy.apiserver.status import Json
 
 AGGREGATED: Final = "APIGroupDiscoveryList"
 _ORDER: Final = (
-    "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "networking.k8s.io",
-    "rbac.authorization.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io", "discovery.k8s.io",
+    "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "networking.k8s.io", "policy",
+    "rbac.authorization.k8s.io", "storage.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io", "node.k8s.io",
+    "discovery.k8s.io", "resource.k8s.io",
 )  # fmt: skip
 
 

@@ -26,7 +26,9 @@ MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
 APIEXTENSIONS: Final = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1."
-INLINED: Final = frozenset({"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon"})
+_INLINED: Final = frozenset(
+    {"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon", "persistentVolumeSource"}
+)
 """Go structs embedded without a JSON name: messages in protobuf, nothing in JSON."""
 RENAMED: Final = {"uID": "uid"}
 _PACKAGES: Final = {
@@ -34,6 +36,8 @@ _PACKAGES: Final = {
     "networking.k8s.io": "k8s.io.api.networking", "events.k8s.io": "k8s.io.api.events",
     "rbac.authorization.k8s.io": "k8s.io.api.rbac", "authentication.k8s.io": "k8s.io.api.authentication",
     "authorization.k8s.io": "k8s.io.api.authorization",
+    "storage.k8s.io": "k8s.io.api.storage", "node.k8s.io": "k8s.io.api.node",
+    "resource.k8s.io": "k8s.io.api.resource",
     "apiextensions.k8s.io": "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions",
 }  # fmt: skip
 """The protobuf package of a group without its version, where it is not k8s.io.api and the group's name."""
@@ -45,6 +49,11 @@ _ZERO_TIME: Final = -62135596800
 """Go's zero time, the first second of year 1."""
 
 Fields = dict[str, tuple[str, str, str]]
+
+
+def is_inlined(field: str, kind: str) -> bool:
+    """Whether a field of this type is a struct that JSON inlines; a RuntimeClass has a `handler` that is text."""
+    return field in _INLINED and "." in kind
 
 
 @cache
@@ -104,7 +113,7 @@ def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
             result.setdefault(field, {}).update(_map_entry(value, kind, depth))
             continue
         decoded = _value(value, kind, depth)
-        if field in INLINED and isinstance(decoded, dict):
+        if is_inlined(field, kind):
             result.update(decoded)
             continue
         field = RENAMED.get(field, field)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.apiserver.protobuf import APIEXTENSIONS, INLINED, MAGIC, META, RENAMED, message_name, messages
+from kproxy.apiserver.protobuf import APIEXTENSIONS, MAGIC, META, RENAMED, is_inlined, message_name, messages
 from kproxy.apiserver.status import Json
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,7 +69,7 @@ def _writers(name: str) -> tuple[dict[str, tuple[Encode, str]], tuple[tuple[int,
     named: dict[str, tuple[Encode, str]] = {}
     inlined: list[tuple[int, str]] = []
     for number, (field, shape, kind) in messages()[name].items():
-        if field in INLINED:
+        if is_inlined(field, kind):
             inlined.append((int(number), kind))
         else:
             write = _map_writer(int(number), _writer(2, kind)) if shape == "map" else _writer(int(number), kind)

@@ -45,7 +45,7 @@ class Registry:
         self._now = now
         self.namespaces: Table | None = None
         self.check: Callable[[Resource, Json, Json | None, Any], None] = lambda _r, _v, _o, _u: None
-        """Called before a write is accepted, with the user: the escalation check of RBAC."""
+        """Called before a write is accepted, with the user: the escalation check of RBAC, and what kubelets may."""
         self.may_create: Callable[[Resource, str, str, Any], None] = lambda _r, _ns, _n, _u: None
         """Called with namespace, name and user before an update or apply creates what is not there."""
 

@@ -222,6 +222,18 @@ def built_in() -> list[Resource]:
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
              fields=_POD_FIELDS, labels=_POD_LABELS, others=[Subresource("binding", "Binding", CREATE_ONLY)]),
+        _row(
+            "", "PersistentVolumeClaim", "persistentvolumeclaims", CORE + "PersistentVolumeClaim", short="pvc",
+            status=True,
+        ),
+        _row(
+            "", "PersistentVolume", "persistentvolumes", CORE + "PersistentVolume", short="pv", namespaced=False,
+            status=True,
+        ),
+        _row(
+            "", "ReplicationController", "replicationcontrollers", CORE + "ReplicationController", short="rc",
+            categories=("all",), status=True, scale=True, fields=("status.replicas",),
+        ),
         _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
         _row(
             "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",
@@ -242,6 +254,10 @@ def built_in() -> list[Resource]:
         _row(
             "apps", "ReplicaSet", "replicasets", "io.k8s.api.apps.v1.ReplicaSet", short="rs", categories=("all",),
             status=True, scale=True, fields=("status.replicas",),
+        ),
+        _row(
+            "apps", "StatefulSet", "statefulsets", "io.k8s.api.apps.v1.StatefulSet", short="sts", categories=("all",),
+            status=True, scale=True,
         ),
         _row(
             "events.k8s.io", "Event", "events", "io.k8s.api.events.v1.Event", short="ev", storage="events",
@@ -282,4 +298,34 @@ def built_in() -> list[Resource]:
         ),
         _row("coordination.k8s.io", "Lease", "leases", "io.k8s.api.coordination.v1.Lease"),
         _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
+        *_of_nodes_and_schedulers(),
+    ]  # fmt: skip
+
+
+def _of_nodes_and_schedulers() -> list[Resource]:
+    """What a kubelet and kube-scheduler list and write beside core and apps."""
+    storage, resource = "io.k8s.api.storage.v1.", "io.k8s.api.resource.v1."
+    return [
+        _row("storage.k8s.io", "CSIDriver", "csidrivers", storage + "CSIDriver", namespaced=False),
+        _row("storage.k8s.io", "CSINode", "csinodes", storage + "CSINode", namespaced=False),
+        _row("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", storage + "CSIStorageCapacity"),
+        _row(
+            "storage.k8s.io", "StorageClass", "storageclasses", storage + "StorageClass", short="sc", namespaced=False,
+        ),
+        _row(
+            "storage.k8s.io", "VolumeAttachment", "volumeattachments", storage + "VolumeAttachment", namespaced=False,
+            status=True,
+        ),
+        _row("node.k8s.io", "RuntimeClass", "runtimeclasses", "io.k8s.api.node.v1.RuntimeClass", namespaced=False),
+        _row(
+            "policy", "PodDisruptionBudget", "poddisruptionbudgets", "io.k8s.api.policy.v1.PodDisruptionBudget",
+            short="pdb", status=True,
+        ),
+        _row("resource.k8s.io", "DeviceClass", "deviceclasses", resource + "DeviceClass", namespaced=False),
+        _row("resource.k8s.io", "ResourceClaim", "resourceclaims", resource + "ResourceClaim", status=True),
+        _row(
+            "resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", resource + "ResourceClaimTemplate",
+        ),
+        _row("resource.k8s.io", "ResourceSlice", "resourceslices", resource + "ResourceSlice", namespaced=False,
+             fields=("spec.driver", "spec.nodeName")),
     ]  # fmt: skip

@@ -37,15 +37,15 @@ OMIT_ZERO: Final = frozenset(
         "nodePort", "healthCheckNodePort", "publishNotReadyAddresses", "hostNetwork", "hostPID", "hostIPC", "stdin",
         "stdinOnce", "tty", "paused", "unschedulable", "hostPort", "minReadySeconds", "initialDelaySeconds",
         "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "readOnly", "count", "generation",
-        "observedGeneration", "readyReplicas", "availableReplicas", "updatedReplicas", "unavailableReplicas",
-        "terminatingReplicas", "fullyLabeledReplicas", "numberAvailable", "numberUnavailable",
+        "observedGeneration", "currentReplicas", "readyReplicas", "availableReplicas", "updatedReplicas",
+        "unavailableReplicas", "terminatingReplicas", "fullyLabeledReplicas", "numberAvailable", "numberUnavailable",
         "updatedNumberScheduled", "preserveUnknownFields", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems",
         "nullable", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string", "deprecated", "denied",
     }
 )  # fmt: skip
 """Fields whose Go type is a plain int or bool with omitempty (kubernetes/api types.go)."""
 
-POINTER_ZERO: Final = frozenset({("ClientIPConfig", "timeoutSeconds")})
+POINTER_ZERO: Final = frozenset({("ClientIPConfig", "timeoutSeconds"), ("VolumeNodeResources", "count")})
 """Exceptions of OMIT_ZERO: pointers of the same name."""
 
 NEVER_OMITTED: Final = frozenset(

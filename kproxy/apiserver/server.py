@@ -167,7 +167,7 @@ class ApiServer:
         self.registry.namespaces = store.table("namespaces")
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
-        self.registry.check = self.authorizer.check_escalation
+        self.registry.check = self.authorizer.check_write
         self.registry.may_create = self.authorizer.require_create
 
         def find(plural: str, namespace: str, name: str) -> str | None:

@@ -23,8 +23,15 @@ from kproxy.apiserver.pods import PodStrategy
 from kproxy.apiserver.quantity import round_resources
 from kproxy.apiserver.service import ServiceStrategy
 from kproxy.apiserver.status import Json
+from kproxy.apiserver.storagekinds import STORAGE_STRATEGIES
 from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name, path_name
-from kproxy.apiserver.workloads import DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy
+from kproxy.apiserver.workloads import (
+    DaemonSetStrategy,
+    DeploymentStrategy,
+    ReplicaSetStrategy,
+    ReplicationControllerStrategy,
+    StatefulSetStrategy,
+)
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _MOST_DATA: Final = 1024 * 1024
@@ -338,6 +345,7 @@ class IPAddressStrategy(Strategy):
 
 
 STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
+    **STORAGE_STRATEGIES,
     "ClusterRole": RoleStrategy,
     "ClusterRoleBinding": BindingStrategy,
     "ConfigMap": ConfigMapStrategy,
@@ -355,9 +363,11 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "Node": NodeStrategy,
     "Pod": PodStrategy,
     "ReplicaSet": ReplicaSetStrategy,
+    "ReplicationController": ReplicationControllerStrategy,
     "Role": RoleStrategy,
     "RoleBinding": BindingStrategy,
     "Secret": SecretStrategy,
     "Service": ServiceStrategy,
     "ServiceCIDR": ServiceCIDRStrategy,
+    "StatefulSet": StatefulSetStrategy,
 }

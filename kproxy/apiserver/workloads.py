@@ -123,6 +123,67 @@ class DaemonSetStrategy(TemplateStrategy):
         return dict.fromkeys(names, 0)
 
 
+class StatefulSetStrategy(TemplateStrategy):
+    """apps/v1 StatefulSet."""
+
+    noun: ClassVar[str] = "StatefulSet"
+
+    def default_spec(self, spec: Json) -> None:
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        spec.setdefault("replicas", 1)
+        spec.setdefault("revisionHistoryLimit", 10)
+        strategy = spec["updateStrategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        policy = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        policy.setdefault("whenDeleted", "Retain")
+        policy.setdefault("whenScaled", "Retain")
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim["spec"].setdefault("volumeMode", "Filesystem")
+            claim["status"].setdefault("phase", "Pending")
+
+    def empty_status(self) -> Json:
+        return {"replicas": 0, "availableReplicas": 0}
+
+
+class ReplicationControllerStrategy(Strategy):
+    """core/v1 ReplicationController, whose selector is a map and by default its template's labels."""
+
+    has_generation: ClassVar[bool] = True
+    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+
+    def default(self, value: Json) -> None:
+        spec = value["spec"]
+        spec.setdefault("replicas", 1)
+        template = spec.get("template") or {}
+        if labels := (template.get("metadata") or {}).get("labels"):
+            if not spec.get("selector"):
+                spec["selector"] = dict(labels)
+            if not value["metadata"].get("labels"):
+                value["metadata"]["labels"] = dict(labels)
+        if template:
+            default_pod_spec(template["spec"])
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        value["status"] = {"replicas": 0}
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        value["status"] = old.get("status") or {"replicas": 0}
+
+    def validate(self, value: Json) -> list[FieldError]:
+        spec = value["spec"]
+        selector, template = spec.get("selector") or {}, spec.get("template")
+        errors = [] if selector else [required("spec.selector")]
+        if template is None:
+            return [*errors, required("spec.template")]
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        if not selector.items() <= labels.items():
+            text = "`selector` does not match template `labels`"
+            errors.append(invalid("spec.template.metadata.labels", labels, text))
+        return errors + list(pod_spec_errors(template["spec"], "spec.template.spec"))
+
+
 def selector_errors(selector: Json, path: str) -> Iterator[FieldError]:
     """Errors of a metav1.LabelSelector."""
     yield from validate_labels(f"{path}.matchLabels", selector.get("matchLabels") or {})

@@ -242,8 +242,8 @@ def test_binding(shared: Api) -> None:
     ("body", "expected"),
     [
         ({"metadata": {"name": "other"}, "target": {"name": "n1"}}, (400, "name in URL does not match")),
-        ({"metadata": {"name": "p"}, "target": {}}, (500, "target.name: Required value")),
-        ({"metadata": {"name": "p"}, "target": {"kind": "Pod", "name": "n"}}, (500, 'Unsupported value: "Pod"')),
+        ({"metadata": {"name": "p"}, "target": {}}, (422, "target.name: Required value")),
+        ({"metadata": {"name": "p"}, "target": {"kind": "Pod", "name": "n"}}, (422, 'Unsupported value: "Pod"')),
         ({"metadata": {"name": "p"}, "target": {"name": "n1"}}, (404, 'pods "p" not found')),
         ({"kind": "Pod", "metadata": {"name": "p"}, "target": {"name": "n1"}}, (400, "not a Binding object")),
     ],

@@ -14,7 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kproxy.apiserver.protobuf import APIEXTENSIONS, INLINED, META, RENAMED, decode_envelope, decode_message, messages
+from kproxy.apiserver.protobuf import (
+    APIEXTENSIONS,
+    META,
+    RENAMED,
+    decode_envelope,
+    decode_message,
+    is_inlined,
+    messages,
+)
 from kproxy.apiserver.protobuf_encode import encode_envelope, encode_message, has_message
 from kproxy.apiserver.resources import built_in
 from kproxy.apiserver.schema import definitions
@@ -59,7 +67,7 @@ def _message(name: str, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
         return st.just({})
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for field, shape, kind in messages()[name].values():
-        if field in INLINED:
+        if is_inlined(field, kind):
             continue
         value = _value(kind, depth)
         if shape == "list":
@@ -80,6 +88,9 @@ def _message(name: str, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
         "k8s.io.api.events.v1.Event",
         APIEXTENSIONS + "CustomResourceDefinition",
         APIEXTENSIONS + "JSONSchemaProps",
+        "k8s.io.api.core.v1.PersistentVolume",
+        "k8s.io.api.storage.v1.CSINode",
+        "k8s.io.api.node.v1.RuntimeClass",
     ],
 )
 @given(data=st.data())
@@ -113,13 +124,15 @@ def test_the_wire_format() -> None:
 
 
 def test_every_built_in_kind_has_messages() -> None:
-    assert [each.kind for each in built_in() if not has_message(each.api_version, each.kind)] == []
-    stored = [each for each in built_in() if each.stored]
+    assert {each.kind for each in built_in() if not has_message(each.api_version, each.kind)} == set(DEVICES)
+    stored = [each for each in built_in() if each.stored and each.kind not in DEVICES]
     assert [each.list_kind for each in stored if not has_message(each.api_version, each.list_kind)] == []
     subs = [(f"{sub.group}/{sub.version}", sub.kind) for each in stored for sub in each.subresources if sub.group]
     assert [each for each in subs if not has_message(*each)] == []
 
 
+DEVICES = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+"""Kinds of resource.k8s.io, whose field numbers are not known here (docs/limits.md)."""
 PATHS = [
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "/api/v1/namespaces/default/services/kubernetes",
@@ -262,6 +275,7 @@ LOST = {
     "core.v1.VolumeProjection": {"podCertificate"},
     "apiextensions_apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionCondition": {"observedGeneration"},
     "apiextensions_apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus": {"observedGeneration"},
+    "storage.v1.CSIDriverSpec": {"serviceAccountTokenInSecrets", "preventPodSchedulingIfMissing"},
     "apimachinery.pkg.apis.meta.v1.ListMeta": {"shardInfo"},
 }  # fmt: skip
 
@@ -273,7 +287,7 @@ def test_the_fields_without_a_number_are_those_that_the_docs_name() -> None:
         found = set()
         for name, _, kind in messages()[message].values():
             found.add(RENAMED.get(name, name))
-            found |= numbered(kind) if name in INLINED and kind in messages() else set()
+            found |= numbered(kind) if is_inlined(name, kind) else set()
         return found
 
     lost = {}

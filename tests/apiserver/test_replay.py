@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.apiserver import protobuf, running_apiserver
+from kproxy.apiserver import running_apiserver
+from kproxy.apiserver.protobuf import RENAMED, is_inlined, messages
 from kproxy.apiserver.schema import definitions
 from tests.apiserver.replay import ADMIN_TOKEN, REFERENCE, Player, load, play
 
@@ -45,11 +46,14 @@ def test_recorded_answers(tmp_path: Path, recording: str) -> None:
 
 
 def test_openapi_schemas() -> None:
-    """Every schema that we serve for a built-in kind is the recorded one."""
+    """Every schema that we serve for a built-in kind is the recorded one; some groups were not recorded."""
     recorded: dict[str, object] = {}
     for path in sorted((REFERENCE / "openapi-v3").glob("*.json")):
         recorded |= json.loads(path.read_text())["components"]["schemas"]
+    unrecorded = {f"io.k8s.api.{group}.v1" for group in ("node", "policy", "resource", "storage")}
     for name, schema in definitions().items():
+        if name not in recorded and (name.rpartition(".")[0] in unrecorded or ".TopologySelector" in name):
+            continue
         known = recorded[name]
         assert isinstance(known, dict)
         assert {k: v for k, v in schema.items() if k != "x-kubernetes-group-version-kind"} == {
@@ -59,11 +63,10 @@ def test_openapi_schemas() -> None:
 
 def test_protobuf_fields_have_schemas() -> None:
     """Every JSON name in the field tables is one of the schema's, but for what Go inlines or renames."""
-    inlined = {"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon", "uID"}
     scalars = {"Time", "MicroTime", "Quantity", "IntOrString", "FieldsV1", "RawExtension"}
-    for message, fields in protobuf.messages().items():
+    for message, fields in messages().items():
         schema = definitions().get("io." + message.replace("k8s.io.", "k8s.", 1))
         if schema is None or message.rpartition(".")[2] in scalars:
             continue
-        names = {entry[0] for entry in fields.values()} - inlined
+        names = {RENAMED.get(name, name) for name, _, kind in fields.values() if not is_inlined(name, kind)}
         assert names <= set(schema.get("properties", ())), message
