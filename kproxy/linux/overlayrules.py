@@ -16,6 +16,7 @@ import msgspec
 from kproxy.linux.binaries import Iptables, Variant, find_iptables, installed
 from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError
 from kproxy.linux.executor import IptablesExecutor, legacy_tables
+from kproxy.linux.lock import lock_held_error
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.owned import target_of
 from kproxy.linux.process import run
@@ -42,6 +43,8 @@ _OF_IPTABLES: Final = (("ip", "filter", "FORWARD"), ("ip6", "filter", "FORWARD")
 _SRCNAT: Final = 100
 _RANDOM_FULLY: Final = (1, 6, 2)
 _TIMEOUT: Final = 60.0
+_BUSY: Final = 4
+"""iptables' exit code when the lock was not free in time, or the kernel had no resources (iptables(8))."""
 _REFUSES_ALL: Final = re.compile(r'-A FORWARD (-m comment --comment ("[^"]*"|\S+) )?-j (DROP|REJECT)( |$)')
 
 
@@ -59,10 +62,12 @@ class OverlayRules:
     Args:
         variant: the iptables to use; None for the one with the overlay's rules, else that of the kubelet or kube-proxy,
             else nft.
+        lock_wait: seconds to wait for the xtables lock.
     """
 
-    def __init__(self, namespace: Namespace, variant: Variant | None = None) -> None:
+    def __init__(self, namespace: Namespace, variant: Variant | None = None, *, lock_wait: float = 30.0) -> None:
         self._namespace = namespace
+        self._lock_wait = lock_wait
         self._requested = variant
         self._main: Variant | None = None
         self._tools: dict[tuple[Writer, int], Iptables] | None = None
@@ -84,8 +89,8 @@ class OverlayRules:
             try:
                 found, blocks = self._read_iptables(writer, version, each)
             except LinuxError:
-                # A variant that this kernel does not have holds nothing.
-                if each.variant in (self._requested, self._main):
+                # A kernel without nf_tables holds nothing there; legacy tables are only looked at where they are.
+                if each.variant is Variant.LEGACY or each.variant in (self._requested, self._main):
                     raise
                 continue
             chains += found
@@ -169,8 +174,11 @@ class OverlayRules:
         legacy = tools.variant is Variant.LEGACY
         if legacy and table not in self._namespace.call(legacy_tables, tools.family):
             return None  # looking at it would make it
-        command = [tools.save.removesuffix("-save"), *(["-w", "5"] if legacy else []), "-t", table, "-S", chain]
+        wait = ["-w", str(max(1, round(self._lock_wait)))] if legacy else []
+        command = [tools.save.removesuffix("-save"), *wait, "-t", table, "-S", chain]
         done = run(self._namespace, command, timeout=_TIMEOUT)
+        if done.code == _BUSY:
+            raise lock_held_error(self._lock_wait) if legacy else ToolFailedError(_one_line(done.complaint))
         if done.code and optional:
             return None
         if done.code:
@@ -193,7 +201,7 @@ class OverlayRules:
                 text.append(f"{f'-I {chain.base} {end}' if end else f'-A {chain.base}'} {JUMPS[chain.chain]}")
         if not keep:
             text.append(f"-X {chain.chain}")
-        IptablesExecutor(self._namespace, tools).restore("\n".join([*text, "COMMIT", ""]))
+        IptablesExecutor(self._namespace, tools, lock_wait=self._lock_wait).restore("\n".join([*text, "COMMIT", ""]))
 
     def _read_native(self) -> tuple[list[RuleChain], list[str]]:
         """Our native chains, and the base chains of others that drop what they do not accept, by name."""

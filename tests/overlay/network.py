@@ -99,14 +99,16 @@ def outside_host(network: Network) -> Iterator[Namespace]:
 OUTSIDE = {4: "192.168.9.200", 6: "fd00:9::200"}
 
 
-def ask(source: Namespace, here: str, target: Namespace, there: str, family: int, bind: bool = False) -> str | None:
+def ask(
+    source: Namespace, here: str, target: Namespace, there: str, family: int, bind: bool = False, wait: float = 10
+) -> str | None:
     """Sends a datagram and awaits its answer; the source address that the target saw, None without an answer.
 
-    With `bind` the sender uses the address `here`; otherwise it may be "".
+    With `bind` the sender uses the address `here`; otherwise it may be "". `wait` is in seconds, as in `reaches`.
     """
     with udp(target, family, there, 9) as answerer, udp(source, family) as asker:
-        answerer.settimeout(1)
-        asker.settimeout(1)
+        answerer.settimeout(wait)
+        asker.settimeout(wait)
         if bind:
             asker.bind((here, 0))
         try:
@@ -166,12 +168,15 @@ def pod_ip(number: int, family: int) -> str:
     return f"10.244.{number}.2" if family == 4 else f"fd00:10:244:{number}::2"
 
 
-def reaches(network: Network, source: int, target: int, family: int, size: int = 100) -> bool:
-    """Whether a datagram from one pod arrives whole at another, and its answer comes back to the sender."""
+def reaches(network: Network, source: int, target: int, family: int, size: int = 100, wait: float = 10) -> bool:
+    """Whether a datagram from one pod arrives whole at another, and its answer comes back to the sender.
+
+    `wait` is in seconds: little where no answer is expected, much where a busy machine may be slow.
+    """
     data = bytes(index % 251 for index in range(size))
     with udp(network.pod[target], family, pod_ip(target, family), 9) as there, udp(network.pod[source], family) as here:
-        there.settimeout(1)
-        here.settimeout(1)
+        there.settimeout(wait)
+        here.settimeout(wait)
         try:
             here.sendto(data, (pod_ip(target, family), 9))
             got, sender = there.recvfrom(65535)

@@ -131,9 +131,9 @@ def test_nodes_join_and_leave(network: Network, tmp_path: Path) -> None:
             assert reaches(network, 1, 2, 6)
             put_node(kubeconfig, node_object(3))
             with running([*OVERLAY, "run", *options[3]], "ready"):
-                eventually(lambda: reaches(network, 1, 3, 4) and reaches(network, 3, 1, 6))
+                eventually(lambda: reaches(network, 1, 3, 4, wait=1) and reaches(network, 3, 1, 6, wait=1))
                 ip("-n", network.names["n1"], "link", "delete", "kproxy.1")
-                eventually(lambda: reaches(network, 1, 3, 4))  # drift is mended by itself
+                eventually(lambda: reaches(network, 1, 3, 4, wait=1))  # drift is mended by itself
                 kubectl(kubeconfig, "delete", "node", "node-3")
                 eventually(lambda: "10.244.3.0/24" not in ip("-n", network.names["n1"], "route"))
                 assert reaches(network, 1, 2, 4)
@@ -208,17 +208,21 @@ def test_rules_are_kept_while_it_runs_and_stay_until_cleanup(network: Network, t
             put_node(kubeconfig, node_object(number))
         options = ["--node", "node-1", "--netns", name, "--kubeconfig", kubeconfig, "--ip-masq"]
 
-        def asks() -> bool:
-            return all(ask(network.pod[1], "", outside, OUTSIDE[family], family) for family in (4, 6))
+        checking = [*OVERLAY, "check", *options, "-o", "json"]
+
+        def asks(wait: float = 10) -> bool:
+            return all(ask(network.pod[1], "", outside, OUTSIDE[family], family, wait=wait) for family in (4, 6))
 
         with running([*OVERLAY, "run", *options, "--resync", "0.5", "--variant", "legacy"], "ready"):
             assert asks()
             ip("netns", "exec", name, "ip6tables-legacy", "-w", "60", "-t", "nat", "-F", "KPROXY-POSTRTG")
-            eventually(asks)  # drift is mended by itself
+            eventually(lambda: asks(1))  # drift is mended by itself
             put_node(kubeconfig, node_object(3))
             eventually(lambda: "10.244.2.0/23" in forwarded(name))  # the pods of node 2 and of the new node
+            # The Node's addresses come after its podCIDRs, and with them its routes.
+            eventually(lambda: "10.244.3.0/24" in ip("-n", name, "route"))
+            eventually(lambda: "fd00:10:244:3::/64" in ip("-n", name, "-6", "route"))
         assert asks(), "pods go on while the overlay is started anew"
-        checking = [*OVERLAY, "check", *options, "-o", "json"]
         told = subprocess.run([*checking, "--variant", "legacy"], capture_output=True, text=True, check=False)
         assert (told.returncode, json.loads(told.stdout)["drift"]) == (0, [])
         told = subprocess.run([*checking, "--variant", "nft"], capture_output=True, text=True, check=False)

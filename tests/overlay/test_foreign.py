@@ -126,4 +126,4 @@ def test_another_mtu_is_set_while_packets_go_on(network: Network) -> None:
     assert after == before, "no device was made anew"
     assert reaches(network, 1, 2, 4, 4000)
     # Nobody on the way makes fragments of IPv6: the pod learns of the new MTU by losing its first datagram.
-    assert reaches(network, 1, 2, 6, 4000) or reaches(network, 1, 2, 6, 4000)
+    assert reaches(network, 1, 2, 6, 4000, wait=1) or reaches(network, 1, 2, 6, 4000)

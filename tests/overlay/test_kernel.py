@@ -24,7 +24,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 @pytest.mark.parametrize("backend", list(Backend))
 def test_every_pod_reaches_every_pod_in_both_families(network: Network, backend: Backend) -> None:
-    assert not reaches(network, 1, 2, 4)
+    assert not reaches(network, 1, 2, 4, wait=1)
     for number in ALL:
         _, problems = network.join(number, ALL, backend)
         assert problems == []
@@ -73,7 +73,7 @@ def test_a_node_leaves_and_comes_back(network: Network) -> None:
     assert reaches(network, 1, 3, 4)
     changes, _ = network.join(1, [1, 2])
     assert [change.kind for change in changes] == ["unexpected"] * 6
-    assert not reaches(network, 1, 3, 4)
+    assert not reaches(network, 1, 3, 4, wait=1)
     assert reaches(network, 1, 2, 4)
     network.join(1, ALL)
     assert reaches(network, 1, 3, 4)

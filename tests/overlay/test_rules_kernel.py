@@ -10,6 +10,8 @@ import pytest
 
 from kproxy.agent.overlaynode import remove
 from kproxy.linux.binaries import Variant
+from kproxy.linux.errors import LockHeldError
+from kproxy.linux.lock import xtables_lock
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.overlayrules import OverlayRules
 from kproxy.linux.process import run
@@ -66,12 +68,12 @@ def everything(network: Network, number: int) -> list[str]:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_pod_reaches_an_address_that_knows_no_way_back(network: Network, outside: Namespace, way: str) -> None:
     for family in (4, 6):
-        assert ask(network.pod[1], "", outside, OUTSIDE[family], family) is None, "there is no way back"
+        assert ask(network.pod[1], "", outside, OUTSIDE[family], family, wait=1) is None, "there is no way back"
     assert network.keep_rules(1, *WAYS[way])
     assert network.rule_drift(1, *WAYS[way]) == []
     for family in (4, 6):
         assert ask(network.pod[1], "", outside, OUTSIDE[family], family) == NODES[family]
-        assert ask(network.pod[2], "", outside, OUTSIDE[family], family) is None, "node 2 has no rules"
+        assert ask(network.pod[2], "", outside, OUTSIDE[family], family, wait=1) is None, "node 2 has no rules"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -109,8 +111,8 @@ def test_pods_are_reached_through_a_forward_chain_that_drops(
     for number in (1, 2):
         for family in (4, 6):
             iptables(network, number, dropping, family, "-P", "FORWARD", "DROP")
-    assert not reaches(network, 1, 2, 4)
-    assert not reaches(network, 1, 2, 6)
+    assert not reaches(network, 1, 2, 4, wait=1)
+    assert not reaches(network, 1, 2, 6, wait=1)
     for number in (1, 2):
         network.keep_rules(number, *WAYS[way])
         assert network.rule_drift(number, *WAYS[way]) == []
@@ -133,7 +135,7 @@ def test_a_rule_that_refuses_everything_comes_after_the_overlays(network: Networ
         for family in (4, 6):
             iptables(network, number, variant, family, "-A", "FORWARD", "-p", "udp", "--dport", "10", "-j", "DROP")
             iptables(network, number, variant, family, "-A", "FORWARD", "-j", "REJECT")
-    assert not reaches(network, 1, 2, 4)
+    assert not reaches(network, 1, 2, 4, wait=1)
     for number in (1, 2):
         network.keep_rules(number, *way)
     for family in (4, 6):
@@ -246,6 +248,17 @@ def test_the_variant_stays_the_one_that_holds_the_rules(network: Network, settin
         assert network.rule_drift(1, settings) == []
 
 
+def test_a_lock_that_is_held_is_told_and_nothing_is_taken_for_absent(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.keep_rules(1, MASQ, Variant.LEGACY)
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
+    rules = OverlayRules(network.node[1], lock_wait=1)
+    with xtables_lock(), pytest.raises(LockHeldError):
+        rules.read(choose=False)
+    assert len(rules.read(choose=False).chains) == 4
+
+
 def test_looking_makes_no_tables(network: Network) -> None:
     assert OverlayRules(network.node[3]).read(choose=False).chains == ()
     assert everything(network, 3) == []
@@ -260,4 +273,4 @@ def test_a_native_chain_that_drops_is_told_of(network: Network) -> None:
     (note,) = OverlayRules(network.node[1]).read().notes
     assert note.startswith("nftables chain inet custom forward drops")
     network.keep_rules(1, *WAYS["nft"])
-    assert not reaches(network, 1, 2, 4)
+    assert not reaches(network, 1, 2, 4, wait=1)
