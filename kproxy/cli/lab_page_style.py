@@ -36,8 +36,9 @@ svg{display:block;width:100%;min-width:720px;height:auto} .map rect{fill:var(--b
 .map .fabric rect{fill:var(--hook)}
 .map .bad rect{fill:var(--badbg);stroke:var(--bad)}
 .map .on>rect{stroke:var(--blue);stroke-width:3}
-.cable{stroke:var(--line);stroke-width:3}.cable.down{stroke:var(--bad);stroke-dasharray:5 5}
+.cable{fill:none;stroke:var(--line);stroke-width:3}.cable.down{stroke:var(--bad);stroke-dasharray:5 5}
 .way{fill:none;stroke:var(--blue);stroke-width:3;opacity:.85}
+.lost{fill:none;stroke:var(--bad);stroke-width:4}
 .map marker path{fill:var(--blue)}
 .path circle{fill:var(--blue)}
 .map .number{fill:var(--card);font-size:11px;font-weight:700}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kproxy.cli.lab_page_map import _between, boxes, cable
+from kproxy.lab.cluster import ClusterView, NodeView
 from tests.browser import check_light_dark_and_narrow, running_browser
 from tests.lab.labtools import deployment, lab_up, service
 
@@ -29,7 +32,54 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lab.run("view", "--html", str(path), *(word for flow in flows for word in ("--flow", flow)), "--timeout", "0.5")
         default = lab.run("view", "--html", "-")
         assert default.count('class="flow"') == 2
+        lab.run("fail", "link", "node-2")
+        flows = ["client=nodeport/web@node-2", "node-1=svc/web", "node-2=172.30.0.11:80", "node-1=172.30.0.12:80"]
+        words = [word for flow in flows for word in ("--flow", flow)]
+        lab.run("view", "--html", str(directory / "down.html"), *words, "--timeout", "0.5")
     return path
+
+
+def test_cables_touch_no_other_node_and_paths_follow_them() -> None:
+    nodes = tuple(NodeView(f"node-{n}", "", (f"172.30.0.{n}",), ()) for n in range(1, 12))
+    cluster = ClusterView("x", "ipv4", "nft", "vxlan", "", "https://127.0.0.1:1", True, ("203.0.113.2",), nodes)
+    places = boxes(cluster)
+    ways = {name: cable(places, name) for name in places if name != "fabric"}
+    ways |= {
+        f"{one} {other}": _between(one, other, places[one].middle, places[other].middle, places)
+        for one in places
+        for other in places
+        if one != other and "fabric" not in (one, other)
+    }
+    fabric = places["fabric"]
+    for name, way in ways.items():
+        own = name.split()
+        for (x1, y1), (x2, y2) in pairwise(way[1:-1] if len(own) == 2 else way):
+            assert x1 == x2 or y1 == y2
+            for host, box in places.items():
+                inside = min(x1, x2) < box.x + box.width and max(x1, x2) > box.x
+                inside &= min(y1, y2) < box.y + box.height and max(y1, y2) > box.y
+                assert not inside or host in (*own, "fabric"), f"the way of {name} crosses {host}"
+        if len(own) == 2:
+            assert any(y == fabric.middle[1] and fabric.x < x < fabric.x + fabric.width for x, y in way)
+
+
+def test_a_path_ends_where_the_packet_is_lost(browser: Any, page: Path) -> None:
+    from selenium.webdriver.common.by import By
+
+    browser.get(page.with_name("down.html").as_uri())
+    paths = browser.find_elements(By.CSS_SELECTOR, ".path")
+    (down,) = browser.find_elements(By.CSS_SELECTOR, ".cable.down")
+    assert down.get_attribute("data-cable") == "node-2"
+    (other,) = browser.find_elements(By.CSS_SELECTOR, '.map .host[data-host="node-2"]')
+    for place, choice in enumerate(browser.find_elements(By.CSS_SELECTOR, ".choice")):
+        choice.click()
+        crosses = paths[place].find_elements(By.CSS_SELECTOR, ".lost")
+        lost = "lost" in choice.text or "unreachable" in choice.text
+        assert len(crosses) == int(lost), choice.text
+        numbers = paths[place].find_elements(By.CSS_SELECTOR, "circle")
+        within = [item for item in numbers if other.rect["x"] < item.rect["x"] < other.rect["x"] + other.rect["width"]]
+        within = [item for item in within if item.rect["y"] > other.rect["y"]]
+        assert len(within) == int(place == 2), "only what begins on the node is on it"
 
 
 @pytest.fixture(scope="module")
