@@ -141,6 +141,7 @@ def test_the_containers_commands_are_kproxys(objects: Mapping[str, Any], mounted
         ]
         command, options = arguments[0], arguments[1:]
         assert command == "run"
+        assert "--yes" not in options, "kube-proxy's own invocation in a Pod is consent"
         written = mounted / "written.yaml"
         done = run(str(ROOT / ".venv/bin/kproxy"), command, *options, "--write-config-to", str(written))
         assert (done.returncode, done.stderr) == (0, "")
