@@ -35,6 +35,7 @@ need nfacct nfacct
 need conntrack conntrack
 need kubectl kubernetes-client
 need gcc gcc
+need curl curl
 need chromium chromium
 need chromedriver chromium-driver
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
