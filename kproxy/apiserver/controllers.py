@@ -119,39 +119,40 @@ class Controllers:
     # --- namespaces ---
 
     async def _empty_namespace(self, name: str) -> None:
-        """Deletes what is in a namespace; once nothing is left, the namespace."""
+        """Deletes what is in a namespace, its Pods first; once nothing is left, the namespace.
+
+        What Pods need, and what guards them, must outlive them. Source: pkg/controller/namespace/deletion
+        (OrderedNamespaceDeletion).
+        """
         namespaces = self._catalog.builtin("", "namespaces")
         entry = self._registry.table(namespaces).head(name)
         if entry is None:
             return
-        left = 0
-        futures = []
-        for resource in self._catalog.stored():
-            if not resource.namespaced:
-                continue
-            for item in self._registry.table(resource).in_namespace(name):
-                head = self._registry.table(resource).head(item.key)
-                if head is None:
-                    continue
-                left += 1
-                written = self._registry.delete(resource, name, item.name, DeleteOptions(grace=0))
-                if written.done is not None:
-                    futures.append(written.done)
-        if futures:
-            await asyncio.gather(*futures, return_exceptions=True)
-            left = sum(
-                len(self._registry.table(resource).in_namespace(name))
-                for resource in self._catalog.stored()
-                if resource.namespaced
-            )
-        if left:
-            asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_namespace, name)
-            return
+        others = [each for each in self._catalog.stored() if each.namespaced and each.storage != "pods"]
+        for resources in ([self._catalog.builtin("", "pods")], others):
+            if await self._delete_all(resources, name):
+                asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_namespace, name)
+                return
         entry = self._registry.table(namespaces).head(name)
         if entry is not None and entry.value["spec"].get("finalizers"):
             body = {"kind": "Namespace", "apiVersion": "v1", **deepcopy(entry.value)}
             body["spec"]["finalizers"] = [each for each in body["spec"]["finalizers"] if each != "kubernetes"]
             self._registry.update(namespaces, "", name, body, subresource="finalize")
+
+    async def _delete_all(self, resources: list[Resource], namespace: str) -> int:
+        """Deletes the objects of some resources in a namespace; returns how many are left."""
+        futures = []
+        for resource in resources:
+            table = self._registry.table(resource)
+            for item in table.in_namespace(namespace):
+                head = table.head(item.key)
+                if head is None:
+                    continue
+                written = self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
+                if written.done is not None:
+                    futures.append(written.done)
+        await asyncio.gather(*futures, return_exceptions=True)
+        return sum(len(self._registry.table(resource).in_namespace(namespace)) for resource in resources)
 
     # --- CRDs, RBAC ---
 

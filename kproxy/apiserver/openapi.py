@@ -221,7 +221,9 @@ class Documents:
         """The one OpenAPI v2 document, as JSON or protobuf."""
         key = "v2.pb" if protobuf else "v2"
         if key not in self._made:
-            converted = to_v2(document(resources))
+            rows = list(resources)
+            converted = to_v2(document(rows))
+            _free_roots(converted, rows)
             if protobuf:
                 from kproxy.apiserver.openapi2pb import encode_document
 
@@ -229,6 +231,19 @@ class Documents:
             else:
                 self._made[key] = msgspec.json.encode(converted)
         return self._made[key]
+
+
+def _free_roots(v2: Json, resources: Iterable[Resource]) -> None:
+    """Makes of a custom resource that preserves unknown fields at its root a bare object, in place: clients that
+    validate with OpenAPI v2 take whatever is listed for all there is.
+
+    Source: k8s.io/apiextensions-apiserver pkg/controller/openapi/builder (buildKubeNative).
+    """
+    for resource in resources:
+        if resource.custom and resource.node.preserve:
+            name = schema_name(resource)
+            kind = v2["definitions"][name]["x-kubernetes-group-version-kind"]
+            v2["definitions"][name] = {"type": "object", "x-kubernetes-group-version-kind": kind}
 
 
 def to_v2(v3: Json) -> Json:
