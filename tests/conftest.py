@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 
+import hypothesis
 import pytest
+
+# A busy machine takes its time; how fast something is, is measured in bench/.
+hypothesis.settings.register_profile("kproxy", deadline=None)
+hypothesis.settings.load_profile("kproxy")
 
 CI = bool(os.environ.get("CI"))
 
