@@ -23,6 +23,8 @@ from kproxy.linux.cleanup import CleanupReport, cleanup
 def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: str, yes: bool) -> None:
     """Remove every rule and chain of kproxy's and kube-proxy's, in both variants and families, and nothing else.
 
+    The rules of `kproxy overlay` stay: `kproxy overlay cleanup` removes them with the overlay.
+
     \b
     Examples:
       kproxy cleanup --netns node-1
