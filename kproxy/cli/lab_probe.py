@@ -9,7 +9,7 @@ from fractions import Fraction
 import click
 
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
-from kproxy.cli.output import working, write_output
+from kproxy.cli.output import table_lines, terminal_width, working, write_output
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED
@@ -81,14 +81,12 @@ def matrix(result: ProbeResult) -> Iterator[str]:
         by_service.setdefault(cell.target.service, []).append(cell)
     for service, cells in by_service.items():
         yield service
-        rows = [("  CLIENT", "ADDRESS", "SEEN", "MODEL", "")]
+        rows = [("CLIENT", "ADDRESS", "SEEN", "MODEL", "")]
         rows += [
-            (f"  {_client(cell)}", cell.target.label, seen_words(cell), model_words(cell.possible), _mark(cell))
+            (_client(cell), cell.target.label, seen_words(cell), model_words(cell.possible), _mark(cell))
             for cell in cells
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        for row in rows:
-            yield "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        yield from table_lines(rows, "  ", terminal_width())
     differing, opened = len(result.differing), sum(cell.open for cell in result.cells)
     tail = f", {opened} of them left open by the model" if opened else ""
     yield f"{len(result.cells)} cells: {len(result.cells) - differing} agree with the model{tail}, {differing} differ"

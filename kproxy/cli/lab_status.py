@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
-from kproxy.cli.output import write_output
+from kproxy.cli.output import table_lines, terminal_width, write_output
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodView, ServicePortView, ServiceView, read_cluster
 
 
@@ -77,9 +77,7 @@ def _table(cluster: ClusterView) -> Iterator[str]:
         for number, port in enumerate(service.ports):
             head = (service.key, service.type, " ".join(addresses) or "None") if not number else ("", "", "")
             rows.append((*head, _port(port), _policy(service) if not number else "", _endpoints(port)))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]).rstrip()
+    yield from table_lines(rows, width=terminal_width())
 
 
 def _port(port: ServicePortView) -> str:

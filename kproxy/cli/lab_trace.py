@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
-from kproxy.cli.output import OutputError, write_output
+from kproxy.cli.output import OutputError, table_lines, terminal_width, write_output
 from kproxy.dataplane.walk import Step
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.follow import Followed, follow
@@ -101,9 +101,7 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
             way = item.way
             rows.append(("-- and back --", "", "", ""))
         rows.append((place_words(item), wanted.words if wanted else "", seen_words(seen), _mark(wanted, seen)))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+    yield from table_lines(rows, width=terminal_width())
     if rules:
         yield ""
         for hop in (*found.compared.journey.there, *found.compared.journey.back):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
+import textwrap
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +57,36 @@ def colour_stdout() -> bool:
 
 def _colour(is_terminal: bool) -> bool:
     return is_terminal and not os.environ.get("NO_COLOR")
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that stdout is; None if it is none, so that what programs read has one form."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table_lines(rows: Sequence[Sequence[str]], indent: str = "", width: int | None = None) -> Iterator[str]:
+    """Rows of cells, the first the headings, as lines.
+
+    Where the table is wider than `width` columns, each row stands as a block of its own: the first cell, and below it
+    the others with their headings.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if width is None or len(indent) + sum(widths) + 2 * (len(widths) - 1) <= width:
+        for row in rows:
+            cells = [text.ljust(size) for text, size in zip(row, widths, strict=True)]
+            yield (indent + "  ".join(cells)).rstrip()
+        return
+    heads = [head.lower() for head in rows[0]]
+    size = max(map(len, heads[1:]), default=0)
+    for row in rows[1:]:
+        yield f"{indent}{row[0]}"
+        for head, text in zip(heads[1:], row[1:], strict=True):
+            if text:
+                margin = f"{indent}  {head.ljust(size)}  "
+                room = max(20, width - len(margin))
+                for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
+                    yield margin + line
+                    margin = " " * len(margin)
 
 
 def write_output(text: str, path: str | None) -> None:
