@@ -155,7 +155,7 @@ def seeds(operations: list[tuple[str, str, Any]]) -> list[tuple[str, Any]]:
     found = []
     for method, path, _ in operations:
         plural = path.rpartition("/")[2]
-        if method == "post" and "review" not in plural:
+        if method == "post" and "review" not in plural and plural != "bindings":
             meta = {**_PARTS.get(plural, {}).get("metadata", {}), "name": "a"}
             if plural == "customresourcedefinitions":
                 meta["name"] = "a.fuzz.example.org"
