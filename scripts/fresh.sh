@@ -62,7 +62,8 @@ inside() { # inside ROOT USER COMMAND [NAME=VALUE...]: the first process of the 
     hash -r
     umount --lazy /mnt/machine
     # In the background, and this process waits: it is the one that takes in whatever loses its parent.
-    runuser -u "$user" -- /usr/bin/env -i "PATH=$path" "HOME=$home" "USER=$user" \
+    # A shell has what it starts in the background ignore SIGINT, and what that starts inherits it.
+    runuser -u "$user" -- /usr/bin/env -i --default-signal=INT,QUIT "PATH=$path" "HOME=$home" "USER=$user" \
         "LOGNAME=$user" SHELL=/bin/bash TERM=dumb "$@" /bin/bash -c "cd && $command" </dev/null &
     wait "$!" || status=$?
     local left
