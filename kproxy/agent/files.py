@@ -24,7 +24,7 @@ import msgspec
 from kproxy.agent.log import event
 from kproxy.agent.sources import Sink
 from kproxy.api import ManifestError, Manifests, Node, load_manifests
-from kproxy.api.manifests import SUFFIXES
+from kproxy.api.load.manifests import SUFFIXES
 
 POLL: Final = 0.25
 """Seconds between looks."""

@@ -16,7 +16,7 @@ import msgspec
 
 from kproxy.agent.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.agent.log import event
-from kproxy.api.config import Conntrack, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
 from kproxy.linux import nfacct
 from kproxy.linux.applier import Applier
 from kproxy.linux.binaries import Iptables, Variant

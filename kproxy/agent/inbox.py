@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kproxy.api.core import Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.core import Service
+from kproxy.api.types.discovery import EndpointSlice
 
 
 class Taken(msgspec.Struct, frozen=True):

@@ -22,9 +22,9 @@ from kproxy.agent.host import HostFamily
 from kproxy.agent.inbox import Inbox
 from kproxy.agent.log import event
 from kproxy.agent.proxier import FamilyProxier
-from kproxy.api.config import LOCAL_NODE_CIDR, KubeProxyConfiguration
-from kproxy.api.core import Node, Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.kubeproxyconfig.types import LOCAL_NODE_CIDR, KubeProxyConfiguration
+from kproxy.api.types.core import Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import InputError
 from kproxy.linux.errors import LinuxError
 from kproxy.render import Target

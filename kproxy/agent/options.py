@@ -19,11 +19,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kproxy.agent.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
-from kproxy.api.config import API_VERSION, KIND, KubeProxyConfiguration, LoadedConfig
-from kproxy.api.config_decode import ConfigError, ConfigProblem, decode_config, load_config
-from kproxy.api.config_duration import Duration
-from kproxy.api.config_print import configz
-from kproxy.api.config_validate import field_path, validate_config
+from kproxy.api.kubeproxyconfig.configz import configz
+from kproxy.api.kubeproxyconfig.decode import ConfigError, ConfigProblem, decode_config, load_config
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.types import API_VERSION, KIND, KubeProxyConfiguration, LoadedConfig
+from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
 from kproxy.errors import InputError, Location
 from kproxy.linux.binaries import Variant
 from kproxy.linux.lock import DEFAULT_WAIT

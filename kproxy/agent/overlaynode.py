@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from kproxy.client import NODES, Informer, RestClient
 from kproxy.errors import KproxyError
 from kproxy.informer import ResourceEventHandlerFuncs

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from kproxy.services import IPFamily
 
 TO_BE_DELETED_TAINT: Final = "ToBeDeletedByClusterAutoscaler"

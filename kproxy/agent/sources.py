@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol
 
-from kproxy.api.core import Endpoints, Node, Service
-from kproxy.api.discovery import EndpointSlice
-from kproxy.api.mirror import mirror_endpoints
+from kproxy.api.load.mirror import mirror_endpoints
+from kproxy.api.types.core import Endpoints, Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.client import ENDPOINT_SLICES, ENDPOINTS, NODES, SERVICES, Informer, Registration, RestClient
 from kproxy.informer.objects import DeletedFinalStateUnknown, T
 

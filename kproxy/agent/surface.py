@@ -20,7 +20,7 @@ from kproxy.agent.observer import SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxyhealth import ProxyHealth, node_eligible
 from kproxy.agent.run import Agent
 from kproxy.agent.servicehealth import EVERYWHERE, ServiceHealthServer
-from kproxy.api.config_print import configz_json
+from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.errors import InputError
 from kproxy.linux import nfacct
 from kproxy.linux.addresses import interface_addresses

@@ -17,9 +17,12 @@
 values built by hand. docs/manifests.md is the user's page.
 """
 
-from kproxy.api.config import KubeProxyConfiguration, LoadedConfig
-from kproxy.api.config_decode import ConfigError, load_config
-from kproxy.api.core import (
+from kproxy.api.fielderror import FieldError, ManifestError, Problem
+from kproxy.api.kubeproxyconfig.decode import ConfigError, load_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration, LoadedConfig
+from kproxy.api.load.manifests import Manifests, load_manifests, parse_manifests
+from kproxy.api.load.mirror import mirror_endpoints
+from kproxy.api.types.core import (
     EndpointAddress,
     Endpoints,
     EndpointsPort,
@@ -31,14 +34,11 @@ from kproxy.api.core import (
     ServicePort,
     ServiceSpec,
 )
-from kproxy.api.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
-from kproxy.api.manifests import Manifests, load_manifests, parse_manifests
-from kproxy.api.meta import EMPTY, ObjectMeta
-from kproxy.api.mirror import mirror_endpoints
-from kproxy.api.problems import FieldError, ManifestError, Problem
-from kproxy.api.validate_discovery import validate_endpoint_slice, validate_endpoints
-from kproxy.api.validate_node import validate_node
-from kproxy.api.validate_service import validate_service
+from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
+from kproxy.api.types.meta import EMPTY, ObjectMeta
+from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.node import validate_node
+from kproxy.api.validation.service import validate_service
 
 __all__ = [
     "EMPTY",

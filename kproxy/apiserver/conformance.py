@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kproxy.api.addresses import canonical_ip
-from kproxy.api.problems import FieldError, duplicate, invalid, required, show
+from kproxy.api.fielderror import FieldError, duplicate, invalid, required, show
 from kproxy.apiserver.status import Json
 
 DEEPEST: Final = 64

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import ClassVar, Final
 
-from kproxy.api.names import check_dns_label, check_dns_subdomain
-from kproxy.api.problems import FieldError, duplicate, invalid, not_supported, required, too_many
+from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required, too_many
+from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.schemarules import schema_errors
 from kproxy.apiserver.status import Json

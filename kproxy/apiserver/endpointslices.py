@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.apiserver.catalog import Catalog
 from kproxy.apiserver.registry import Registry
 from kproxy.apiserver.status import ApiError, Json

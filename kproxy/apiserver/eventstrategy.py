@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from kproxy.api.names import check_qualified_name
-from kproxy.api.problems import FieldError, invalid, required
+from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.validation.names import check_qualified_name
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import Strategy
 

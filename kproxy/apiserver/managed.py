@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kproxy.api.problems import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.fields import (
     Path,
     Paths,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from kproxy.api.addresses import canonical_cidr, check_cidr
-from kproxy.api.names import check_port_name, check_port_number
-from kproxy.api.problems import FieldError, forbidden, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
+from kproxy.api.validation.names import check_port_name, check_port_number
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.strategy import Strategy
 from kproxy.apiserver.workloads import selector_errors

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kproxy.api.problems import invalid
+from kproxy.api.fielderror import invalid
 from kproxy.apiserver.decode import Decoder, TypeMismatchError, decode_error
 from kproxy.apiserver.events import from_new_event
 from kproxy.apiserver.fields import duplicate, show_path

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from kproxy.api.problems import FieldError, invalid, not_supported, required, show
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required, show
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.quantity import nanos, sum_of

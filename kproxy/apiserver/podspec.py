@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.names import check_dns_label, check_port_number
-from kproxy.api.problems import FieldError, duplicate, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required
+from kproxy.api.validation.names import check_dns_label, check_port_number
 from kproxy.apiserver.quantity import round_resources
 from kproxy.apiserver.status import Json
 

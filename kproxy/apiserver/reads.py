@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.problems import FieldError, not_supported
+from kproxy.api.fielderror import FieldError, not_supported
 from kproxy.apiserver import represent
 from kproxy.apiserver.answer import Answer, in_form
 from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from kproxy.api.problems import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver import deletion, lastapplied, managed
 from kproxy.apiserver.allocator import Allocators
 from kproxy.apiserver.managed import Manager

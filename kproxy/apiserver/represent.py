@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from kproxy.api.problems import show
+from kproxy.api.fielderror import show
 from kproxy.apiserver import protobuf_encode
 from kproxy.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.protobuf import message_name

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from kproxy.api.problems import FieldError, not_supported, show
+from kproxy.api.fielderror import FieldError, not_supported, show
 from kproxy.apiserver.rbac import Ask
 from kproxy.apiserver.status import bad_request, invalid
 from kproxy.apiserver.writing import DeleteOptions, Options

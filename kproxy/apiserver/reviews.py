@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from kproxy.api.problems import FieldError, required
+from kproxy.api.fielderror import FieldError, required
 from kproxy.apiserver import managed
 from kproxy.apiserver.auth import ISSUER, Authenticator, ServiceAccountTokens, User
 from kproxy.apiserver.managed import Manager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from kproxy.api.problems import FieldError
+from kproxy.api.fielderror import FieldError
 from kproxy.apiserver import represent
 from kproxy.apiserver.answer import Answer, in_form
 from kproxy.apiserver.columns import selector_text

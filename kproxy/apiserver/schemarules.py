@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, Final
 
-from kproxy.api.problems import FieldError, forbidden, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
 from kproxy.apiserver.conformance import DEEPEST, compiled_pattern, validate_value
 from kproxy.apiserver.status import Json
 from kproxy.apiserver.structural import compile_structural, embedded_errors, prune

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kproxy.api.names import check_label_value, check_qualified_name
+from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.status import bad_request
 
 Matcher = Callable[[Mapping[str, str]], bool]

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kproxy.api import wire
 from kproxy.api.addresses import canonical_ip, ip_family
-from kproxy.api.convert import convert_service
-from kproxy.api.notices import strict_errors
-from kproxy.api.problems import FieldError, invalid, required
-from kproxy.api.validate_service import validate_service
+from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.validation.service import validate_service
+from kproxy.api.validation.strict import strict_errors
+from kproxy.api.wire import structs
+from kproxy.api.wire.convert import convert_service
 from kproxy.apiserver.allocator import AllocationError
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.servicechanges import changed_families, changed_ips
@@ -105,7 +105,7 @@ class ServiceStrategy(Strategy):
         _trim_second_family(spec, before)
 
     def validate(self, value: Json) -> list[FieldError]:
-        spelled = msgspec.convert({"kind": "Service", **value}, wire.WireService)
+        spelled = msgspec.convert({"kind": "Service", **value}, structs.WireService)
         errors = validate_service(convert_service(spelled))
         spec = value["spec"]
         if spec.get("clusterIPs") and not spec.get("clusterIP"):

@@ -5,7 +5,7 @@ Source: kubernetes/kubernetes pkg/apis/core/validation (ValidateServiceUpdate).
 
 from __future__ import annotations
 
-from kproxy.api.problems import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.status import Json
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kproxy.api.problems import FieldError
+from kproxy.api.fielderror import FieldError
 from kproxy.errors import KproxyError
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kproxy.api.names import check_dns_label
-from kproxy.api.problems import FieldError, duplicate, invalid, required
+from kproxy.api.fielderror import FieldError, duplicate, invalid, required
+from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.quantity import round_resources
 from kproxy.apiserver.status import Json

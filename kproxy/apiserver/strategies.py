@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from kproxy.api import wire
 from kproxy.api.addresses import check_cidr, check_ip
-from kproxy.api.convert import convert_endpoint_slice, convert_endpoints, convert_node
-from kproxy.api.notices import strict_errors
-from kproxy.api.problems import FieldError, invalid, not_supported, required, too_many
-from kproxy.api.validate_discovery import validate_endpoint_slice, validate_endpoints
-from kproxy.api.validate_node import validate_node
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required, too_many
+from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.node import validate_node
+from kproxy.api.validation.strict import strict_errors
+from kproxy.api.wire import structs
+from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
 from kproxy.apiserver.crd import CustomResourceDefinitionStrategy
 from kproxy.apiserver.eventstrategy import EventStrategy, NewEventStrategy
 from kproxy.apiserver.fields import Path
@@ -85,7 +85,7 @@ class NodeStrategy(Strategy):
         value["status"] = old.get("status") or {}
 
     def validate(self, value: Json) -> list[FieldError]:
-        spelled = msgspec.convert({"kind": "Node", **value}, wire.WireNode)
+        spelled = msgspec.convert({"kind": "Node", **value}, structs.WireNode)
         return validate_node(convert_node(spelled)) + strict_errors(spelled)
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -116,7 +116,7 @@ class EndpointSliceStrategy(Strategy):
         return (value.get("endpoints"), value.get("ports"), meta.get("labels"), meta.get("annotations"))
 
     def validate(self, value: Json) -> list[FieldError]:
-        spelled = msgspec.convert({"kind": "EndpointSlice", **value}, wire.WireEndpointSlice)
+        spelled = msgspec.convert({"kind": "EndpointSlice", **value}, structs.WireEndpointSlice)
         return validate_endpoint_slice(convert_endpoint_slice(spelled)) + strict_errors(spelled)
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -136,7 +136,7 @@ class EndpointsStrategy(Strategy):
                 port.setdefault("protocol", "TCP")
 
     def validate(self, value: Json) -> list[FieldError]:
-        spelled = msgspec.convert({"kind": "Endpoints", **value}, wire.WireEndpoints)
+        spelled = msgspec.convert({"kind": "Endpoints", **value}, structs.WireEndpoints)
         return validate_endpoints(convert_endpoints(spelled)) + strict_errors(spelled)
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from kproxy.api import wire
-from kproxy.api.convert import convert_meta
-from kproxy.api.names import check_dns_label, check_dns_subdomain, check_qualified_name
-from kproxy.api.problems import FieldError, invalid, required
-from kproxy.api.validate_meta import NameCheck, validate_meta
+from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.validation.meta import NameCheck, validate_meta
+from kproxy.api.validation.names import check_dns_label, check_dns_subdomain, check_qualified_name
+from kproxy.api.wire import structs
+from kproxy.api.wire.convert import convert_meta
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.managed import managed_fields_errors
 from kproxy.apiserver.status import Json
@@ -152,9 +152,9 @@ class Strategy:
         return []
 
 
-def wire_meta(value: Json) -> wire.WireMeta:
+def wire_meta(value: Json) -> structs.WireMeta:
     """metadata as the validators' wire struct."""
-    return msgspec.convert(value.get("metadata") or {}, wire.WireMeta)
+    return msgspec.convert(value.get("metadata") or {}, structs.WireMeta)
 
 
 def metadata_errors(

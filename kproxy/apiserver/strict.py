@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from kproxy.api.problems import show
+from kproxy.api.fielderror import show
 
 _KEY: Final = re.compile(rb'"[ \t\r\n]*:')
 _YAML_ERRORS: Final = "yaml: unmarshal errors:\n"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, ClassVar, Final
 
-from kproxy.api.names import check_dns_label
-from kproxy.api.problems import FieldError, invalid, required
-from kproxy.api.validate_meta import validate_labels
+from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.validation.meta import validate_labels
+from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.conformance import validate_value
 from kproxy.apiserver.fields import DEDUCED, Path
 from kproxy.apiserver.schema import OBJECT_META, Node, Prop, named

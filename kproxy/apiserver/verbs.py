@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kproxy.api.problems import FieldError, required
+from kproxy.api.fielderror import FieldError, required
 from kproxy.apiserver import represent
 from kproxy.apiserver.answer import Answer, in_form, of_entry
 from kproxy.apiserver.binding import answer_binding

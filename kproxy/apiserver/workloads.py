@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from kproxy.api.names import check_label_value, check_qualified_name
-from kproxy.api.problems import FieldError, invalid, not_supported, required
-from kproxy.api.validate_meta import validate_labels
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required
+from kproxy.api.validation.meta import validate_labels
+from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.fields import Path
 from kproxy.apiserver.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.status import Json

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.core import Node
-from kproxy.api.yamldoc import YamlDocument, YamlError, read_yaml
+from kproxy.api.document.yaml_text import YamlDocument, YamlError, read_yaml
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node
 from kproxy.cli.output import read_text
 from kproxy.cli.trace_hosts import node_host
 from kproxy.dataplane import Index, index_ruleset

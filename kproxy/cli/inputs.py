@@ -8,8 +8,8 @@ from typing import TypeVar
 import click
 
 from kproxy.api import Manifests, load_manifests
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.config_decode import load_config
+from kproxy.api.kubeproxyconfig.decode import load_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
 from kproxy.render import Features

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.inputs import (
     chosen_family,
     family_options,

@@ -16,7 +16,7 @@ from kproxy import __version__
 from kproxy.agent.flags import parse_boolean
 from kproxy.agent.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.inputs import parse_features, read_cluster
 from kproxy.cli.kernel import (
     VARIANTS,
@@ -257,6 +257,6 @@ def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:
 def _write_configuration(path: str, config: KubeProxyConfiguration) -> None:
     import msgspec
 
-    from kproxy.api.config_print import configz
+    from kproxy.api.kubeproxyconfig.configz import configz
 
     write_output(msgspec.yaml.encode(configz(config)).decode(), path)

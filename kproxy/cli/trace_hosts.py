@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.core import Node
-from kproxy.api.yamldoc import YamlError, read_yaml
+from kproxy.api.document.yaml_text import YamlError, read_yaml
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node
 from kproxy.cli.output import read_text
 from kproxy.dataplane import Host, HostError
 from kproxy.dataplane.hostfile import parse_host

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from kproxy.api import Manifests, load_manifests
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.manifests import SUFFIXES
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.load.manifests import SUFFIXES
 from kproxy.cli.output import report_note
 from kproxy.cli.trace_names import Names
 from kproxy.cli.trace_pods import Pod, read_pods

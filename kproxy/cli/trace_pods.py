@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.jsondoc import split_json
-from kproxy.api.yamldoc import YamlError, read_yaml
+from kproxy.api.document.json_text import split_json
+from kproxy.api.document.yaml_text import YamlError, read_yaml
 
 MAX_LISTS: Final = 8
 

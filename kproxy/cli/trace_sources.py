@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kproxy.api import Manifests
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.output import read_text, working
 from kproxy.cli.trace_hosts import IP_FAMILY, node_host
 from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from kproxy.api.core import Endpoints, Node, Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.core import Endpoints, Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import InputError
 from kproxy.informer.codec import (
     Codec,

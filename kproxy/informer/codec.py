@@ -16,29 +16,29 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kproxy.api import convert, wire
-from kproxy.api.core import Endpoints, Node, Service
-from kproxy.api.discovery import EndpointPort, EndpointSlice
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import Endpoints, Node, Service
+from kproxy.api.types.discovery import EndpointPort, EndpointSlice
+from kproxy.api.types.meta import ObjectMeta
+from kproxy.api.wire import convert, structs
 from kproxy.informer.events import INITIAL_EVENTS_END, EventType, ListPage, WatchEvent
 from kproxy.informer.objects import Status, T, WireError
 
-WireT = TypeVar("WireT", bound=wire.WireObject)
+WireT = TypeVar("WireT", bound=structs.WireObject)
 
 LONGEST_EVENT: Final = 64 * 1024 * 1024
 """Bytes. etcd takes objects of up to 1.5 MB; what is longer by far is no event."""
 
 
-class WireCause(wire.Wire):
+class WireCause(structs.Wire):
     reason: str | None = None
 
 
-class WireStatusDetails(wire.Wire):
+class WireStatusDetails(structs.Wire):
     causes: list[WireCause] | None = None
     retry_after_seconds: float | None = None
 
 
-class WireStatus(wire.Wire, tag_field="kind", tag="Status"):
+class WireStatus(structs.Wire, tag_field="kind", tag="Status"):
     """metav1.Status."""
 
     code: int | None = None
@@ -47,7 +47,7 @@ class WireStatus(wire.Wire, tag_field="kind", tag="Status"):
     details: WireStatusDetails | None = None
 
 
-class WireListMeta(wire.Wire):
+class WireListMeta(structs.Wire):
     resource_version: str | None = None
     continue_: str | None = msgspec.field(name="continue", default=None)
     remaining_item_count: int | None = None
@@ -171,7 +171,7 @@ class TypedCodec(Generic[T, WireT]):
             if kind is not EventType.ERROR:
                 raise WireError(f"the stream has an event {kind} with a Status")
             return WatchEvent(kind, status=status_of(spelled))
-        meta = spelled.metadata or wire.WireMeta()
+        meta = spelled.metadata or structs.WireMeta()
         if kind is EventType.BOOKMARK:
             annotations = meta.annotations or {}
             return WatchEvent(
@@ -195,50 +195,52 @@ def _event_type(text: str) -> EventType:
 
 class _ServiceEvent(msgspec.Struct, gc=False):
     type: str
-    object: wire.WireService | WireStatus
+    object: structs.WireService | WireStatus
 
 
 class _EndpointSliceEvent(msgspec.Struct, gc=False):
     type: str
-    object: wire.WireEndpointSlice | WireStatus
+    object: structs.WireEndpointSlice | WireStatus
 
 
 class _EndpointsEvent(msgspec.Struct, gc=False):
     type: str
-    object: wire.WireEndpoints | WireStatus
+    object: structs.WireEndpoints | WireStatus
 
 
 class _NodeEvent(msgspec.Struct, gc=False):
     type: str
-    object: wire.WireNode | WireStatus
+    object: structs.WireNode | WireStatus
 
 
 def service_codec() -> Codec[Service]:
     """core/v1 Service."""
-    return TypedCodec(wire.WireService, WireList[wire.WireService], _ServiceEvent, convert.convert_service)
+    return TypedCodec(structs.WireService, WireList[structs.WireService], _ServiceEvent, convert.convert_service)
 
 
 def endpoint_slice_codec() -> Codec[EndpointSlice]:
     """discovery.k8s.io/v1 EndpointSlice."""
     pool = Pool()
 
-    def value(spelled: wire.WireEndpointSlice) -> EndpointSlice:
+    def value(spelled: structs.WireEndpointSlice) -> EndpointSlice:
         pool.trim()
         converted = convert.convert_endpoint_slice(spelled, pool.texts)
         ports = pool.ports(converted.ports)
         return converted if ports is converted.ports else msgspec.structs.replace(converted, ports=ports)
 
-    return TypedCodec(wire.WireEndpointSlice, WireList[wire.WireEndpointSlice], _EndpointSliceEvent, value)
+    return TypedCodec(structs.WireEndpointSlice, WireList[structs.WireEndpointSlice], _EndpointSliceEvent, value)
 
 
 def endpoints_codec() -> Codec[Endpoints]:
     """core/v1 Endpoints."""
-    return TypedCodec(wire.WireEndpoints, WireList[wire.WireEndpoints], _EndpointsEvent, convert.convert_endpoints)
+    return TypedCodec(
+        structs.WireEndpoints, WireList[structs.WireEndpoints], _EndpointsEvent, convert.convert_endpoints
+    )
 
 
 def node_codec() -> Codec[Node]:
     """core/v1 Node."""
-    return TypedCodec(wire.WireNode, WireList[wire.WireNode], _NodeEvent, convert.convert_node)
+    return TypedCodec(structs.WireNode, WireList[structs.WireNode], _NodeEvent, convert.convert_node)
 
 
 class Unstructured(msgspec.Struct, frozen=True):
@@ -291,7 +293,7 @@ class UnstructuredCodec:
         if kind is EventType.ERROR:
             return WatchEvent(kind, status=status_of(_convert(raw, WireStatus)))
         if kind is EventType.BOOKMARK:
-            meta = _convert(raw.get("metadata") or {}, wire.WireMeta)
+            meta = _convert(raw.get("metadata") or {}, structs.WireMeta)
             end = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
             return WatchEvent(kind, resource_version=meta.resource_version or "", initial_events_end=end)
         item = unstructured(raw)
@@ -319,7 +321,7 @@ def unstructured(raw: dict[str, Any]) -> Unstructured:
 
     Lists of some aggregated kinds (Table, Status) have no metadata.name; those are no objects.
     """
-    meta = _convert(raw.get("metadata") or {}, wire.WireMeta)
+    meta = _convert(raw.get("metadata") or {}, structs.WireMeta)
     if not meta.name:
         raise WireError(f"an object of kind {raw.get('kind')!r} has no name")
     values = convert.convert_meta(meta, "")

@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.errors import KproxyError
 
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.core import Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.linux.addresses import interface_addresses, is_this_node
 from kproxy.linux.binaries import Iptables, Variant
 from kproxy.linux.errors import FeatureMissingError

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from kproxy.api.addresses import canonical_cidr, canonical_ip
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from kproxy.overlay.ipam import Address, Network
 
 _FLANNEL: Final = "flannel.alpha.coreos.com/"

@@ -1,7 +1,7 @@
 """kube-proxy's iptables rules from what `services` knows.
 
-    >>> from kproxy.api.core import Node
-    >>> from kproxy.api.meta import ObjectMeta
+    >>> from kproxy.api.types.core import Node
+    >>> from kproxy.api.types.meta import ObjectMeta
     >>> from kproxy.render import Target, render_target
     >>> from kproxy.services import IPFamily
     >>> target = Target("node-0", Node(ObjectMeta("node-0")))

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kproxy.api.core import Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.core import Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.render.origin import RenderedRule
 from kproxy.render.target import RenderedTarget
 from kproxy.services.endpoints import Endpoint

@@ -11,9 +11,9 @@ from difflib import SequenceMatcher
 
 import msgspec
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.core import Node, Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.render.options import Features
 from kproxy.render.target import NodeError, Target, render_target
 from kproxy.services.names import IPFamily

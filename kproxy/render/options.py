@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.core import Node
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node
 from kproxy.services.names import LABEL_TOPOLOGY_ZONE, IPFamily
 from kproxy.services.node import (
     LOOPBACK,

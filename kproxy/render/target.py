@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.core import Node, Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import InputError
 from kproxy.render.base import jump_origins
 from kproxy.render.options import Features, RenderOptions, render_options

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kproxy.api.discovery import Endpoint as SliceEndpoint
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.discovery import Endpoint as SliceEndpoint
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, family_of, is_ignored
 
 NO_HINTS: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kproxy.api.addresses import canonical_cidr, canonical_ip
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from kproxy.errors import InputError
 from kproxy.services.names import IPFamily, family_of
 

@@ -10,7 +10,7 @@ import ipaddress
 
 import msgspec
 
-from kproxy.api.core import Service, ServiceSpec
+from kproxy.api.types.core import Service, ServiceSpec
 from kproxy.services.names import IPFamily, ServicePortName, family_of, is_ignored
 
 

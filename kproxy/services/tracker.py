@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from kproxy.api.core import Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.core import Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.services.endpoints import Endpoint, EndpointSliceCache, EndpointsMap
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.serviceport import ServicePort, service_ports

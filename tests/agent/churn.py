@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from kproxy.client import NODES, RestClient
 from kproxy.client.errors import ApiError
 

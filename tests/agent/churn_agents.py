@@ -23,8 +23,8 @@ from kproxy.agent.run import Agent
 from kproxy.agent.runner import BoundedFrequencyRunner
 from kproxy.agent.sources import OURS, ApiSource
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Node, Service
-from kproxy.api.config import DetectLocal, IPTables
-from kproxy.api.config_duration import Duration
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables
 from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
 from kproxy.linux.applier import Applier
 from kproxy.linux.binaries import Iptables, Variant

@@ -18,7 +18,7 @@ from kproxy.agent.observer import SyncDone, SyncFailed
 from kproxy.agent.proxier import FamilyProxier
 from kproxy.agent.runner import BoundedFrequencyRunner
 from kproxy.agent.sources import KeyedHandler
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener

@@ -17,7 +17,7 @@ from kproxy.agent.options import Settings
 from kproxy.agent.run import Agent
 from kproxy.agent.surface import health_addresses, surface
 from kproxy.api import Manifests, load_manifests
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.trace_text import report_text
 from kproxy.dataplane import Host, index_ruleset
 from kproxy.dataplane.question import read_question

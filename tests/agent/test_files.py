@@ -14,7 +14,7 @@ import pytest
 
 from kproxy.agent.files import RETRY, FileSource, FileWatch, Sight, signature
 from kproxy.api import EndpointSlice, ManifestError, Manifests, Node, Service, load_manifests
-from kproxy.api.problems import Problem
+from kproxy.api.fielderror import Problem
 from kproxy.errors import Location
 from tests.waiting import PATIENCE
 

@@ -19,9 +19,9 @@ from kproxy.agent.httpserver import Pages, Served, metrics_router, parse_address
 from kproxy.agent.httpwire import Answer, Request, Route, by_path, text_answer
 from kproxy.agent.metrics import Metrics
 from kproxy.agent.proxyhealth import ProxyHealth
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.config_decode import decode_config
-from kproxy.api.config_print import configz_json
+from kproxy.api.kubeproxyconfig.configz import configz_json
+from kproxy.api.kubeproxyconfig.decode import decode_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily

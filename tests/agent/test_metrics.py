@@ -106,7 +106,7 @@ ports: [{port: 8080}]
 endpoints: [{addresses: [10.244.0.1], nodeName: node-0}]
 """
     cluster = load_manifests(("-",), text)
-    from kproxy.api.config import KubeProxyConfiguration
+    from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 
     options = render_options(KubeProxyConfiguration(), IPFamily.IPV4, "node-0", None, None)
     return ServiceState.of(IPFamily.IPV4, "node-0", cluster.services, cluster.endpoint_slices), options

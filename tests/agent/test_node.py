@@ -15,7 +15,7 @@ from kproxy.agent.proxier import FamilyProxier
 from kproxy.agent.proxyhealth import TO_BE_DELETED_TAINT, node_eligible
 from kproxy.agent.runner import BoundedFrequencyRunner
 from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAddress, ObjectMeta
-from kproxy.api.config import DetectLocal
+from kproxy.api.kubeproxyconfig.types import DetectLocal
 from kproxy.linux.applier import Applier
 from kproxy.linux.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace

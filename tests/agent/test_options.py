@@ -10,7 +10,7 @@ import pytest
 from kproxy.agent.flags import BY_NAME, FLAGS, REFUSED, Flag
 from kproxy.agent.options import node_name, read_options
 from kproxy.api import ConfigError, KubeProxyConfiguration
-from kproxy.api.config_decode import decode_config
+from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.cli.run import command
 from kproxy.errors import InputError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kproxy.agent.proxyhealth import ProxyHealth, go_time, node_eligible
 from kproxy.api import load_manifests
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import recorded_reply
 

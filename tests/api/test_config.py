@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from kproxy.api.config import IPTables, KubeProxyConfiguration, json_name, parse_network
+from kproxy.api.kubeproxyconfig.types import IPTables, KubeProxyConfiguration, json_name, parse_network
 
 
 def test_masquerade_mark() -> None:

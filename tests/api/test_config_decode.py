@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api.config import Conntrack, IPTables, KubeProxyConfiguration, LoadedConfig
-from kproxy.api.config_decode import ConfigError, decode_config, load_config
-from kproxy.api.config_duration import Duration
-from kproxy.api.config_print import configz, configz_json
-from kproxy.api.config_validate import validate_config
+from kproxy.api.kubeproxyconfig.configz import configz, configz_json
+from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, load_config
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration, LoadedConfig
+from kproxy.api.kubeproxyconfig.validate import validate_config
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 RECORDED = sorted([*REFERENCE.glob("clusters/*/config.yaml"), *REFERENCE.glob("minikube/config.yaml")])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api.config_duration import Duration, format_duration, parse_duration
+from kproxy.api.kubeproxyconfig.duration import Duration, format_duration, parse_duration
 
 SECOND = 1_000_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kproxy.api.config_features import STAGES
+from kproxy.api.kubeproxyconfig.features import STAGES
 
 RESPONSES = Path(__file__).parents[1] / "reference" / "kube-proxy-http" / "responses.txt"
 

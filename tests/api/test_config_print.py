@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.config_decode import decode_config
-from kproxy.api.config_print import configz, configz_json
+from kproxy.api.kubeproxyconfig.configz import configz, configz_json
+from kproxy.api.kubeproxyconfig.decode import decode_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 
 RESPONSES = Path(__file__).parents[1] / "reference" / "kube-proxy-http" / "responses.txt"
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.config_duration import Duration
-from kproxy.api.config_scalars import (
+from kproxy.api.document.tree import Node
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.scalars import (
     RefusedError,
     is_default_when_zero,
     is_zero,
@@ -16,7 +17,6 @@ from kproxy.api.config_scalars import (
     read_quantity,
     read_string,
 )
-from kproxy.api.config_tree import Node
 
 
 def test_null_is_absence() -> None:

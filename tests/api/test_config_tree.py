@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.api.config_tree import MAX_DEPTH, Node, TextError, parse_json, parse_yaml
+from kproxy.api.document.tree import MAX_DEPTH, Node, TextError, parse_json, parse_yaml
 
 
 def plain(node: Node) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.config_decode import ConfigError, decode_config
-from kproxy.api.config_validate import is_port_range, parse_ip, split_host_port, validate_config
+from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.validate import is_port_range, parse_ip, split_host_port, validate_config
 
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 

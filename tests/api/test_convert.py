@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.api import convert, wire
-from kproxy.api.core import LoadBalancerIngress, Node, NodeAddress, Service, ServicePort, ServiceSpec
-from kproxy.api.discovery import EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
-from kproxy.api.meta import EMPTY
+from kproxy.api.types.core import LoadBalancerIngress, Node, NodeAddress, Service, ServicePort, ServiceSpec
+from kproxy.api.types.discovery import EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
+from kproxy.api.types.meta import EMPTY
+from kproxy.api.wire import convert, structs
 
 
 def service(spec: dict[str, Any] | None = None, **rest: Any) -> Service:
     value = {"metadata": {"name": "a"}, "spec": spec, **rest}
-    return convert.convert_service(msgspec.convert(value, wire.WireService))
+    return convert.convert_service(msgspec.convert(value, structs.WireService))
 
 
 def endpoint_slice(**fields: Any) -> EndpointSlice:
-    return convert.convert_endpoint_slice(msgspec.convert(fields, wire.WireEndpointSlice))
+    return convert.convert_endpoint_slice(msgspec.convert(fields, structs.WireEndpointSlice))
 
 
 def test_plain_service() -> None:
@@ -178,7 +178,7 @@ def test_equal_leaves_are_shared() -> None:
         convert.convert_endpoint_slice(
             msgspec.json.decode(
                 b'{"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true},"nodeName":"node-a"}]}',
-                type=wire.WireEndpointSlice,
+                type=structs.WireEndpointSlice,
             ),
             shared,
         ).endpoints[0]
@@ -194,7 +194,7 @@ def test_endpoints() -> None:
         "notReadyAddresses": [{"ip": "FD00::1"}],
         "ports": [{"port": 80}, {"name": "x", "protocol": "UDP"}],
     }, {}]}  # fmt: skip
-    found = convert.convert_endpoints(msgspec.convert(value, wire.WireEndpoints))
+    found = convert.convert_endpoints(msgspec.convert(value, structs.WireEndpoints))
     first, second = found.subsets
     assert [(item.ip, item.hostname, item.node_name) for item in first.addresses] == [("10.0.0.1", "h", "n")]
     assert first.not_ready_addresses[0].ip == "fd00::1"
@@ -217,7 +217,7 @@ def test_node(spec: dict[str, Any] | None, cidrs: tuple[str, ...]) -> None:
         "spec": spec,
         "status": {"addresses": [{"type": "InternalIP", "address": "FD00::1"}, {"type": "Hostname", "address": "n"}]},
     }
-    found = convert.convert_node(msgspec.convert(value, wire.WireNode))
+    found = convert.convert_node(msgspec.convert(value, structs.WireNode))
     assert found.pod_cidrs == cidrs
     assert found.addresses == (NodeAddress("InternalIP", "fd00::1"), NodeAddress("Hostname", "n"))
     assert found.metadata.namespace == ""
@@ -225,6 +225,6 @@ def test_node(spec: dict[str, Any] | None, cidrs: tuple[str, ...]) -> None:
 
 
 def test_convert_takes_every_kind() -> None:
-    for _, struct in wire.KINDS.values():
+    for _, struct in structs.KINDS.values():
         assert type(convert.convert(struct())).__name__ == struct.__name__.removeprefix("Wire")
-    assert isinstance(convert.convert(wire.WireNode()), Node)
+    assert isinstance(convert.convert(structs.WireNode()), Node)

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from kproxy.api import convert, wire
-from kproxy.api.core import Service
-from kproxy.api.crosscheck import collisions
+from kproxy.api.types.core import Service
+from kproxy.api.validation.cluster import collisions
+from kproxy.api.wire import convert, structs
 
 
 def service(name: str, **spec: Any) -> Service:
-    return convert.convert_service(msgspec.convert({"metadata": {"name": name}, "spec": spec}, wire.WireService))
+    return convert.convert_service(msgspec.convert({"metadata": {"name": name}, "spec": spec}, structs.WireService))
 
 
 def found(*services: Service) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api import jsondoc
+from kproxy.api.document import json_text
 
 
 @given(
@@ -21,16 +21,16 @@ from kproxy.api import jsondoc
 )  # fmt: skip
 def test_concatenated_documents_are_split(documents: list[dict[str, Any]], between: str, indent: int | None) -> None:
     data = between.join(json.dumps(document, indent=indent) for document in documents).encode()
-    pieces = list(jsondoc.split_json(data))
+    pieces = list(json_text.split_json(data))
     assert [msgspec.json.decode(piece) for _, piece in pieces] == documents
     assert all(data[offset:].startswith(piece) for offset, piece in pieces)
 
 
 def test_the_rest_of_a_broken_file_is_one_piece() -> None:
-    assert list(jsondoc.split_json(b'{"a":1} {"b" {"c":1}')) == [(0, b'{"a":1} '), (8, b'{"b" {"c":1}')]
-    assert list(jsondoc.split_json(b"  ")) == []
+    assert list(json_text.split_json(b'{"a":1} {"b" {"c":1}')) == [(0, b'{"a":1} '), (8, b'{"b" {"c":1}')]
+    assert list(json_text.split_json(b"  ")) == []
     deep = b"[" * 100_000
-    assert list(jsondoc.split_json(deep)) == [(0, deep)]
+    assert list(json_text.split_json(deep)) == [(0, deep)]
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_the_rest_of_a_broken_file_is_one_piece() -> None:
 def test_messages(data: bytes, message: str, offset: int | None) -> None:
     with pytest.raises(msgspec.DecodeError) as caught:
         msgspec.json.decode(data)
-    assert jsondoc.split_message(caught.value) == (message, offset)
+    assert json_text.split_message(caught.value) == (message, offset)
 
 
 def test_line_and_column() -> None:
     data = "ab\né€x\n".encode()
-    assert jsondoc.line_and_column(data, 0) == (1, 1)
-    assert jsondoc.line_and_column(data, data.index(b"x")) == (2, 3)
-    assert jsondoc.line_and_column(data, len(data)) == (3, 1)
+    assert json_text.line_and_column(data, 0) == (1, 1)
+    assert json_text.line_and_column(data, data.index(b"x")) == (2, 3)
+    assert json_text.line_and_column(data, len(data)) == (3, 1)
 
 
 TEXT = """{
@@ -74,18 +74,18 @@ TEXT = """{
     ],
 )  # fmt: skip
 def test_lines(path: tuple[str | int, ...], line: int) -> None:
-    assert jsondoc.JsonLines(TEXT).line(path) == line
+    assert json_text.JsonLines(TEXT).line(path) == line
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a', '{"a"', '{"a":', '{"a":}', "[", "[1", "[1 2]", "}", "{1:2}", "\x00"])
 def test_broken_text_has_a_line(text: str) -> None:
     for path in ((), ("a",), (1,), ("a", "b")):
-        assert jsondoc.JsonLines(text).line(path) == 1
+        assert json_text.JsonLines(text).line(path) == 1
 
 
 def test_many_items_of_a_long_list_are_found_quickly() -> None:
     """Each line is looked up from where the last one was found: scanning from the start would take minutes."""
     count = 20_000
-    lines = jsondoc.JsonLines(json.dumps({"items": [{"a": n} for n in range(count)]}, indent=0))
+    lines = json_text.JsonLines(json.dumps({"items": [{"a": n} for n in range(count)]}, indent=0))
     found = [lines.line(("items", n, "a")) for n in range(count)]
     assert found == [4 + 3 * n for n in range(count)]

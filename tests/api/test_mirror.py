@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api import convert, wire
-from kproxy.api.core import Endpoints, Service
-from kproxy.api.discovery import Endpoint, EndpointConditions, EndpointPort, EndpointSlice
-from kproxy.api.meta import ObjectMeta
-from kproxy.api.mirror import mirror_endpoints
-from kproxy.api.validate_discovery import validate_endpoint_slice
+from kproxy.api.load.mirror import mirror_endpoints
+from kproxy.api.types.core import Endpoints, Service
+from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort, EndpointSlice
+from kproxy.api.types.meta import ObjectMeta
+from kproxy.api.validation.discovery import validate_endpoint_slice
+from kproxy.api.wire import convert, structs
 
 SERVICE = Service(ObjectMeta("db", "ns"))
 READY, NOT_READY = EndpointConditions(ready=True), EndpointConditions(ready=False)
@@ -22,7 +22,7 @@ READY, NOT_READY = EndpointConditions(ready=True), EndpointConditions(ready=Fals
 
 def endpoints(*subsets: dict[str, Any], **meta: Any) -> Endpoints:
     value = {"metadata": {"name": "db", "namespace": "ns", **meta}, "subsets": list(subsets)}
-    return convert.convert_endpoints(msgspec.convert(value, wire.WireEndpoints))
+    return convert.convert_endpoints(msgspec.convert(value, structs.WireEndpoints))
 
 
 def mirrored(*subsets: dict[str, Any], **meta: Any) -> tuple[EndpointSlice, ...]:
@@ -96,7 +96,7 @@ def test_only_without_slices_of_that_service() -> None:
 
 def test_a_selector_does_not_matter() -> None:
     spec = {"selector": {"app": "db"}}
-    selecting = msgspec.convert({"metadata": {"name": "db", "namespace": "ns"}, "spec": spec}, wire.WireService)
+    selecting = msgspec.convert({"metadata": {"name": "db", "namespace": "ns"}, "spec": spec}, structs.WireService)
     assert len(mirror_endpoints([convert.convert_service(selecting)], [], [endpoints(SUBSET)])) == 1
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.api import convert, wire
-from kproxy.api.notices import notices, spelling_errors, strict_errors
+from kproxy.api.validation.strict import notices, spelling_errors, strict_errors
+from kproxy.api.wire import convert, structs
 
 ZEROS, MAPPED = "must not have leading 0s", "must not be an IPv4-mapped IPv6 address"
 
 
-def spell(kind: str, **fields: Any) -> wire.WireObject:
-    return msgspec.convert({"metadata": {"name": "a"}, **fields}, wire.KINDS[kind][1])
+def spell(kind: str, **fields: Any) -> structs.WireObject:
+    return msgspec.convert({"metadata": {"name": "a"}, **fields}, structs.KINDS[kind][1])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def spell(kind: str, **fields: Any) -> wire.WireObject:
         ),
     ],
 )
-def test_strict_errors(spelled: wire.WireObject, found: str) -> None:
+def test_strict_errors(spelled: structs.WireObject, found: str) -> None:
     assert [str(error) for error in strict_errors(spelled)] == [found]
     path, _, detail = found.partition(": Invalid value: ")
     told = [(notice.path, notice.message) for notice in notices(spelled, convert.convert(spelled)) if notice.path]
@@ -66,7 +66,7 @@ def test_strict_errors(spelled: wire.WireObject, found: str) -> None:
         spell("Node"),
     ],
 )
-def test_forms_that_are_not_ambiguous(spelled: wire.WireObject) -> None:
+def test_forms_that_are_not_ambiguous(spelled: structs.WireObject) -> None:
     assert strict_errors(spelled) == []
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api import wire
-from kproxy.api.typecheck import type_errors
+from kproxy.api.validation.types import type_errors
+from kproxy.api.wire import structs
 
 
 def test_every_wrong_type_is_reported() -> None:
@@ -27,7 +27,7 @@ def test_every_wrong_type_is_reported() -> None:
         },
         "status": "none",
     }
-    assert [str(error) for error in type_errors(value, wire.WireService)] == [
+    assert [str(error) for error in type_errors(value, structs.WireService)] == [
         "metadata.name: Invalid value: 5: must be a string, not an integer",
         "metadata.labels[a]: Invalid value: true: must be a string, not a boolean",
         'spec.ports[0].port: Invalid value: "http": must be an integer, not a string',
@@ -45,8 +45,8 @@ def test_every_wrong_type_is_reported() -> None:
     ]
 
 
-@pytest.mark.parametrize("struct", [struct for _, struct in wire.KINDS.values()])
-def test_a_value_without_errors_is_one_that_msgspec_accepts(struct: type[wire.WireObject]) -> None:
+@pytest.mark.parametrize("struct", [struct for _, struct in structs.KINDS.values()])
+def test_a_value_without_errors_is_one_that_msgspec_accepts(struct: type[structs.WireObject]) -> None:
     leaves = st.none() | st.booleans() | st.integers(-10, 10) | st.text(max_size=2)
     names = sorted(_names(struct))
     trees = st.recursive(

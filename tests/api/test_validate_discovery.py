@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.api import convert, wire
-from kproxy.api.discovery import EndpointSlice
-from kproxy.api.validate_discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
+from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.validation.discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
+from kproxy.api.wire import convert, structs
 
 VALID_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
 def build(**fields: Any) -> EndpointSlice:
     value = {"metadata": {"name": "es"}, "addressType": "IPv4", **fields}
-    return convert.convert_endpoint_slice(msgspec.convert(value, wire.WireEndpointSlice))
+    return convert.convert_endpoint_slice(msgspec.convert(value, structs.WireEndpointSlice))
 
 
 def errors(**fields: Any) -> list[str]:
@@ -150,7 +150,7 @@ def test_unusable_ports(port: int) -> None:
 
 def endpoints_errors(*subsets: dict[str, Any]) -> list[str]:
     value = {"metadata": {"name": "a"}, "subsets": list(subsets)}
-    found = convert.convert_endpoints(msgspec.convert(value, wire.WireEndpoints))
+    found = convert.convert_endpoints(msgspec.convert(value, structs.WireEndpoints))
     return [str(error) for error in validate_endpoints(found)]
 
 

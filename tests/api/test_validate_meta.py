@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.meta import ObjectMeta
-from kproxy.api.names import check_dns_label
-from kproxy.api.validate_meta import validate_labels, validate_meta
+from kproxy.api.types.meta import ObjectMeta
+from kproxy.api.validation.meta import validate_labels, validate_meta
+from kproxy.api.validation.names import check_dns_label
 
 PREFIX = (
     "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.core import Node, NodeAddress
-from kproxy.api.meta import ObjectMeta
-from kproxy.api.validate_node import validate_node
+from kproxy.api.types.core import Node, NodeAddress
+from kproxy.api.types.meta import ObjectMeta
+from kproxy.api.validation.node import validate_node
 
 META = ObjectMeta("node-0")
 

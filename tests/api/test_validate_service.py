@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.api import convert, wire
-from kproxy.api.core import ServicePort
-from kproxy.api.validate_service import validate_service
+from kproxy.api.types.core import ServicePort
+from kproxy.api.validation.service import validate_service
+from kproxy.api.wire import convert, structs
 
 BASE: dict[str, Any] = {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}
 LB: dict[str, Any] = {**BASE, "type": "LoadBalancer"}
@@ -17,7 +17,9 @@ LB: dict[str, Any] = {**BASE, "type": "LoadBalancer"}
 
 def errors(spec: dict[str, Any], **rest: Any) -> list[str]:
     value = {"metadata": {"name": "a"}, "spec": spec, **rest}
-    return [str(error) for error in validate_service(convert.convert_service(msgspec.convert(value, wire.WireService)))]
+    return [
+        str(error) for error in validate_service(convert.convert_service(msgspec.convert(value, structs.WireService)))
+    ]
 
 
 def test_recorded_answer_of_a_v1_36_2_api_server() -> None:
@@ -283,7 +285,7 @@ def test_ingress() -> None:
 
 def test_a_value_built_by_hand_is_checked_too() -> None:
     legal = convert.convert_service(
-        msgspec.convert({"metadata": {"name": "a"}, "spec": LB, "status": None}, wire.WireService)
+        msgspec.convert({"metadata": {"name": "a"}, "spec": LB, "status": None}, structs.WireService)
     )
     broken = msgspec.structs.replace(
         legal, spec=msgspec.structs.replace(legal.spec, ports=(ServicePort(80, protocol=""),), type="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kproxy.api import wire
+from kproxy.api.wire import structs
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ from kproxy.api import wire
     ],
 )
 def test_api_name(name: str, spelled: str) -> None:
-    assert wire.api_name(name) == spelled
+    assert structs.api_name(name) == spelled
 
 
-@pytest.mark.parametrize("kind", wire.KINDS)
+@pytest.mark.parametrize("kind", structs.KINDS)
 def test_null_is_absent_everywhere(kind: str) -> None:
     """Go clients write null for every empty pointer, list and map, at any depth."""
-    struct = wire.KINDS[kind][1]
+    struct = structs.KINDS[kind][1]
     fields = {item.encode_name: None for item in msgspec.structs.fields(struct)}
     assert msgspec.convert(fields, struct) == struct()

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api import yamldoc
-from kproxy.api.yamldoc import YamlError, read_yaml
+from kproxy.api.document import yaml_text
+from kproxy.api.document.yaml_text import YamlError, read_yaml
 
 
 def values(text: str) -> list[Any]:
@@ -30,7 +30,7 @@ def values(text: str) -> list[Any]:
     ],
 )  # fmt: skip
 def test_plain_scalars(text: str, value: object) -> None:
-    found = yamldoc.plain_scalar(text)
+    found = yaml_text.plain_scalar(text)
     assert found == value
     assert type(found) is type(value)
 

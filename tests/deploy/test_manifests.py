@@ -18,10 +18,10 @@ import yaml
 from kproxy.agent.metrics import Metrics
 from kproxy.agent.restmetrics import MeteredHttpClient, RequestLog
 from kproxy.agent.sources import ApiSource
-from kproxy.api.config import KubeProxyConfiguration
-from kproxy.api.config_decode import load_config
-from kproxy.api.core import Node, Service
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.kubeproxyconfig.decode import load_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.apiserver import RunningServer, running_apiserver
 from kproxy.client import RestClient
 from kproxy.client.config import load_client_config

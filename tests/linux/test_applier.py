@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.core import ServicePort
+from kproxy.api.types.core import ServicePort
 from kproxy.linux.applier import Applier
 from kproxy.linux.errors import RestoreFailedError, ToolFailedError
 from kproxy.linux.features import line_rewriter

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.api.core import LoadBalancerIngress, Node, NodeAddress, ServicePort
-from kproxy.api.discovery import EndpointPort
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import LoadBalancerIngress, Node, NodeAddress, ServicePort
+from kproxy.api.types.discovery import EndpointPort
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.linux.difference import find_difference
 from kproxy.linux.dump import parse_dump
 from kproxy.linux.judge import judge_rules, mended

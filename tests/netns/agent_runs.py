@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient, load_client_config
 from kproxy.client.errors import ApiError
 from kproxy.linux.binaries import Variant, find_iptables

@@ -17,8 +17,8 @@ from functools import partial
 import pytest
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.api.core import LoadBalancerIngress, Service, ServicePort
-from kproxy.api.discovery import EndpointPort, EndpointSlice
+from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
+from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.linux import engine
 from kproxy.linux.applier import Applier
 from kproxy.linux.binaries import Variant, find_iptables

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.api.core import Service, ServicePort
-from kproxy.api.discovery import EndpointPort, EndpointSlice
+from kproxy.api.types.core import Service, ServicePort
+from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.linux import flows as flows_module
 from kproxy.linux.apply import ApplyReport, apply_node
 from kproxy.linux.binaries import Variant

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kproxy.api.core import Node, NodeAddress
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import Node, NodeAddress
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.cni.plugin import serve
 from kproxy.linux.binaries import Variant
 from kproxy.linux.namespace import Namespace

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.api.core import Node
+from kproxy.api.types.core import Node
 from tests.cni.client import ip
 from tests.overlay.network import OUTSIDE, Network, ask, node_object, outside_host, reaches, three_nodes
 from tests.waiting import eventually

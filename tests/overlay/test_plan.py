@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api.core import Node, NodeAddress
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import Node, NodeAddress
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.overlay.nodes import OverlayNode, read_node, vtep_mac
 from kproxy.overlay.plan import Backend, FdbEntry, NodeRoute, VxlanLink, difference, plan_overlay
 from tests.overlay.network import node_object

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api.core import Node
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import Node
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.netfilter import canonicalize_rule
 from kproxy.netfilter.family import Family
 from kproxy.overlay.nodes import OverlayNode, read_node

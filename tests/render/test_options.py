@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kproxy.api.config import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.render import Features, render_options
 from kproxy.services import IPFamily, NodePortAddresses
 from tests.services.builders import make_node

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.api.core import LoadBalancerIngress, Service, ServicePort
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.render import Plan, Renderer, RenderOptions
 from kproxy.render.chains import NAT
 from kproxy.render.plan import height

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kproxy.api.core import LoadBalancerIngress, Node, NodeAddress, Service, ServicePort, ServiceSpec
-from kproxy.api.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import LoadBalancerIngress, Node, NodeAddress, Service, ServicePort, ServiceSpec
+from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.services.names import LABEL_SERVICE_NAME, family_of
 
 

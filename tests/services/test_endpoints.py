@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kproxy.api.discovery import Endpoint as SliceEndpoint
-from kproxy.api.discovery import EndpointPort, EndpointSlice
+from kproxy.api.types.discovery import Endpoint as SliceEndpoint
+from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.services.endpoints import EndpointSliceCache, endpoints_of_service, service_key_of
 from kproxy.services.names import IPFamily, ServicePortName
 from tests.services.builders import make_endpoint, make_slice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.core import Node, NodeAddress
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import Node, NodeAddress
+from kproxy.api.types.meta import ObjectMeta
 from kproxy.errors import InputError
 from kproxy.services.names import IPFamily
 from kproxy.services.node import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.core import LoadBalancerIngress, ServicePort
+from kproxy.api.types.core import LoadBalancerIngress, ServicePort
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.serviceport import cluster_ip_of, service_ports, why_skipped
 from tests.services.builders import make_service
@@ -46,7 +46,7 @@ def test_dual_stack_gives_each_family_its_own_addresses() -> None:
     ],
 )
 def test_services_that_kube_proxy_skips(service: object, words: str) -> None:
-    from kproxy.api.core import Service
+    from kproxy.api.types.core import Service
 
     assert isinstance(service, Service)
     assert words in why_skipped(service)
@@ -119,7 +119,7 @@ def test_which_endpoints_a_port_uses_follows_from_policies_and_reachability() ->
 
 
 def test_cluster_ip_of_falls_back_to_the_single_field() -> None:
-    from kproxy.api.core import ServiceSpec
+    from kproxy.api.types.core import ServiceSpec
 
     assert cluster_ip_of(ServiceSpec(cluster_ip="10.96.0.9"), V4) == "10.96.0.9"
     assert cluster_ip_of(ServiceSpec(cluster_ip="10.96.0.9"), V6) == ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.core import ServicePort as ApiServicePort
-from kproxy.api.discovery import Endpoint as SliceEndpoint
+from kproxy.api.types.core import ServicePort as ApiServicePort
+from kproxy.api.types.discovery import Endpoint as SliceEndpoint
 from kproxy.services.endpoints import Endpoint, endpoints_of_service
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.serviceport import ServicePort, service_ports

@@ -7,8 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.api.core import Service, ServicePort
-from kproxy.api.discovery import EndpointSlice
+from kproxy.api.types.core import Service, ServicePort
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.tracker import ServiceState
 from tests.services.builders import make_endpoint, make_service, make_slice

@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Final
 
 from kproxy.api.addresses import ip_family
-from kproxy.api.core import EndpointAddress, Endpoints, EndpointsPort, Service
-from kproxy.api.discovery import Endpoint, EndpointConditions, EndpointPort, EndpointSlice
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.core import EndpointAddress, Endpoints, EndpointsPort, Service
+from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort, EndpointSlice
+from kproxy.api.types.meta import ObjectMeta
 
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
 MANAGED_BY_LABEL: Final = "endpointslice.kubernetes.io/managed-by"

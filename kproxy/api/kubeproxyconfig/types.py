@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.api.config_duration import Duration
+from kproxy.api.kubeproxyconfig.duration import Duration
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kproxy.api import wire
 from kproxy.api.addresses import canonical_cidr, canonical_ip, ip_family
-from kproxy.api.core import (
+from kproxy.api.types.core import (
     EndpointAddress,
     Endpoints,
     EndpointsPort,
@@ -27,13 +26,14 @@ from kproxy.api.core import (
     ServicePort,
     ServiceSpec,
 )
-from kproxy.api.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
-from kproxy.api.meta import EMPTY, ObjectMeta
+from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
+from kproxy.api.types.meta import EMPTY, ObjectMeta
+from kproxy.api.wire import structs
 
 Object = Service | EndpointSlice | Endpoints | Node
 
-_NO_META: Final = wire.WireMeta()
-_NO_SPEC: Final = wire.WireServiceSpec()
+_NO_META: Final = structs.WireMeta()
+_NO_SPEC: Final = structs.WireServiceSpec()
 _NO_CONDITIONS: Final = EndpointConditions()
 _CONDITIONS: Final = {
     (ready, serving, terminating): EndpointConditions(ready, serving, terminating)
@@ -43,20 +43,20 @@ _CONDITIONS: Final = {
 }
 
 
-def convert(spelled: wire.WireObject) -> Object:
+def convert(spelled: structs.WireObject) -> Object:
     """The public value of any wire object."""
     match spelled:
-        case wire.WireEndpointSlice():
+        case structs.WireEndpointSlice():
             return convert_endpoint_slice(spelled)
-        case wire.WireService():
+        case structs.WireService():
             return convert_service(spelled)
-        case wire.WireEndpoints():
+        case structs.WireEndpoints():
             return convert_endpoints(spelled)
-        case wire.WireNode():
+        case structs.WireNode():
             return convert_node(spelled)
 
 
-def string_map(pairs: wire.StringMap | None) -> Mapping[str, str]:
+def string_map(pairs: structs.StringMap | None) -> Mapping[str, str]:
     """Labels, annotations, a selector. Go reads `key: null` as the empty string."""
     if not pairs:
         return EMPTY
@@ -75,7 +75,7 @@ def _cidr(text: str) -> str:
     return canonical_cidr(text) or text
 
 
-def convert_meta(spelled: wire.WireMeta | None, namespace: str) -> ObjectMeta:
+def convert_meta(spelled: structs.WireMeta | None, namespace: str) -> ObjectMeta:
     """metadata; `namespace` stands in for one that is left out, as kubectl's current namespace does."""
     meta = spelled or _NO_META
     return ObjectMeta(
@@ -91,7 +91,7 @@ def convert_meta(spelled: wire.WireMeta | None, namespace: str) -> ObjectMeta:
     )
 
 
-def convert_service(spelled: wire.WireService) -> Service:
+def convert_service(spelled: structs.WireService) -> Service:
     """core/v1 Service, defaulted."""
     spec = spelled.spec or _NO_SPEC
     ports = tuple(_service_port(port) for port in spec.ports) if spec.ports else ()
@@ -142,7 +142,7 @@ def externally_accessible(kind: str, external_ips: tuple[str, ...]) -> bool:
     return kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and bool(external_ips))
 
 
-def _service_port(spelled: wire.WireServicePort) -> ServicePort:
+def _service_port(spelled: structs.WireServicePort) -> ServicePort:
     port = spelled.port or 0
     return ServicePort(
         port,
@@ -154,7 +154,7 @@ def _service_port(spelled: wire.WireServicePort) -> ServicePort:
     )
 
 
-def _families(spec: wire.WireServiceSpec, cluster_ips: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+def _families(spec: structs.WireServiceSpec, cluster_ips: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
     """ipFamilies and ipFamilyPolicy of a Service that may have cluster IPs.
 
     Families follow the IPs. A policy that is left out is SingleStack, except that a headless Service without selector
@@ -172,7 +172,7 @@ def _families(spec: wire.WireServiceSpec, cluster_ips: tuple[str, ...]) -> tuple
     return families, policy
 
 
-def _affinity_timeout(spec: wire.WireServiceSpec) -> int | None:
+def _affinity_timeout(spec: structs.WireServiceSpec) -> int | None:
     """sessionAffinityConfig counts only with ClientIP: the API server drops it silently otherwise."""
     if spec.session_affinity != "ClientIP":
         return None
@@ -182,7 +182,7 @@ def _affinity_timeout(spec: wire.WireServiceSpec) -> int | None:
     return config.client_ip.timeout_seconds
 
 
-def _ingress(status: wire.WireServiceStatus | None, kind: str) -> tuple[LoadBalancerIngress, ...]:
+def _ingress(status: structs.WireServiceStatus | None, kind: str) -> tuple[LoadBalancerIngress, ...]:
     if status is None or status.load_balancer is None or not status.load_balancer.ingress:
         return ()
     default = "VIP" if kind == "LoadBalancer" else None
@@ -199,7 +199,7 @@ def _ingress(status: wire.WireServiceStatus | None, kind: str) -> tuple[LoadBala
 _Shared = dict[str | None, str | None]
 
 
-def convert_endpoint_slice(spelled: wire.WireEndpointSlice, shared: _Shared | None = None) -> EndpointSlice:
+def convert_endpoint_slice(spelled: structs.WireEndpointSlice, shared: _Shared | None = None) -> EndpointSlice:
     """discovery/v1 EndpointSlice, defaulted. `shared` keeps one copy of each node and zone name across calls."""
     pool: _Shared = {} if shared is None else shared
     once = pool.setdefault
@@ -234,11 +234,11 @@ def convert_endpoint_slice(spelled: wire.WireEndpointSlice, shared: _Shared | No
     )
 
 
-def _hint_names(items: list[wire.WireName] | None) -> tuple[str, ...]:
+def _hint_names(items: list[structs.WireName] | None) -> tuple[str, ...]:
     return tuple(item.name or "" for item in items) if items else ()
 
 
-def convert_endpoints(spelled: wire.WireEndpoints) -> Endpoints:
+def convert_endpoints(spelled: structs.WireEndpoints) -> Endpoints:
     """core/v1 Endpoints, defaulted."""
     return Endpoints(
         convert_meta(spelled.metadata, "default"),
@@ -256,17 +256,17 @@ def convert_endpoints(spelled: wire.WireEndpoints) -> Endpoints:
     )
 
 
-def _endpoint_addresses(items: list[wire.WireEndpointAddress] | None) -> tuple[EndpointAddress, ...]:
+def _endpoint_addresses(items: list[structs.WireEndpointAddress] | None) -> tuple[EndpointAddress, ...]:
     return tuple(
         EndpointAddress(canonical_ip(item.ip or "") or item.ip or "", item.hostname or "", item.node_name)
         for item in items or ()
     )
 
 
-def convert_node(spelled: wire.WireNode) -> Node:
+def convert_node(spelled: structs.WireNode) -> Node:
     """core/v1 Node. spec.podCIDR alone stands for podCIDRs, as in the API server's conversion."""
-    spec = spelled.spec or wire.WireNodeSpec()
-    status = spelled.status or wire.WireNodeStatus()
+    spec = spelled.spec or structs.WireNodeSpec()
+    status = spelled.status or structs.WireNodeStatus()
     cidrs = _strings(spec.pod_cidrs) or ((spec.pod_cidr,) if spec.pod_cidr else ())
     return Node(
         convert_meta(spelled.metadata, ""),

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from kproxy.api.config_duration import Duration
-from kproxy.api.config_tree import Node
-from kproxy.api.config_validate import Problem, invalid, is_quantity
+from kproxy.api.document.tree import Node
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.validate import Problem, invalid, is_quantity
 from kproxy.errors import InputError
 
 # The fields that kube-proxy's type holds by pointer: null is absence, and zero is a value of its own.

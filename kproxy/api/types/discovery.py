@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kproxy.api.meta import ObjectMeta
+from kproxy.api.types.meta import ObjectMeta
 
 
 class EndpointConditions(msgspec.Struct, frozen=True, gc=False):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kproxy.api.core import Service
-from kproxy.api.problems import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid
+from kproxy.api.types.core import Service
 
 Claim = tuple[Service, FieldError]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kproxy.api.addresses import check_cidr, ip_family
-from kproxy.api.core import Node
-from kproxy.api.names import check_dns_subdomain
-from kproxy.api.problems import FieldError, duplicate, invalid
-from kproxy.api.validate_meta import validate_meta
+from kproxy.api.fielderror import FieldError, duplicate, invalid
+from kproxy.api.types.core import Node
+from kproxy.api.validation.meta import validate_meta
+from kproxy.api.validation.names import check_dns_subdomain
 
 
 def validate_node(node: Node) -> list[FieldError]:

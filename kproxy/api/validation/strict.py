@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.api import wire
 from kproxy.api.addresses import canonical_cidr, canonical_ip, check_cidr, strict_ip_messages
-from kproxy.api.core import Service
-from kproxy.api.problems import FieldError, invalid, show
+from kproxy.api.fielderror import FieldError, invalid, show
+from kproxy.api.types.core import Service
+from kproxy.api.wire import structs
 
 
-def spelling_errors(spelled: wire.WireObject) -> list[FieldError]:
+def spelling_errors(spelled: structs.WireObject) -> list[FieldError]:
     """Contradictions between two spellings of one thing, which decoding resolves: spec.podCIDR and spec.podCIDRs."""
-    if isinstance(spelled, wire.WireNode) and spelled.spec is not None:
+    if isinstance(spelled, structs.WireNode) and spelled.spec is not None:
         one, many = spelled.spec.pod_cidr, spelled.spec.pod_cidrs
         if one and many and many[0] != one:
             return [invalid("spec.podCIDRs", many, "first value must match `podCIDR`")]
     return []
 
 
-def strict_errors(spelled: wire.WireObject) -> list[FieldError]:
+def strict_errors(spelled: structs.WireObject) -> list[FieldError]:
     """What StrictIPCIDRValidation refuses in a new object, beyond what the validators of public values refuse."""
     return [invalid(path, text, message) for path, text, message in _strict(spelled)]
 
 
-def _strict(spelled: wire.WireObject) -> Iterator[tuple[str, str, str]]:
+def _strict(spelled: structs.WireObject) -> Iterator[tuple[str, str, str]]:
     """Path, value and message of each complaint; what is no address at all is for the validators."""
     for path, text, cidr in _addresses(spelled):
         if cidr:
@@ -40,18 +40,18 @@ def _strict(spelled: wire.WireObject) -> Iterator[tuple[str, str, str]]:
             yield path, text, message
 
 
-def _addresses(spelled: wire.WireObject) -> Iterator[tuple[str, str, bool]]:
+def _addresses(spelled: structs.WireObject) -> Iterator[tuple[str, str, bool]]:
     """Path, trimmed text, and whether it is a CIDR, of each address field of an object."""
-    if isinstance(spelled, wire.WireEndpointSlice):
+    if isinstance(spelled, structs.WireEndpointSlice):
         if spelled.address_type == "FQDN":
             return
         for index, endpoint in enumerate(spelled.endpoints or ()):
             for place, text in enumerate(endpoint.addresses or ()):
                 if text and canonical_ip(text) != text:
                     yield f"endpoints[{index}].addresses[{place}]", text, False
-    elif isinstance(spelled, wire.WireService):
+    elif isinstance(spelled, structs.WireService):
         yield from _service_addresses(spelled)
-    elif isinstance(spelled, wire.WireEndpoints):
+    elif isinstance(spelled, structs.WireEndpoints):
         for index, subset in enumerate(spelled.subsets or ()):
             for name, items in (("addresses", subset.addresses), ("notReadyAddresses", subset.not_ready_addresses)):
                 for place, item in enumerate(items or ()):
@@ -61,7 +61,7 @@ def _addresses(spelled: wire.WireObject) -> Iterator[tuple[str, str, bool]]:
             yield f"spec.podCIDRs[{index}]", text or "", True
 
 
-def _service_addresses(spelled: wire.WireService) -> Iterator[tuple[str, str, bool]]:
+def _service_addresses(spelled: structs.WireService) -> Iterator[tuple[str, str, bool]]:
     spec = spelled.spec
     if spec is None:
         return
@@ -76,7 +76,7 @@ def _service_addresses(spelled: wire.WireService) -> Iterator[tuple[str, str, bo
             yield f"status.loadBalancer.ingress[{index}].ip", item.ip or "", False
 
 
-def notices(spelled: wire.WireObject, value: object) -> list[FieldError]:
+def notices(spelled: structs.WireObject, value: object) -> list[FieldError]:
     """What the user should know about an object that is accepted."""
     found = [
         FieldError(path, f"{show(text)} {message}: a v1.36 API server refuses it in a new object")

@@ -23,18 +23,10 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
-from kproxy.api.config import (
-    API_VERSION,
-    HEALTHZ_PORT,
-    KIND,
-    METRICS_PORT,
-    MODE_IPTABLES,
-    KubeProxyConfiguration,
-    LoadedConfig,
-)
-from kproxy.api.config_duration import Duration
-from kproxy.api.config_features import STAGES
-from kproxy.api.config_scalars import (
+from kproxy.api.document.tree import Node, TextError, parse_json, parse_yaml
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.features import STAGES
+from kproxy.api.kubeproxyconfig.scalars import (
     NULLABLE,
     RefusedError,
     is_default_when_zero,
@@ -47,8 +39,23 @@ from kproxy.api.config_scalars import (
     read_quantity,
     read_string,
 )
-from kproxy.api.config_tree import Node, TextError, parse_json, parse_yaml
-from kproxy.api.config_validate import Problem, field_path, parse_ip, split_host_port, unsupported, validate_config
+from kproxy.api.kubeproxyconfig.types import (
+    API_VERSION,
+    HEALTHZ_PORT,
+    KIND,
+    METRICS_PORT,
+    MODE_IPTABLES,
+    KubeProxyConfiguration,
+    LoadedConfig,
+)
+from kproxy.api.kubeproxyconfig.validate import (
+    Problem,
+    field_path,
+    parse_ip,
+    split_host_port,
+    unsupported,
+    validate_config,
+)
 from kproxy.errors import InputError, Location
 
 _READERS: Final[Mapping[Any, Callable[[Node, str], Any]]] = {

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.api.addresses import check_ip, check_special_ip, ip_family
-from kproxy.api.core import EndpointAddress, Endpoints, EndpointsPort
-from kproxy.api.discovery import Endpoint, EndpointPort, EndpointSlice
-from kproxy.api.names import (
+from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required, too_many
+from kproxy.api.types.core import EndpointAddress, Endpoints, EndpointsPort
+from kproxy.api.types.discovery import Endpoint, EndpointPort, EndpointSlice
+from kproxy.api.validation.meta import NameCheck, validate_meta
+from kproxy.api.validation.names import (
     check_dns_label,
     check_dns_subdomain,
     check_fqdn,
@@ -20,9 +22,7 @@ from kproxy.api.names import (
     check_port_number,
     check_qualified_name,
 )
-from kproxy.api.problems import FieldError, duplicate, invalid, not_supported, required, too_many
-from kproxy.api.validate_meta import NameCheck, validate_meta
-from kproxy.api.validate_service import PROTOCOLS
+from kproxy.api.validation.service import PROTOCOLS
 
 MAX_ENDPOINTS: Final = 1000
 MAX_ADDRESSES: Final = 100

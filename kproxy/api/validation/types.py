@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from kproxy.api.problems import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid
 
 _NAMES: Final = {
     inspect.IntType: "an integer",

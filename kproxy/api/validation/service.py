@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.api.addresses import check_cidr, check_ip, check_special_ip, ip_family
-from kproxy.api.convert import externally_accessible
-from kproxy.api.core import LoadBalancerIngress, Service, ServicePort, ServiceSpec
-from kproxy.api.names import (
+from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, required
+from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort, ServiceSpec
+from kproxy.api.validation.meta import validate_labels, validate_meta
+from kproxy.api.validation.names import (
     check_dns_label,
     check_dns_subdomain,
     check_port_name,
     check_port_number,
     check_qualified_name,
 )
-from kproxy.api.problems import FieldError, duplicate, forbidden, invalid, not_supported, required
-from kproxy.api.validate_meta import validate_labels, validate_meta
+from kproxy.api.wire.convert import externally_accessible
 
 PROTOCOLS: Final = frozenset({"TCP", "UDP", "SCTP"})
 SOURCE_RANGES_ANNOTATION: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"

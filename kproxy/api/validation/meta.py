@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kproxy.api.meta import ObjectMeta
-from kproxy.api.names import check_dns_label, check_label_value, check_qualified_name
-from kproxy.api.problems import FieldError, forbidden, invalid, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, required
+from kproxy.api.types.meta import ObjectMeta
+from kproxy.api.validation.names import check_dns_label, check_label_value, check_qualified_name
 
 NameCheck = Callable[[str], tuple[str, ...]]
 

@@ -14,19 +14,19 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api import wire
-from kproxy.api.convert import convert, convert_endpoint_slice, convert_service
-from kproxy.api.core import Endpoints, Node, Service
-from kproxy.api.crosscheck import collisions
-from kproxy.api.discovery import EndpointSlice
-from kproxy.api.jsondoc import JsonLines, line_and_column, split_json, split_message
-from kproxy.api.notices import notices, spelling_errors
-from kproxy.api.problems import FieldError, Problem, printable, show
-from kproxy.api.typecheck import misspelt_fields, overlap, type_errors, without_fields
-from kproxy.api.validate_discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
-from kproxy.api.validate_node import validate_node
-from kproxy.api.validate_service import validate_service
-from kproxy.api.yamldoc import YamlDocument, YamlError, read_yaml
+from kproxy.api.document.json_text import JsonLines, line_and_column, split_json, split_message
+from kproxy.api.document.yaml_text import YamlDocument, YamlError, read_yaml
+from kproxy.api.fielderror import FieldError, Problem, printable, show
+from kproxy.api.types.core import Endpoints, Node, Service
+from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.validation.cluster import collisions
+from kproxy.api.validation.discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.node import validate_node
+from kproxy.api.validation.service import validate_service
+from kproxy.api.validation.strict import notices, spelling_errors
+from kproxy.api.validation.types import misspelt_fields, overlap, type_errors, without_fields
+from kproxy.api.wire import structs
+from kproxy.api.wire.convert import convert, convert_endpoint_slice, convert_service
 from kproxy.errors import Location
 
 MAX_LISTS: Final = 8
@@ -39,7 +39,7 @@ _Path = tuple[str | int, ...]
 _PATH: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
-class _List(msgspec.Struct, rename=wire.api_name):
+class _List(msgspec.Struct, rename=structs.api_name):
     """Any kind of List, its items still bytes."""
 
     api_version: str | None = None
@@ -47,7 +47,7 @@ class _List(msgspec.Struct, rename=wire.api_name):
     items: list[msgspec.Raw] | None = None
 
 
-_OBJECT: Final = msgspec.json.Decoder(wire.WireObject)
+_OBJECT: Final = msgspec.json.Decoder(structs.WireObject)
 _LIST: Final = msgspec.json.Decoder(_List)
 _ANYTHING: Final = msgspec.json.Decoder()
 _BROKEN: Final = (msgspec.MsgspecError, RecursionError, ValueError)
@@ -145,7 +145,7 @@ class Reader:
             except _BROKEN:
                 self._json(file, number, line, text)
                 continue
-            if spelled.api_version == wire.API_VERSIONS[type(spelled)]:
+            if spelled.api_version == structs.API_VERSIONS[type(spelled)]:
                 self._accept(spelled, _Place(file, number, line, "", None))
             else:
                 self._json(file, number, line, text)
@@ -190,7 +190,7 @@ class Reader:
             except msgspec.ValidationError:
                 pass
             else:
-                if spelled.api_version == wire.API_VERSIONS[type(spelled)]:
+                if spelled.api_version == structs.API_VERSIONS[type(spelled)]:
                     self._accept(spelled, inside)
                     continue
             try:
@@ -240,8 +240,8 @@ class Reader:
             return
         if kind.endswith("List") and (kind == "List" or isinstance(value.get("items"), list)):
             self._list(value, place, _inherited(version, kind), depth)
-        elif kind in wire.KINDS and _group(version) == _group(wire.KINDS[kind][0]):
-            supported, struct = wire.KINDS[kind]
+        elif kind in structs.KINDS and _group(version) == _group(structs.KINDS[kind][0]):
+            supported, struct = structs.KINDS[kind]
             if version != supported:
                 text = f'no matches for kind "{kind}" in version {show(version)}: only {supported} is supported'
                 self._problem(place.at("apiVersion"), text)
@@ -279,7 +279,7 @@ class Reader:
             for index, item in enumerate(items):
                 self._value(item, place.item(index), inherited, depth + 1)
 
-    def _convert(self, value: dict[str, Any], struct: type[wire.WireObject], place: _Place) -> None:
+    def _convert(self, value: dict[str, Any], struct: type[structs.WireObject], place: _Place) -> None:
         for notice in misspelt_fields(value, struct):
             self.warnings.append(f"{place.at(notice.path)}: {notice.message}")
         try:
@@ -290,7 +290,9 @@ class Reader:
         else:
             self._accept(spelled, place)
 
-    def _other_errors(self, value: dict[str, Any], struct: type[wire.WireObject], wrong: list[str]) -> list[FieldError]:
+    def _other_errors(
+        self, value: dict[str, Any], struct: type[structs.WireObject], wrong: list[str]
+    ) -> list[FieldError]:
         """What else is wrong in an object that has fields of wrong types: those are left out and the rest validated.
 
         Nothing, where a field of a wrong type decides what other fields may hold.
@@ -313,26 +315,26 @@ class Reader:
         for error in errors:
             self._problem(place.at(error.path), error.message)
 
-    def _validated(self, spelled: wire.WireObject) -> tuple[str, _Object, list[FieldError]]:
+    def _validated(self, spelled: structs.WireObject) -> tuple[str, _Object, list[FieldError]]:
         """The kind of an object, its value, and what is wrong in it."""
-        if isinstance(spelled, wire.WireEndpointSlice):
+        if isinstance(spelled, structs.WireEndpointSlice):
             endpoint_slice = convert_endpoint_slice(spelled, self._shared)
             return (
                 "EndpointSlice",
                 endpoint_slice,
                 validate_endpoint_slice(endpoint_slice) + unusable_ports(endpoint_slice),
             )
-        if isinstance(spelled, wire.WireService):
+        if isinstance(spelled, structs.WireService):
             service = convert_service(spelled)
             return "Service", service, validate_service(service)
         value = convert(spelled)
         if isinstance(value, Endpoints):
             return "Endpoints", value, validate_endpoints(value)
-        assert isinstance(spelled, wire.WireNode)
+        assert isinstance(spelled, structs.WireNode)
         assert isinstance(value, Node)
         return "Node", value, spelling_errors(spelled) + validate_node(value)
 
-    def _accept(self, spelled: wire.WireObject, place: _Place) -> None:
+    def _accept(self, spelled: structs.WireObject, place: _Place) -> None:
         """Convert, validate and keep one object."""
         self.count += 1
         kind, value, errors = self._validated(spelled)

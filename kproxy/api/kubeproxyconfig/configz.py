@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.config import (
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
     KIND,
     MODE_IPVS,
     MODE_NFTABLES,
     KubeProxyConfiguration,
 )
-from kproxy.api.config_duration import Duration
 
 _OMIT_EMPTY: Final = frozenset({"featureGates", "vmodule", "splitStream", "windowsRunAsService"})
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kproxy.api.meta import EMPTY, ObjectMeta
+from kproxy.api.types.meta import EMPTY, ObjectMeta
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):

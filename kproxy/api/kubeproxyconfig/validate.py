@@ -20,7 +20,9 @@ from typing import Final
 
 import msgspec
 
-from kproxy.api.config import (
+from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.features import STAGES
+from kproxy.api.kubeproxyconfig.types import (
     IPVS,
     LOCAL_BRIDGE_INTERFACE,
     LOCAL_CLUSTER_CIDR,
@@ -38,8 +40,6 @@ from kproxy.api.config import (
     NFTables,
     parse_network,
 )
-from kproxy.api.config_duration import Duration
-from kproxy.api.config_features import STAGES
 
 PREVIOUS_MINOR: Final = "1.35"
 MODES: Final = (MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES, MODE_KERNELSPACE)

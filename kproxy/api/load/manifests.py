@@ -18,11 +18,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
-from kproxy.api.core import Endpoints, Node, Service
-from kproxy.api.discovery import EndpointSlice
-from kproxy.api.mirror import mirror_endpoints
-from kproxy.api.problems import ManifestError, Problem
-from kproxy.api.reader import Reader
+from kproxy.api.fielderror import ManifestError, Problem
+from kproxy.api.load.mirror import mirror_endpoints
+from kproxy.api.load.reader import Reader
+from kproxy.api.types.core import Endpoints, Node, Service
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import Location
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
