@@ -86,7 +86,7 @@ def _without_endpoints(text: str) -> str:
 
 def measure(one: str, other: str) -> Measured:
     """Measures one case in this process."""
-    from kproxy.dataplane.compare import compare
+    from kproxy.dataplane.compare.compare import compare
     from kproxy.netfilter import parse_save
 
     gc.disable()

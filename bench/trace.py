@@ -58,10 +58,10 @@ def write_dump(services: int, endpoints: int, path: Path) -> None:
 def measure(path: str, services: int) -> Measured:
     """Measures one dump in this process."""
     from kproxy.dataplane import index_ruleset
-    from kproxy.dataplane.check import check_traceable
-    from kproxy.dataplane.question import Question, read_question
-    from kproxy.dataplane.report import report
-    from kproxy.dataplane.surroundings import Surroundings, host_in_short
+    from kproxy.dataplane.model.check import check_traceable
+    from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
+    from kproxy.dataplane.query.report import report
+    from kproxy.dataplane.query.spec import Question, read_question
     from kproxy.netfilter import parse_save
 
     gc.disable()

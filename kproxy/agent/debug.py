@@ -20,11 +20,11 @@ import msgspec
 
 from kproxy.agent.httpwire import JSON, Answer, Handler, Request, text_answer
 from kproxy.dataplane import Host, Index, index_ruleset
-from kproxy.dataplane.check import check_traceable
-from kproxy.dataplane.question import FIELDS, read_question
-from kproxy.dataplane.records import report_record
-from kproxy.dataplane.report import Report, report
-from kproxy.dataplane.surroundings import Surroundings
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.query.assumptions import Surroundings
+from kproxy.dataplane.query.json import report_record
+from kproxy.dataplane.query.report import Report, report
+from kproxy.dataplane.query.spec import FIELDS, read_question
 from kproxy.errors import InputError, KproxyError
 from kproxy.netfilter import Ruleset, parse_save
 from kproxy.render import RenderedTarget

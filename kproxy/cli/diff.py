@@ -90,7 +90,7 @@ def command(
         _print_text((first, second), labels)
         return
     from kproxy.cli.diff_text import comparison_json, comparison_text
-    from kproxy.dataplane.compare import EXAMINED, compare
+    from kproxy.dataplane.compare.compare import EXAMINED, compare
 
     with working("comparing"):
         found = compare(first, second, host=host, examine=None if everything else max(EXAMINED, most))

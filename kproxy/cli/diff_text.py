@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from kproxy.dataplane import Index, Outcome, TraceResult, format_endpoint
-from kproxy.dataplane.compare import Comparison, Difference, trace_witness
-from kproxy.dataplane.compare_witness import Situation
-from kproxy.dataplane.packet import LOCAL
+from kproxy.dataplane.compare.compare import Comparison, Difference, trace_witness
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.model.packet import LOCAL
 from kproxy.netfilter import Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name

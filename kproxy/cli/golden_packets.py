@@ -12,10 +12,10 @@ from kproxy.api.types.core import Node
 from kproxy.cli.output import read_text
 from kproxy.cli.trace_hosts import node_host
 from kproxy.dataplane import Index, index_ruleset
-from kproxy.dataplane.check import check_traceable
-from kproxy.dataplane.expectation import Expectation, ExpectationError, compare_report, read_expectations
-from kproxy.dataplane.report import report
-from kproxy.dataplane.surroundings import Surroundings
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.query.assumptions import Surroundings
+from kproxy.dataplane.query.expectation import Expectation, ExpectationError, compare_report, read_expectations
+from kproxy.dataplane.query.report import report
 from kproxy.errors import InputError, Location
 from kproxy.netfilter import Family, parse_save
 

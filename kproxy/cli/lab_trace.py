@@ -11,7 +11,7 @@ import click
 
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
 from kproxy.cli.output import OutputError, table_lines, terminal_width, write_output
-from kproxy.dataplane.walk import Step
+from kproxy.dataplane.concrete.chains import Step
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.follow import Followed, follow
 from kproxy.lab.model.hosts import LabModel

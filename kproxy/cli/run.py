@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kproxy.agent.files import FileWatch, Sight
     from kproxy.agent.observer import SyncObserver
     from kproxy.agent.run import Agent
-    from kproxy.dataplane.report import Report
+    from kproxy.dataplane.query.report import Report
 
 KUBE_PROXY_VERSION: Final = "v1.36.2"
 """The release whose behaviour this is."""

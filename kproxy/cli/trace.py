@@ -15,10 +15,10 @@ from kproxy.cli.trace_hosts import read_host
 from kproxy.cli.trace_packets import Asked, read_packets, refusal_record
 from kproxy.cli.trace_sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.dataplane import DataplaneError
-from kproxy.dataplane.packet import parse_ip
-from kproxy.dataplane.question import read_question
-from kproxy.dataplane.records import report_record
-from kproxy.dataplane.report import Report, report
+from kproxy.dataplane.model.packet import parse_ip
+from kproxy.dataplane.query.json import report_record
+from kproxy.dataplane.query.report import Report, report
+from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import Features

@@ -10,8 +10,8 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
 from kproxy.cli.output import read_text
 from kproxy.dataplane import Host, HostError
-from kproxy.dataplane.hostfile import parse_host
-from kproxy.dataplane.surroundings import host_in_short
+from kproxy.dataplane.model.hostfile import parse_host
+from kproxy.dataplane.query.assumptions import host_in_short
 from kproxy.errors import InputError, Location
 from kproxy.netfilter import Family
 from kproxy.render import render_options

@@ -20,9 +20,9 @@ from typing import Final
 from kproxy.api import Manifests, Node, Service, ServicePort
 from kproxy.cli.trace_hosts import node_addresses
 from kproxy.cli.trace_pods import Pod
-from kproxy.dataplane.errors import DataplaneError
-from kproxy.dataplane.packet import LOCAL, format_endpoint, parse_endpoint
-from kproxy.dataplane.question import PacketError
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.packet import LOCAL, format_endpoint, parse_endpoint
+from kproxy.dataplane.query.spec import PacketError
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from kproxy.render import Target

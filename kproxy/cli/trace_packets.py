@@ -1,4 +1,4 @@
-"""Many packets: JSON lines, each a packet by the fields of `kproxy.dataplane.question`, or a record of an earlier
+"""Many packets: JSON lines, each a packet by the fields of `kproxy.dataplane.query.spec`, or a record of an earlier
 trace."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from kproxy.cli.output import read_text
 from kproxy.dataplane import DataplaneError
-from kproxy.dataplane.question import Question, read_question, write_question
+from kproxy.dataplane.query.spec import Question, read_question, write_question
 from kproxy.errors import InputError, Location
 
 Resolve = Callable[[Mapping[str, object]], Mapping[str, object]]

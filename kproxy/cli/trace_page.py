@@ -13,9 +13,9 @@ from kproxy.cli.page import page
 from kproxy.cli.trace_page_map import draw_map
 from kproxy.cli.trace_page_style import SCRIPT, STYLE
 from kproxy.cli.trace_words import by_hook, depths, outcome_words, packet_words, percent, reply_words, step_words
-from kproxy.dataplane.chance import chance_words
-from kproxy.dataplane.report import Report, Reported
-from kproxy.dataplane.walk import Step
+from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.query.chance import chance_words
+from kproxy.dataplane.query.report import Report, Reported
 
 MOST_WAYS = 60
 """Outcomes whose way is drawn; all are listed."""

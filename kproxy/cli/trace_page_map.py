@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kproxy.cli.trace_words import by_hook
-from kproxy.dataplane.packet import LOCAL, Packet
-from kproxy.dataplane.trace import ACCEPT, INDETERMINATE, Outcome
+from kproxy.dataplane.concrete.trace import ACCEPT, INDETERMINATE, Outcome
+from kproxy.dataplane.model.packet import LOCAL, Packet
 
 
 class Station(NamedTuple):

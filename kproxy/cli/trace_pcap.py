@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from kproxy.cli.output import report_note
 from kproxy.cli.trace_packets import Asked
-from kproxy.dataplane.packet import ICMP, ICMPV6, SYN, TCP
-from kproxy.dataplane.question import PacketError, Question, read_question
+from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP
+from kproxy.dataplane.query.spec import PacketError, Question, read_question
 from kproxy.errors import InputError
 
 _ACK_SYN_RST_FIN: Final = 0x17

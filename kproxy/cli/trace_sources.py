@@ -17,9 +17,8 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.output import read_text, working
 from kproxy.cli.trace_hosts import IP_FAMILY, node_host
 from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
-from kproxy.dataplane.check import check_traceable
-from kproxy.dataplane.question import Question
-from kproxy.dataplane.surroundings import (
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
     host_in_short,
@@ -27,6 +26,7 @@ from kproxy.dataplane.surroundings import (
     shows_route_localnet,
     surroundings_of_rules,
 )
+from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.render import Features, Target, render_target

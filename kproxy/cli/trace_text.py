@@ -17,9 +17,9 @@ from kproxy.cli.trace_words import (
     reply_words,
     step_words,
 )
-from kproxy.dataplane.chance import chance_words
-from kproxy.dataplane.report import Report, Reported
-from kproxy.dataplane.walk import Step
+from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.query.chance import chance_words
+from kproxy.dataplane.query.report import Report, Reported
 
 MOST_BRANCHES = 8
 """Outcomes whose way is shown; all are in the summary."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from kproxy.dataplane.packet import LOCAL
-from kproxy.dataplane.question import Question
-from kproxy.dataplane.report import Reply, Report, Reported
-from kproxy.dataplane.trace import ACCEPT, DROP, INDETERMINATE, REJECT
-from kproxy.dataplane.walk import Step
+from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT
+from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.query.report import Reply, Report, Reported
+from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
 
 

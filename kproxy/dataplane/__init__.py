@@ -7,17 +7,17 @@ than guessed. docs/dataplane.md says what is modelled. Nothing here does I/O, an
 
 from __future__ import annotations
 
-from kproxy.dataplane.check import check_traceable
-from kproxy.dataplane.conntrack import Connection, FlowTuple
-from kproxy.dataplane.errors import DataplaneError, HostError
-from kproxy.dataplane.host import Host, Interface, InterfaceAddress, Route, RoutingRule
-from kproxy.dataplane.hostfile import parse_host
-from kproxy.dataplane.index import Index, index_ruleset
-from kproxy.dataplane.ipset import IpSet
-from kproxy.dataplane.packet import Packet, format_endpoint, make_packet, parse_endpoint
-from kproxy.dataplane.reply import reply_to, trace_reply
-from kproxy.dataplane.trace import ACCEPT, DROP, INDETERMINATE, REJECT, Outcome, TraceResult, trace
-from kproxy.dataplane.walk import Step
+from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.index import Index, index_ruleset
+from kproxy.dataplane.concrete.reply import reply_to, trace_reply
+from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT, Outcome, TraceResult, trace
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.model.conntrack import Connection, FlowTuple
+from kproxy.dataplane.model.errors import DataplaneError, HostError
+from kproxy.dataplane.model.host import Host, Interface, InterfaceAddress, Route, RoutingRule
+from kproxy.dataplane.model.hostfile import parse_host
+from kproxy.dataplane.model.ipset import IpSet
+from kproxy.dataplane.model.packet import Packet, format_endpoint, make_packet, parse_endpoint
 
 __all__ = [
     "ACCEPT",

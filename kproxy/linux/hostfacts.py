@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.dataplane.host import (
+from kproxy.dataplane.model.host import (
     SHORT_SYSCTLS,
     Host,
     Interface,
@@ -23,7 +23,7 @@ from kproxy.dataplane.host import (
     RoutingRule,
     local_addresses_of,
 )
-from kproxy.dataplane.packet import parse_ip
+from kproxy.dataplane.model.packet import parse_ip
 from kproxy.linux.errors import LinuxError, ToolFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run

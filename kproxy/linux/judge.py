@@ -18,10 +18,10 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, DataplaneError, Host, Index, index_ruleset
-from kproxy.dataplane.expectation import TOLERANCE
-from kproxy.dataplane.question import Question, read_question
-from kproxy.dataplane.report import report
-from kproxy.dataplane.surroundings import Surroundings, host_in_short
+from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
+from kproxy.dataplane.query.expectation import TOLERANCE
+from kproxy.dataplane.query.report import report
+from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import KproxyError
 from kproxy.linux.addresses import interface_addresses
 from kproxy.linux.canonical import Place

@@ -20,10 +20,10 @@ from kproxy.api import Manifests, load_manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.trace_text import report_text
 from kproxy.dataplane import Host, index_ruleset
-from kproxy.dataplane.question import read_question
-from kproxy.dataplane.records import report_record
-from kproxy.dataplane.report import report
-from kproxy.dataplane.surroundings import Surroundings, host_in_short
+from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
+from kproxy.dataplane.query.json import report_record
+from kproxy.dataplane.query.report import report
+from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.executor import IptablesExecutor

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from kproxy.dataplane import DataplaneError
-from kproxy.dataplane.check import check_traceable
+from kproxy.dataplane.model.check import check_traceable
 from kproxy.netfilter import Family, Ruleset, parse_save
 
 GOLDEN = Path(__file__).parents[2] / "rules_golden"

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from kproxy.dataplane.chance import chance_words
+from kproxy.dataplane.query.chance import chance_words
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.dataplane import Connection, DataplaneError, Host, Packet, index_ruleset
-from kproxy.dataplane.compare import Comparison, compare, trace_witness
-from kproxy.dataplane.compare_examine import NOT_MODELLED
-from kproxy.dataplane.compare_witness import Situation, Watch, observe
-from kproxy.dataplane.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
+from kproxy.dataplane.compare.compare import Comparison, compare, trace_witness
+from kproxy.dataplane.compare.examine import NOT_MODELLED
+from kproxy.dataplane.compare.witness import Situation, Watch, observe
+from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.netfilter.address import Network, parse_address
 from kproxy.services import IPFamily

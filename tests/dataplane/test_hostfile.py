@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kproxy.dataplane import Host, HostError, parse_host
-from kproxy.dataplane.routing import Query, Way, address_type, lookup
+from kproxy.dataplane.concrete.routing import Query, Way, address_type, lookup
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.dataplane import DataplaneError, check_traceable, make_packet, trace
-from kproxy.dataplane.index import IndexedChain
+from kproxy.dataplane.concrete.index import IndexedChain
 from kproxy.netfilter import Family, Ruleset, Table, parse_save
 from tests.dataplane.tools import NEW_PACKET, NODE, only, rules
 

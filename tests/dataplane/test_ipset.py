@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.dataplane import DataplaneError, IpSet
-from kproxy.dataplane.ipset import PortPart
+from kproxy.dataplane.model.ipset import PortPart
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.dataplane import Connection, Packet, make_packet
-from kproxy.dataplane.conntrack import INVALID
+from kproxy.dataplane.model.conntrack import INVALID
 from tests.dataplane.tools import NEW_PACKET, ask, fate
 
 UDP = make_packet("198.51.100.7:4000", "10.96.0.1:53", "udp", in_interface="eth0")

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from kproxy.dataplane import Connection, FlowTuple, Host, IpSet, make_packet, parse_endpoint, trace
-from kproxy.dataplane.conntrack import INVALID, UNTRACKED
-from kproxy.dataplane.state import UNSEEN
+from kproxy.dataplane.concrete.state import UNSEEN
+from kproxy.dataplane.model.conntrack import INVALID, UNTRACKED
 from kproxy.netfilter import Family
 from tests.dataplane.tools import NEW_PACKET, NODE, SIMPLE, ask, chances, fate, rules
 

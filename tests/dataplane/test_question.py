@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.dataplane import Host, parse_endpoint
-from kproxy.dataplane.question import PacketError, read_question, write_question
+from kproxy.dataplane.query.spec import PacketError, read_question, write_question
 
 ADDRESSES = {4: ("10.244.0.9", "10.96.0.10"), 6: ("fd00::9", "fd00:10:96::a")}
 

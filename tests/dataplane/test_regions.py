@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.dataplane.regions import FALSE, MISS, TRUE, ZERO, Diagrams, Node
+from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Diagrams, Node
 
 SIZES = (3, 2, 4)
 POINTS = list(itertools.product(*map(range, SIZES)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.dataplane import Connection, DataplaneError, FlowTuple, make_packet, parse_endpoint, trace_reply
-from kproxy.dataplane.conntrack import REPLY
+from kproxy.dataplane.model.conntrack import REPLY
 from tests.dataplane.tools import NEW_PACKET, NODE, fate, only, rules
 
 KUBE = """nat: -A PREROUTING -d 10.96.0.1 -p tcp --dport 80 -j DNAT --to-destination 10.244.0.11:8080

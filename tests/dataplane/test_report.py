@@ -5,15 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kproxy.dataplane import index_ruleset
-from kproxy.dataplane.question import read_question
-from kproxy.dataplane.report import Report, report
-from kproxy.dataplane.surroundings import (
+from kproxy.dataplane.query.assumptions import (
     Surroundings,
     host_in_short,
     named_addresses,
     shows_route_localnet,
     surroundings_of_rules,
 )
+from kproxy.dataplane.query.report import Report, report
+from kproxy.dataplane.query.spec import read_question
 from kproxy.netfilter import parse_save
 from tests.dataplane.tools import NODE
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.dataplane.compare import deep_recursion
-from kproxy.dataplane.compare_read import Distribution, distribution_at
-from kproxy.dataplane.compare_ties import tied, tuples_fit
-from kproxy.dataplane.compare_witness import Observation, Values, observe, situation_of, watch_of
-from kproxy.dataplane.regions import TRUE, Node
-from kproxy.dataplane.symbolic_matches import Question
-from kproxy.dataplane.symbolic_setup import Setup, set_up
-from kproxy.dataplane.symbolic_translation import KEPT
-from kproxy.dataplane.symbolic_way import LO, ORIGINS, STATES, Connected
+from kproxy.dataplane.compare.compare import deep_recursion
+from kproxy.dataplane.compare.consistency import tied, tuples_fit
+from kproxy.dataplane.compare.distribution import Distribution, distribution_at
+from kproxy.dataplane.compare.witness import Observation, Values, observe, situation_of, watch_of
+from kproxy.dataplane.symbolic.build import Setup, set_up
+from kproxy.dataplane.symbolic.conditions import Question
+from kproxy.dataplane.symbolic.hooks import LO, ORIGINS, STATES, Connected
+from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
+from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from tests.dataplane.compare_rules import ADDRESSES, Generator, mutate, ruleset

@@ -16,7 +16,7 @@ from kproxy.dataplane import (
     parse_host,
     trace,
 )
-from kproxy.dataplane.host import Route
+from kproxy.dataplane.model.host import Route
 from kproxy.netfilter import Family, Masked, Network, parse_save
 from tests.dataplane.tools import NEW_PACKET, NODE, SIMPLE, fate, only, rules
 

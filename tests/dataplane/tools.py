@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kproxy.dataplane import Connection, Host, Outcome, Packet, TraceResult, make_packet, parse_host, trace
-from kproxy.dataplane.evaluate import evaluate
-from kproxy.dataplane.state import TRACKED, Maybe, Place, State, View
+from kproxy.dataplane.concrete.matches.registry import evaluate
+from kproxy.dataplane.concrete.state import TRACKED, Maybe, Place, State, View
 from kproxy.netfilter import Family, Ruleset, canonical_ruleset, parse_rule
 
 NODE = parse_host(

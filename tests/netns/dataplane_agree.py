@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from kproxy.dataplane import Host, Index, Outcome, TraceResult, parse_endpoint, trace
-from kproxy.dataplane.reply import reply_to, trace_reply
+from kproxy.dataplane.concrete.reply import reply_to, trace_reply
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from tests.netns.dataplane_wire import LINKS, MAGIC, ON_LINK, REPLY, TCP, UDP, Node, Probe, Seen, mac, next_hop

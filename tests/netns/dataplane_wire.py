@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from scapy.layers import inet, inet6, sctp
 
 from kproxy.dataplane import Host, Packet
-from kproxy.dataplane.hostfile import parse_host
+from kproxy.dataplane.model.hostfile import parse_host
 from kproxy.netfilter import Family
 
 TCP, UDP, SCTP, ICMP, ICMPV6 = 6, 17, 132, 1, 58

@@ -18,9 +18,9 @@ from random import Random
 import pytest
 
 from kproxy.dataplane import Host
-from kproxy.dataplane.compare import Comparison, compare, trace_witness
-from kproxy.dataplane.compare_examine import NOT_MODELLED
-from kproxy.dataplane.compare_witness import Watch, observe
+from kproxy.dataplane.compare.compare import Comparison, compare, trace_witness
+from kproxy.dataplane.compare.examine import NOT_MODELLED
+from kproxy.dataplane.compare.witness import Watch, observe
 from kproxy.netfilter import Family, Ruleset
 from tests.dataplane.golden_mutants import KINDS, Mutant, mutants
 from tests.netns.dataplane_agree import Tally

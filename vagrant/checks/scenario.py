@@ -8,7 +8,7 @@ from pathlib import Path
 from kproxy.api import KubeProxyConfiguration, Node
 from kproxy.cli.golden_packets import PACKETS, read_packets
 from kproxy.cli.inputs import read_cluster, read_config
-from kproxy.dataplane.expectation import Expectation
+from kproxy.dataplane.query.expectation import Expectation
 
 FAMILIES = {4: "v4", 6: "v6"}
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kproxy.cli.trace_hosts import node_addresses, node_host
-from kproxy.dataplane.conntrack import NEW
-from kproxy.dataplane.expectation import Expectation, Expected
-from kproxy.dataplane.packet import LOCAL, Packet
+from kproxy.dataplane.model.conntrack import NEW
+from kproxy.dataplane.model.packet import LOCAL, Packet
+from kproxy.dataplane.query.expectation import Expectation, Expected
 from kproxy.linux.namespace import Namespace
 from vagrant.checks.network import OUTSIDE, POD_SIDE, Network, in_namespace
 from vagrant.checks.scenario import Scenario

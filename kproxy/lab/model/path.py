@@ -14,9 +14,9 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, REJECT, Connection, Outcome, Packet, make_packet, trace
-from kproxy.dataplane.conntrack import INVALID, FlowTuple, tuple_of
-from kproxy.dataplane.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
-from kproxy.dataplane.reply import reply_to
+from kproxy.dataplane.concrete.reply import reply_to
+from kproxy.dataplane.model.conntrack import INVALID, FlowTuple, tuple_of
+from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
 from kproxy.lab.model.hosts import POD, LabHost, LabModel
 from kproxy.lab.model.wire import Arrival, Outer, next_host
 from kproxy.lab.plan import FABRIC

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.dataplane import Packet
-from kproxy.dataplane.routing import Query, Way, lookup
+from kproxy.dataplane.concrete.routing import Query, Way, lookup
 from kproxy.lab.model.hosts import POD, LabHost, LabModel
 from kproxy.lab.network import OUTSIDE
 from kproxy.lab.plan import CLIENT, FABRIC

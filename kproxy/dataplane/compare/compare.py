@@ -1,0 +1,261 @@
+"""`compare`: do two rule sets treat every packet alike?
+
+They do if their verdicts, rewrites and the probabilities of both agree for every packet, origin, connection state and
+host. The answer does not rest on samples; docs/diff.md says why it is complete. In short: rule sets of the same
+structure are alike (`compare_structure`); of others, the function from packets to distributions is built for both
+(`symbolic_way`) in a form in which equal functions are one number (`regions`). Where the numbers differ, packets are
+picked from the regions in which they do, and each difference is reported with one that the concrete evaluator, which
+shares no code with the symbolic one, treats differently too. What cannot be shown that way is listed as undecided.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.compare.examine import Examiner, Finding, circumstances
+from kproxy.dataplane.compare.regions import Place, Site
+from kproxy.dataplane.compare.regions import places as places_of
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.concrete.index import Index
+from kproxy.dataplane.concrete.trace import TraceResult, trace
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.symbolic.build import Setup, set_up
+from kproxy.dataplane.symbolic.hooks import ORIGINS, STATES
+from kproxy.netfilter.matches import NfacctMatch
+from kproxy.netfilter.ruleset import Ruleset
+from kproxy.netfilter.save import collector_paused
+from kproxy.netfilter.targets import LogTarget, MarkTarget, NflogTarget, TraceTarget
+
+Progress = Callable[[str], None]
+"""Is told what is being done, in a few words."""
+
+EXAMINED: Final = 50
+"""So many places are put into words unless all are asked for."""
+
+_RECURSION: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which the rule sets differ.
+
+    Attributes:
+        destinations: where packets go to for which they differ, in words, one for each service or address.
+        sources: where those come from, in words (`anywhere`).
+        conditions: what else must hold of them, in words; may be empty.
+        one, other: what each rule set does.
+        witness: a packet, its host and its connection, for which they differ.
+        chances: what becomes of the witness under each, in words, with the exact probability.
+    """
+
+    destinations: tuple[str, ...]
+    sources: str
+    conditions: str
+    one: str
+    other: str
+    witness: Situation
+    witness_other: Situation
+    chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]]
+
+    def statement(self, one: str = "A", other: str = "B", most: int = 3) -> str:
+        """The difference in one sentence."""
+        shown = ", ".join(self.destinations[:most])
+        if len(self.destinations) > most:
+            shown += f" and {len(self.destinations) - most:,} more destinations"
+        conditions = f", {self.conditions}" if self.conditions else ""
+        return f"{shown} from {self.sources}{conditions}: {one} {self.one}; {other} {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Something that the model cannot decide: packets that may or may not be treated alike, and why."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer.
+
+    Attributes:
+        alike: whether every packet is treated alike; False too where that cannot be decided.
+        differences: those that were put into words.
+        unexamined: how many more destinations differ.
+        unusual: how many findings were left out because more usual packets show a difference: those about connections
+            that are translated already, broadcast addresses, endpoints that are the host's own.
+        undecided: what the model cannot decide.
+        remarks: differences that change no packet's treatment.
+    """
+
+    alike: bool
+    differences: tuple[Difference, ...] = ()
+    unexamined: int = 0
+    unusual: int = 0
+    undecided: tuple[Undecided, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class _Key(NamedTuple):
+    sources: str
+    conditions: str
+    one: str
+    other: str
+
+
+def compare(
+    one: Ruleset,
+    other: Ruleset,
+    *,
+    host: Host | None = None,
+    progress: Progress | None = None,
+    examine: int | None = EXAMINED,
+) -> Comparison:
+    """Compare two rule sets.
+
+    With `host`, only packets that its known addresses allow count; else what holds must hold for every host. `examine`
+    limits how many differing places are put into words, and leaves out unusual packets where usual ones differ, too
+    (`Comparison.unusual`); None: everything.
+
+    Raises:
+        DataplaneError: the rule sets are of two families, or one jumps to a chain that is not there, or in a loop.
+    """
+    families = {ruleset.family for ruleset in (one, other) if ruleset.family is not None}
+    if len(families) > 1:
+        raise DataplaneError("rule sets of one family expected, not one of IPv4 and one of IPv6")
+    tell = progress or (lambda _what: None)
+    with collector_paused(), deep_recursion():
+        tell("comparing structure")
+        setup = set_up(one, other)
+        remarks = _remarks(one, other)
+        if setup.sides[0].key() == setup.sides[1].key():
+            return Comparison(True, remarks=remarks)
+        return _compare(setup, (one, other), host, tell, examine, remarks)
+
+
+def _compare(
+    setup: Setup,
+    rulesets: tuple[Ruleset, Ruleset],
+    host: Host | None,
+    tell: Progress,
+    examine: int | None,
+    remarks: tuple[str, ...],
+) -> Comparison:
+    examiner = Examiner(setup, rulesets, host)
+    places: dict[Site, list[Place]] = {}
+    for origin in ORIGINS:
+        for state in STATES:
+            tell(f"evaluating {origin} packets, {state.name}")
+            nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
+            if nodes[0] != nodes[1]:
+                nodes = [setup.outcomes.settle_marks(node) for node in nodes]
+            for place in places_of(setup, origin, state, nodes[0], nodes[1]):
+                places.setdefault(place.site, []).append(place)
+    setup.fields.diagrams.forget()
+    tell("putting differences into words")
+    told: dict[tuple[str, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
+    undecided: dict[Undecided, None] = {}
+    examined = 0
+    for examined, (site, candidates) in enumerate(places.items(), 1):
+        where = site.text(setup)
+        for finding, met in examiner.examine(candidates):
+            if finding.reason:
+                undecided[Undecided(where, finding.reason)] = None
+            else:
+                pairs = told.setdefault((where, finding.words()), (finding, {}))[1]
+                pairs |= {(place.origin, place.state.name): None for place in met}
+        if examine is not None and examined >= examine and told:
+            break
+    unusual = 0
+    if examine is not None and any(finding.is_usual for finding, _ in told.values()):
+        before = len(told)
+        told = {key: item for key, item in told.items() if item[0].is_usual}
+        unusual = before - len(told)
+    merged: dict[_Key, tuple[list[str], Finding]] = {}
+    for (where, _), (finding, pairs) in told.items():
+        conditions = ", ".join(filter(None, (circumstances(pairs), finding.conditions)))
+        key = _Key(finding.sources, conditions, finding.one, finding.other)
+        merged.setdefault(key, ([], finding))[0].append(where)
+    differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
+    left = len(places) - examined if places else 0
+    if not differences and not undecided:
+        remarks += _mark_remarks(*rulesets)
+    return Comparison(not differences and not undecided, differences, left, unusual, tuple(undecided), remarks)
+
+
+def _difference(key: _Key, sites: list[str], finding: Finding) -> Difference:
+    assert finding.witness is not None
+    assert finding.witness_other is not None
+    return Difference(
+        tuple(sites), key.sources, key.conditions, key.one, key.other, finding.witness, finding.witness_other,
+        finding.chances,
+    )  # fmt: skip
+
+
+def trace_witness(
+    rulesets: tuple[Ruleset | Index, Ruleset | Index], difference: Difference
+) -> tuple[TraceResult, TraceResult]:
+    """The two traces of a difference's witness."""
+    from kproxy.dataplane.compare.witness import assumed_index
+
+    first, second = (
+        trace(assumed_index(rules, item), item.host, item.packet, item.connection)
+        for rules, item in zip(rulesets, (difference.witness, difference.witness_other), strict=True)
+    )
+    return first, second
+
+
+def _remarks(one: Ruleset, other: Ruleset) -> tuple[str, ...]:
+    """What differs without changing how packets are treated: rules that log, and counters."""
+    return _counted(_idle_texts(one), _idle_texts(other))
+
+
+def _mark_remarks(one: Ruleset, other: Ruleset) -> tuple[str, ...]:
+    """Of rule sets that are alike: rules that mark. The value that a mark ends with is compared only in bits that no
+    rule asks for; of the others, routing policy or a second pass through the rules could tell."""
+    return _counted(*(
+        Counter(rule.target.to_save() for _, _, _, rule in ruleset.rules() if isinstance(rule.target, MarkTarget))
+        for ruleset in (one, other)
+    ))  # fmt: skip
+
+
+def _counted(first: Counter[str], second: Counter[str]) -> tuple[str, ...]:
+    return tuple(
+        f"{text}: {_rules(first[text])} in the first, {second[text]} in the second"
+        for text in dict.fromkeys([*sorted(first), *sorted(second)])
+        if first[text] != second[text]
+    )
+
+
+def _rules(count: int) -> str:
+    return "1 rule" if count == 1 else f"{count} rules"
+
+
+def _idle_texts(ruleset: Ruleset) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for _, _, _, rule in ruleset.rules():
+        counts.update(match.to_save() for match in rule.matches if isinstance(match, NfacctMatch))
+        if isinstance(rule.target, (LogTarget, NflogTarget, TraceTarget)):
+            counts[rule.target.to_save()] += 1
+    return counts
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Diagrams are as deep as there are fields, and a rule set may have a field per list or rate."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+__all__ = ["EXAMINED", "Comparison", "Difference", "Undecided", "compare", "trace_witness"]

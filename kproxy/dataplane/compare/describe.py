@@ -1,0 +1,397 @@
+"""Differences in words: where two functions differ, as one box of packet space around a witness, and how.
+
+The box is grown from the witness: one field after the other is widened to all values for which the rule sets still
+differ, given what was chosen before. Values that no packet can have do not count. So a box says "from anywhere" exactly
+if the difference does not depend on the source, and every packet in the box is treated differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.compare.distribution import Distribution, Fate
+from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
+from kproxy.dataplane.symbolic.conditions import Question
+from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcome
+from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.translated import OPEN
+from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Fields
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import Family
+
+_MOST_PARTS: Final = 4
+
+
+class Group(NamedTuple):
+    """Levels that are one thing to a reader."""
+
+    name: str
+    levels: range
+
+
+def groups_of(fields: Fields) -> list[Group]:
+    """The groups in the order in which a box is widened."""
+    chunks = fields.chunks
+
+    def single(*names: str) -> list[Group]:
+        return [Group(name, range(level, level + 1)) for name in names for level in (getattr(fields, name),)]
+
+    # What kind an address is comes before the address: else a set would take in addresses that cannot be of this kind.
+    groups = single("dst_kind", "later_kind", "src_kind", "later_src_kind")
+    groups.append(Group("translation", range(fields.reply, fields.snat + 1)))
+    groups.append(Group("src", range(fields.src, fields.src + chunks)))
+    groups.append(Group("sport", range(fields.sport, fields.sport + 2)))
+    groups += single("in_interface", "out_interface", "later_out", "icmp_type", "icmp_code", "tcp_flags", "fragment")
+    groups += single("length", "ttl", "tos")
+    groups.append(Group("later_src", range(fields.later_src, fields.later_src + chunks)))
+    groups.append(Group("later_sport", range(fields.later_sport, fields.later_sport + 2)))
+    groups += [Group(f"mark {31 - bit}", range(fields.mark + bit, fields.mark + bit + 1)) for bit in range(32)]
+    groups += [
+        Group(f"connmark {31 - bit}", range(fields.connmark + bit, fields.connmark + bit + 1)) for bit in range(32)
+    ]
+    groups += [Group("question", range(level, level + 1)) for level in fields.questions.values()]
+    return groups
+
+
+class Side(NamedTuple):
+    """What a box says about one group: the condition, and which values there can be at all."""
+
+    group: Group
+    condition: Node
+    possible: Node
+
+
+def box_around(fields: Fields, different: Node, possible: Node, values: Mapping[int, int]) -> list[Side]:
+    """The widest box around some values inside a condition; groups that are free are left out.
+
+    What is not `possible` does not count.
+    """
+    diagrams = fields.diagrams
+    inside = diagrams.either(different, diagrams.negate(possible))
+    support = diagrams.support(inside)
+    used = [group for group in groups_of(fields) if any(level in support for level in group.levels)]
+    box = []
+    for place, group in enumerate(used):
+        others = [level for other in used[place + 1 :] for level in other.levels]
+        fixed = tuple((level, values.get(level, 0)) for level in sorted(others))
+        chosen = diagrams.assign(inside, fixed)
+        if chosen != TRUE:
+            others = [level for other in used if other is not group for level in other.levels]
+            point = tuple((level, values.get(level, 0)) for level in sorted(others))
+            box.append(Side(group, chosen, diagrams.assign(possible, point)))
+        inside = diagrams.for_all(inside, group.levels, chosen)
+    return box
+
+
+def box_text(fields: Fields, box: Iterable[Side]) -> tuple[str, str]:
+    """A box in words: the sources, and the other conditions."""
+    sources = "anywhere"
+    rest: list[str] = []
+    bits: dict[str, list[tuple[int, int]]] = {}
+    for group, condition, possible in box:
+        if group.name == "src":
+            sources = address_set(fields, group.levels.start, condition, possible)
+        elif group.name.startswith(("mark ", "connmark ")):
+            name, _, bit = group.name.partition(" ")
+            wanted = int(fields.diagrams.at(condition, {group.levels.start: 1}) == TRUE)
+            bits.setdefault(name, []).append((int(bit), wanted))
+        else:
+            text = _condition_text(fields, group, condition, possible)
+            if text:
+                rest.append(text)
+    for name, found in bits.items():
+        mask = sum(1 << bit for bit, _ in found)
+        value = sum(wanted << bit for bit, wanted in found)
+        rest.append(f"{'connection mark' if name == 'connmark' else 'mark'} 0x{value:x}/0x{mask:x}")
+    return sources, ", ".join(rest)
+
+
+def _condition_text(fields: Fields, group: Group, condition: Node, possible: Node) -> str:
+    level, diagrams = group.levels.start, fields.diagrams
+    if group.name in ("sport", "later_sport"):
+        ports = ports_of(fields, level, condition)
+        shown = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ports[:_MOST_PARTS])
+        return f"{_NAMES[group.name]} {shown}{', ...' if len(ports) > _MOST_PARTS else ''}"
+    if group.name == "later_src":
+        return f"rewritten source {address_set(fields, level, condition)}"
+    if group.name == "translation":
+        return _translation_text(fields, condition, possible)
+    wanted = condition if group.name.endswith("kind") else diagrams.both(condition, possible)
+    values = [value for value in range(diagrams.sizes[level]) if diagrams.at(wanted, {level: value}) == TRUE]
+    if group.name == "question":
+        key = next(key for key, place in fields.questions.items() if place == level)
+        text = key.text if isinstance(key, Question) else str(key)
+        return f"where `{text}` {'holds' if values == [1] else 'does not hold'}"
+    if group.name in ("in_interface", "out_interface", "later_out"):
+        names = fields.interfaces.names
+        return f"{_NAMES[group.name]} {' or '.join(names[value] for value in values if value) or 'no interface'}"
+    if group.name.endswith("kind"):
+        return _kind_text(_NAMES[group.name], values)
+    if group.name == "fragment":
+        return "a later fragment" if values == [1] else "not a later fragment"
+    return f"{_NAMES[group.name]} {_ranges(values)}"
+
+
+def _kind_text(name: str, values: list[int]) -> str:
+    if UNICAST in values and LOCAL in values:
+        return ""
+    if LOCAL in values:
+        return f"{name} is this host"
+    if UNICAST in values:
+        return f"{name} is not this host"
+    return f"{name} is {' or '.join(ADDRESS_KINDS[value] for value in values)}"
+
+
+_NAMES: Final = {
+    "sport": "source port", "later_sport": "rewritten source port", "in_interface": "in by", "out_interface": "out by",
+    "later_out": "out by", "dst_kind": "the destination", "later_kind": "the new destination",
+    "src_kind": "the source", "later_src_kind": "the rewritten source", "icmp_type": "ICMP type",
+    "icmp_code": "ICMP code", "tcp_flags": "TCP flags", "length": "length", "ttl": "TTL", "tos": "TOS",
+}  # fmt: skip
+
+
+def _translation_text(fields: Fields, condition: Node, possible: Node) -> str:
+    """Which connections, by direction and translation: `reply`, `dnat` and `snat` are three levels in a row."""
+    diagrams = fields.diagrams
+    held = []
+    for reply in (0, 1):
+        for dnat in (0, 1):
+            for snat in (0, 1):
+                point = {fields.reply: reply, fields.dnat: dnat, fields.snat: snat}
+                if diagrams.at(possible, point) == TRUE and diagrams.at(condition, point) == TRUE:
+                    held.append((bool(snat if reply else dnat), reply, dnat, snat))
+    if all(moved for moved, *_ in held):
+        return "where the connection translates the destination"
+    if not any(moved for moved, *_ in held):
+        return ""  # so that it reads as for a new connection
+    words = [
+        f"{'reply' if reply else 'original'} direction"
+        + ("" if not dnat and not snat else " with " + " and ".join(["DNAT"] * dnat + ["SNAT"] * snat))
+        for _, reply, dnat, snat in held
+    ]
+    return f"connections in {' or '.join(words)}"
+
+
+def _ranges(values: list[int]) -> str:
+    parts: list[str] = []
+    start = None
+    for place, value in enumerate(values):
+        start = value if start is None else start
+        if place + 1 == len(values) or values[place + 1] != value + 1:
+            parts.append(str(start) if start == value else f"{start}-{value}")
+            start = None
+    return ", ".join(parts[:_MOST_PARTS]) + (", ..." if len(parts) > _MOST_PARTS else "")
+
+
+def intervals_of(fields: Fields, level: int, condition: Node, count: int, bits: int) -> list[tuple[int, int]]:
+    """A condition on chunks of one number, as ascending intervals; at most a few hundred."""
+    diagrams = fields.diagrams
+    found: list[tuple[int, int]] = []
+
+    def walk(node: Node, chunk: int, prefix: int) -> None:
+        if len(found) > 300 or node == FALSE:
+            return
+        if node == TRUE:
+            shift = bits * (count - chunk)
+            first, last = prefix << shift, (prefix + 1 << shift) - 1
+            if found and found[-1][1] + 1 == first:
+                found[-1] = (found[-1][0], last)
+            else:
+                found.append((first, last))
+            return
+        start = 0
+        cuts, kids = diagrams.parts(node, level + chunk)
+        for end, kid in zip(cuts, kids, strict=True):
+            if kid == TRUE:
+                shift = bits * (count - chunk - 1)
+                first, last = (prefix << bits | start) << shift, ((prefix << bits | end - 1) + 1 << shift) - 1
+                if found and found[-1][1] + 1 == first:
+                    found[-1] = (found[-1][0], last)
+                else:
+                    found.append((first, last))
+            elif kid != FALSE:
+                for value in range(start, min(end, start + 300)):
+                    walk(kid, chunk + 1, prefix << bits | value)
+            start = end
+
+    walk(condition, 0, 0)
+    return found
+
+
+def ports_of(fields: Fields, level: int, condition: Node) -> list[tuple[int, int]]:
+    """A condition on a port as intervals."""
+    return intervals_of(fields, level, condition, 2, 8)
+
+
+def address_set(fields: Fields, level: int, condition: Node, possible: Node = TRUE) -> str:
+    """A set of addresses in words: whichever is shorter of what it holds and what it leaves out. Addresses that are not
+    possible may count as either."""
+    diagrams = fields.diagrams
+
+    def parts(node: Node) -> list[str]:
+        return _networks(intervals_of(fields, level, node, fields.chunks, CHUNK), fields.family)
+
+    most = diagrams.either(condition, diagrams.negate(possible))
+    if most == TRUE:
+        return "anywhere"
+    least = diagrams.both(condition, possible)
+    left = parts(diagrams.negate(most))
+    kept = min(parts(least), parts(most), key=len)
+    if len(left) < len(kept):
+        return "anywhere but " + _listed(left)
+    return _listed(kept)
+
+
+def _listed(parts: list[str]) -> str:
+    return ", ".join(parts[:_MOST_PARTS]) + (
+        f" and {len(parts) - _MOST_PARTS} more" if len(parts) > _MOST_PARTS else ""
+    )
+
+
+def _networks(intervals: list[tuple[int, int]], family: Family) -> list[str]:
+    parts = []
+    for first, last in intervals:
+        size = last - first + 1
+        if size & (size - 1) == 0 and first % size == 0:
+            length = family.bits - size.bit_length() + 1
+            text = format_address(first, family)
+            parts.append(text if size == 1 else f"{text}/{length}")
+        else:
+            parts.append(f"{format_address(first, family)}-{format_address(last, family)}")
+    return parts
+
+
+# what becomes of a packet
+
+
+def share(weight: Fraction) -> str:
+    """A probability for reading: exact if short, else the nearest short fraction that iptables would round to it."""
+    near = weight.limit_denominator(10_000)
+    if near == weight or abs(near - weight) < Fraction(1, 1 << 26):
+        return "all" if near == 1 else f"{near.numerator}/{near.denominator}"
+    return f"{float(weight):.6%}"
+
+
+def fate_text(family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True) -> str:
+    """One fate in words."""
+    outcome = fate.outcome
+    if outcome.verdict == UNDECIDED:
+        return f"cannot be decided ({outcome.detail})"
+    if outcome.verdict != ACCEPT or fate.destination is None:
+        text = "dropped" if outcome.verdict == "DROP" else f"rejected ({outcome.detail})"
+    else:
+        final = fate.destination
+        if final.text:
+            text = (
+                f"to {final.text}"
+                if final.address == OPEN
+                else f"to {format_address(final.address, family)} ({final.text})"
+            )
+        else:
+            text = f"to {format_endpoint(family, final.address, final.port if ports else None)}"
+    details = []
+    if source and outcome.verdict == ACCEPT:
+        details.append(f"source rewritten by {outcome.source}" if outcome.source else "source as it is")
+    if rest:
+        details += [*outcome.headers, *sorted(outcome.effects)]
+    return f"{text} ({'; '.join(details)})" if details else text
+
+
+def distributions_text(family: Family, protocol: int, one: Distribution, other: Distribution) -> tuple[str, str]:
+    """Two distributions in words, without what both have in common."""
+    ports = protocol in PORT_PROTOCOLS
+    if _summed(one) == _summed(other):
+        return _only_source(one, other)
+    source = _sources(one) != _sources(other)
+    rest = _rests(one) != _rests(other)
+    marks = _unmarked(one) == _unmarked(other)
+    first, second = (_parts(family, item, ports, source, rest, marks) for item in (one, other))
+    same = first.items() & second.items()
+    if min(len(first), len(second)) <= _MOST_PARTS or len(same) in (0, len(first), len(second)):
+        return _parts_text(first), _parts_text(second)
+    texts = [
+        _parts_text({text: weight for text, weight in item.items() if (text, weight) not in same}, partly=True)
+        for item in (first, second)
+    ]
+    return f"{texts[0]}, the rest as B", f"{texts[1]}, the rest as A"
+
+
+def _unmarked(item: Distribution) -> dict[Fate, Fraction]:
+    result: dict[Fate, Fraction] = {}
+    for fate, weight in item.items():
+        key = fate._replace(outcome=fate.outcome._replace(marks=()))
+        result[key] = result.get(key, Fraction(0)) + weight
+    return result
+
+
+def outcome_without_source(outcome: Outcome) -> Outcome:
+    """An outcome apart from how the source is rewritten."""
+    return outcome._replace(source="")
+
+
+def _summed(item: Distribution) -> dict[Fate, Fraction]:
+    result: dict[Fate, Fraction] = {}
+    for fate, weight in item.items():
+        key = fate._replace(outcome=outcome_without_source(fate.outcome))
+        result[key] = result.get(key, Fraction(0)) + weight
+    return result
+
+
+def _sources(item: Distribution) -> set[str]:
+    return {fate.outcome.source for fate in item if fate.outcome.verdict == ACCEPT}
+
+
+def _rests(item: Distribution) -> set[tuple[object, ...]]:
+    return {(fate.outcome.headers, fate.outcome.effects) for fate in item}
+
+
+def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:
+    """Two distributions that differ only in how the source is rewritten."""
+    texts = []
+    for item in (one, other):
+        parts: dict[str, Fraction] = {}
+        for fate, weight in item.items():
+            if fate.outcome.verdict == ACCEPT:
+                parts[fate.outcome.source] = parts.get(fate.outcome.source, Fraction(0)) + weight
+        total = sum(parts.values())
+        shown = []
+        for source, weight in sorted(parts.items(), key=lambda part: (-part[1], part[0])):
+            how = f"rewrites the source ({source})" if source else "leaves the source as it is"
+            shown.append(how if weight == total else f"{how} for {share(weight)}")
+        texts.append(", ".join(shown))
+    return texts[0], texts[1]
+
+
+def _parts(
+    family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool
+) -> dict[str, Fraction]:
+    """The fates in words, with their weights."""
+    parts: dict[str, Fraction] = {}
+    for fate, weight in item.items():
+        text = fate_text(family, fate, ports, source=source, rest=rest)
+        if marks and fate.outcome.marks:
+            text += f" (mark bits {_marks_text(fate.outcome)})"
+        parts[text] = parts.get(text, Fraction(0)) + weight
+    return parts
+
+
+def _parts_text(parts: dict[str, Fraction], *, partly: bool = False) -> str:
+    shown = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
+    sure = len(parts) == 1 and not partly
+    words = [text if sure else f"{share(weight)} {text}" for text, weight in shown[:_MOST_PARTS]]
+    if len(shown) > _MOST_PARTS:
+        words.append(f"{len(shown) - _MOST_PARTS} more")
+    joined = words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" and {words[-1]}"
+    if sure:
+        return f"sends all {joined}" if joined.startswith("to ") else _VERBS.get(joined.split(" ")[0], "") + joined
+    return f"sends {joined}" if any(text.startswith("to ") for text in parts) else f"has {joined}"
+
+
+_VERBS: Final = {"dropped": "has it ", "rejected": "has it "}
+
+
+def _marks_text(outcome: Outcome) -> str:
+    """The values of the bits that are compared, the highest first."""
+    return "".join("1" if expression else "0" for _, expression in outcome.marks)

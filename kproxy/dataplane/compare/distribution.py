@@ -1,0 +1,62 @@
+"""Reading outcome functions: the whole distribution at a point, and where two functions differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from kproxy.dataplane.compare.witness import Values
+from kproxy.dataplane.model.packet import PORT_PROTOCOLS
+from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcome
+from kproxy.dataplane.symbolic.mtbdd import LEAF, ZERO, Node
+from kproxy.dataplane.symbolic.translated import KEEP, Destination
+
+
+class Fate(NamedTuple):
+    """One thing that can become of a packet: where it goes, and the rest. Without a destination it goes nowhere."""
+
+    destination: Destination | None
+    outcome: Outcome
+
+
+Distribution = dict[Fate, Fraction]
+
+
+def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Distribution:
+    """Everything that can become of the packet with these values, with its chances."""
+    fields, diagrams = setup.fields, setup.fields.diagrams
+    while diagrams.level[node] < fields.final:
+        node = diagrams.at_level(node, values)
+    pending = []
+    start = 0
+    for end, kid in zip(*diagrams.parts(node, fields.final), strict=True):
+        if kid != ZERO:
+            pending += [(final, kid) for final in range(start, end)]
+        start = end
+    read = Values(fields, values)
+    ports = read.get(fields.protocol) in PORT_PROTOCOLS
+    here = (read.address(fields.dst), read.port(fields.dport) if ports else 0)
+    result: Distribution = {}
+    for final, kid in pending:
+        leaf = diagrams.at(kid, values)
+        for symbolic, weight in setup.outcomes.entries(leaf):
+            outcome = setup.outcomes.settled(symbolic, values)
+            fate = Fate(None, outcome._replace(source=""))
+            if outcome.verdict in (ACCEPT, UNDECIDED):
+                fate = Fate(exact(setup.translation.finals[final], here), outcome)
+            result[fate] = result.get(fate, Fraction(0)) + weight
+    return result
+
+
+def exact(final: Destination, here: tuple[int, int]) -> Destination:
+    """A final destination in full, for a packet that was sent here."""
+    if final.text:
+        return final
+    return Destination(
+        here[0] if final.address == KEEP else final.address, here[1] if final.port == KEEP else final.port
+    )
+
+
+__all__ = ["LEAF", "Distribution", "Fate", "distribution_at", "exact"]

@@ -1,0 +1,348 @@
+"""Examining where two outcome functions differ: a confirmed witness for each place, and the difference in words.
+
+Packets are picked (`compare_pick`) from the region in which two functions differ, one per path of the diagram, until
+the concrete evaluator confirms one. A region that no packet can be in (an address cannot be local and not local) is no
+difference; one that the evaluator does not confirm is undecided, and is said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.compare.consistency import tied
+from kproxy.dataplane.compare.describe import (
+    box_around,
+    box_text,
+    distributions_text,
+    fate_text,
+)
+from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
+from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
+from kproxy.dataplane.compare.regions import Place
+from kproxy.dataplane.compare.witness import Situation, Values, observe, situation_of, watch_of
+from kproxy.dataplane.concrete.index import Index, index_ruleset
+from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
+from kproxy.dataplane.model.packet import PORT_PROTOCOLS
+from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.conditions import Question
+from kproxy.dataplane.symbolic.hooks import STATES
+from kproxy.dataplane.symbolic.leaves import UNDECIDED
+from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.translated import Destination
+from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
+from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.ruleset import Ruleset
+from kproxy.netfilter.targets import SnatTarget
+
+_MOST_TRIES: Final = 60
+_MOST_BOXES: Final = 3
+NOT_MODELLED: Final = "multicast is not modelled"
+"""What the evaluator says of multicast once it is routed."""
+UNCONFIRMED: Final = "the model sees a difference here that traces do not confirm"
+TOO_MANY: Final = "the model sees a difference here, and too many regions to find a packet in"
+CONTRADICTION: Final = "the model sees a difference here, only for packets that contradict themselves as far as tried"
+_UNUSUAL: Final = frozenset({"opaque"})
+
+"""Addresses that a witness has where it may have any (RFC 5737, RFC 3849)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A confirmed difference, or with a `reason` one that is not decided."""
+
+    sources: str = ""
+    conditions: str = ""
+    one: str = ""
+    other: str = ""
+    witness: Situation | None = None
+    witness_other: Situation | None = None
+    chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]] = ((), ())
+    reason: str = ""
+    is_ordinary: bool = True
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether its witness goes to an address that hosts have and is of a connection that is not translated yet."""
+        if self.witness is None or self.witness.connection.translated or not self.is_ordinary:
+            return False
+        family, dst = self.witness.packet.family, self.witness.packet.dst or 0
+        if family is Family.IPV4:
+            return 0x01000000 <= dst <= 0xDFFFFFFF
+        return not MULTICAST_NETWORKS[family].contains(dst)
+
+    def words(self) -> tuple[str, ...]:
+        """Equal for findings that read alike."""
+        return self.sources, self.conditions, self.one, self.other, self.reason
+
+
+class Shown(NamedTuple):
+    """A confirmed difference at a point: the distributions, and the situation for each side."""
+
+    point: dict[int, int]
+    one: Distribution
+    other: Distribution
+    first: Situation
+    second: Situation
+
+
+class Examiner:
+    """Examines places of one comparison."""
+
+    def __init__(self, setup: Setup, rulesets: tuple[Ruleset, Ruleset], host: Host | None) -> None:
+        self._setup = setup
+        self._fields = setup.fields
+        self._diagrams = setup.fields.diagrams
+        self._rulesets = rulesets
+        self._indexes: list[Index | None] = [None, None]
+        self._host = host
+        self._sources = tuple(
+            sorted(
+                {
+                    address
+                    for shape in setup.structure.shapes
+                    if isinstance(shape.target, SnatTarget) and shape.target.to_source.addresses is not None
+                    for address in shape.target.to_source.addresses[:1]
+                }
+            )
+        )
+        self._picker = Picker(setup, host)
+        self._watches = [watch_of(setup, side) for side in setup.sides]
+        self._names = [{ours: theirs for theirs, ours in watch.lists.items()} for watch in self._watches]
+        self._one_sided: frozenset[str] | None = None
+
+    def _find_one_sided(self) -> frozenset[str]:
+        """Matches that are not interpreted and that only one rule set has."""
+        opaque = {key.text for key in self._fields.questions if isinstance(key, Question) and key.kind in _UNUSUAL}
+        if not opaque:
+            return frozenset()
+        first, second = (
+            {match.to_save() for _, _, _, rule in ruleset.rules() for match in rule.matches} & opaque
+            for ruleset in self._rulesets
+        )
+        return frozenset(first ^ second)
+
+    # witnesses
+
+    def examine(self, places: list[Place]) -> list[tuple[Finding, list[Place]]]:
+        """What differs at a site: places of one site, for all origins and states; each finding with its places."""
+        results: dict[tuple[Node, Node, bool, bool], list[Finding]] = {}
+        merged: dict[tuple[str, ...], tuple[Finding, list[Place]]] = {}
+        for place in places:
+            key = (place.one, place.other, place.origin == "local", place.state.fresh)
+            if key not in results:
+                results[key] = self._examine(place)
+            for finding in results[key]:
+                merged.setdefault(finding.words(), (finding, []))[1].append(place)
+        return list(merged.values())
+
+    def _examine(self, place: Place) -> list[Finding]:
+        fields, diagrams = self._fields, self._diagrams
+        findings: list[Finding] = []
+        if self._one_sided is None:
+            self._one_sided = self._find_one_sided()
+        one_sided = self._one_sided
+        different = diagrams.where_different(place.one, place.other, fields.final)
+        certain = different
+        for key, level in fields.questions.items():
+            if isinstance(key, Question) and key.text in one_sided:
+                certain = diagrams.for_all(certain, range(level, level + 1), TRUE)
+        reason = ""
+        for _ in range(_MOST_BOXES):
+            finding, different_left, reason = self._find(place, certain, reason)
+            if finding is None:
+                break
+            findings.append(finding)
+            certain = different_left
+            if certain == FALSE:
+                break
+        if not findings and reason:
+            findings.append(Finding(reason=reason))
+        unsure = diagrams.both(different, diagrams.negate(certain)) if not findings else FALSE
+        if unsure != FALSE:
+            finding, _, reason = self._find(place, unsure, "")
+            if finding is not None or reason:
+                texts = sorted(one_sided & {self._question_text(level) for level in diagrams.support(unsure)})
+                why = ", ".join(f"`{text}`" for text in texts)
+                findings.append(
+                    Finding(reason=f"depends on {why}, which is not interpreted, on one side only" if why else reason)
+                )
+        return findings
+
+    def _question_text(self, level: int) -> str:
+        return next(
+            (key.text for key, at in self._fields.questions.items() if at == level and isinstance(key, Question)), ""
+        )
+
+    def _find(self, place: Place, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
+        """A confirmed difference inside a condition, and what is left of the condition without its box."""
+        fields, diagrams = self._fields, self._diagrams
+        everywhere = [tied(self._setup, node, place.state) for node in (place.one, place.other)]
+        rest = diagrams.both(different, diagrams.where_different(everywhere[0], everywhere[1], fields.final))
+        if rest == FALSE:
+            return None, rest, reason
+        exhausted = False
+        for values, feasible in self._picker.upper_values(place, rest):
+            if values is None:
+                exhausted = True
+                break
+            nodes = [tied(self._setup, node, place.state, values) for node in (place.one, place.other)]
+            inside = diagrams.both(diagrams.where_different(nodes[0], nodes[1], fields.final), rest)
+            inside = diagrams.both(inside, feasible)
+            for _ in range(_MOST_TRIES):
+                if inside == FALSE:
+                    break
+                agreed = diagrams.both(inside, self._picker.agreed(inside))
+                chosen, path = self._picker.pick(inside if agreed == FALSE else agreed, values)
+                found = self._try(place, nodes, {**values, **self._picker.same_answers(chosen)})
+                if isinstance(found, str):
+                    reason = found or reason
+                    inside = diagrams.both(inside, diagrams.negate(path))
+                    continue
+                return (*self._put(place, found, rest, feasible), reason)
+            else:
+                reason = reason or TOO_MANY
+        return None, rest, reason if exhausted else reason or TOO_MANY
+
+    def _put(self, place: Place, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
+        """A confirmed difference in words, and what is left of its condition without its box."""
+        fields, diagrams = self._fields, self._diagrams
+        point = found.point
+        box = box_around(fields, rest, diagrams.both(feasible, self._usual(point)), point)
+        sources, conditions = box_text(fields, box)
+        texts = distributions_text(fields.family, point.get(fields.protocol, 0), found.one, found.other)
+        covered = TRUE
+        for _, condition, _ in box:
+            covered = diagrams.both(covered, condition)
+        chances = (self._chances(found.one, point), self._chances(found.other, point))
+        finding = Finding(
+            sources, conditions, *texts, found.first, found.second, chances, is_ordinary=self._is_ordinary(point)
+        )
+        return finding, diagrams.both(rest, diagrams.negate(covered))
+
+    def _is_ordinary(self, point: Mapping[int, int]) -> bool:
+        """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""
+        fields = self._fields
+        kinds = [point.get(kind, 0) for kind in (fields.dst_kind, fields.later_kind)]
+        endpoint = Values(fields, point).address(fields.dst) in self._picker.addresses
+        return all(kind in (UNICAST, LOCAL) for kind in kinds) and not (endpoint and kinds[0] == LOCAL)
+
+    def _usual(self, point: Mapping[int, int]) -> Node:
+        """Which sources count when a difference is put into words: not those that no host sends a packet from, unless
+        it is about them."""
+        fields, diagrams = self._fields, self._diagrams
+        usual = diagrams.among(fields.src_kind, ((UNICAST, LOCAL),))
+        usual = diagrams.both(usual, self._picker.unicast(fields.src))
+        return usual if diagrams.at(usual, point) == TRUE else TRUE
+
+    def _try(self, place: Place, nodes: list[Node], values: dict[int, int]) -> Shown | str:
+        """Whether a packet shows a difference; if not, why, or nothing if it is sure that it cannot."""
+        fields = self._fields
+        if place.origin == "local" and LOCAL in (values.get(fields.dst_kind), values.get(fields.later_kind)):
+            # What MASQUERADE takes for a packet that the host sends to itself.
+            masqueraded = parse_address(DOCUMENTATION[fields.family][2], fields.family) + 100
+            values = {**dict(fields.address_values(fields.later_src, masqueraded)), **values}
+        read = Values(fields, values)
+        if read.address(fields.src) == read.address(fields.dst):  # one address is of one kind: see `tied`
+            values = {**values, fields.src_kind: values.get(fields.dst_kind, 0)}
+        result = ""
+        for point in self._variants(values):
+            one, other = (distribution_at(self._setup, node, point) for node in nodes)
+            if one != other:
+                found = self._observe(place, point, one, other)
+                if not isinstance(found, str):
+                    return found
+                result = found or result
+                break
+        return result
+
+    def _observe(self, place: Place, point: dict[int, int], one: Distribution, other: Distribution) -> Shown | str:
+        """Whether the concrete evaluator confirms that distributions at a point differ; if not, why."""
+        fields = self._fields
+        unsure = [_undecided_part(item) for item in (one, other)]
+        if unsure[0] != unsure[1]:
+            details = sorted({fate.outcome.detail for item in unsure for fate in item})
+            return f"depends on {', '.join(details)}"
+        read = Values(fields, point)
+        here = (
+            read.address(fields.dst),
+            read.port(fields.dport) if point.get(fields.protocol) in PORT_PROTOCOLS else 0,
+        )
+        chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
+        finals = tuple(
+            dict.fromkeys(
+                final
+                for final in chosen
+                if final.text or ((final.address, final.port) != here and final.address in self._picker.addresses)
+            )
+        )
+        if place.state.fresh and not self._allows(finals, point):
+            return ""
+        situations = [
+            situation_of(fields, point, place.origin, place.state, finals, names, self._sources)
+            for names in self._names
+        ]
+        first, second = situations
+        if first is None or second is None:
+            return CONTRADICTION
+        seen = [
+            observe(self._index(number), situation, self._watches[number])
+            for number, situation in enumerate((first, second))
+        ]
+        reasons = {ends[2] for item in seen for ends in item if ends[0] == UNDECIDED} - {NOT_MODELLED}
+        if seen[0] != seen[1] and (not reasons or any(unsure)):
+            return Shown(point, one, other, first, second)
+        if seen[0] == seen[1] and any(ends[2] == NOT_MODELLED for ends in seen[0]):
+            return NOT_MODELLED
+        return UNCONFIRMED
+
+    def _allows(self, finals: tuple[Destination, ...], point: Mapping[int, int]) -> bool:
+        """Whether new destinations can be of this kind on the given host."""
+        if self._host is None or self._host.local_addresses is None:
+            return True
+        local = point.get(self._fields.later_kind, 0) == LOCAL
+        family = self._fields.family
+        return all(self._host.is_local(family, final.address) == local for final in finals if final.address >= 0)
+
+    def _variants(self, values: dict[int, int]) -> Iterator[dict[int, int]]:
+        """The values, and the same with one bit of a mark turned, which may show how marks end differently."""
+        yield values
+        if self._setup.outcomes.watched:
+            for level in range(self._fields.mark, self._fields.connmark + 32):
+                yield {**values, level: 1 - values.get(level, 0)}
+
+    def _index(self, number: int) -> Index:
+        found = self._indexes[number]
+        if found is None:
+            found = self._indexes[number] = index_ruleset(self._rulesets[number])
+        return found
+
+    def _chances(self, item: Distribution, values: Mapping[int, int]) -> tuple[tuple[str, Fraction], ...]:
+        ports = values.get(self._fields.protocol, 0) in PORT_PROTOCOLS
+        parts: dict[str, Fraction] = {}
+        for fate, weight in item.items():
+            text = fate_text(self._fields.family, fate, ports)
+            parts[text] = parts.get(text, Fraction(0)) + weight
+        return tuple(sorted(parts.items(), key=lambda part: (-part[1], part[0])))
+
+
+def _undecided_part(item: Distribution) -> dict[Fate, Fraction]:
+    return {fate: weight for fate, weight in item.items() if fate.outcome.verdict == UNDECIDED}
+
+
+def circumstances(met: Iterable[tuple[str, str]]) -> str:
+    """Origins and states in words, where those are not the usual ones: arriving or local, beginning a connection."""
+    pairs = set(met)
+    origins = {origin for origin, _ in pairs}
+    names = [state.name for state in STATES if any(state.name == name for _, name in pairs)]
+    notes = []
+    if len(origins) == 1:
+        notes.append("made by this host" if origins == {"local"} else "arriving")
+    if len(names) == len(STATES):
+        notes.append("in any connection state")
+    elif set(names) - {"NEW", "RELATED (a connection)"} or "NEW" not in names:
+        notes.append(f"in state {names[0] if len(names) == 1 else ', '.join(names[:-1]) + ' or ' + names[-1]}")
+    return ", ".join(notes)

@@ -1,0 +1,223 @@
+"""Picking packets: of all that a condition allows, one that can be, and that reads well.
+
+Upper values (destination, protocol, port) are chosen first, then the rest below them. Preferred values are those of
+documentation networks, so that what is shown to people looks like an example; where they do not do, whatever can be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kproxy.dataplane.compare.consistency import tuples_fit
+from kproxy.dataplane.compare.regions import Place
+from kproxy.dataplane.compare.witness import Values
+from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
+from kproxy.dataplane.model.packet import ICMP_ECHO, SYN
+from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.conditions import Question
+from kproxy.dataplane.symbolic.hooks import Connected, feasible_start
+from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Node
+from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
+from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.targets import NetmapTarget, SnatTarget
+
+_MOST_UPPER: Final = 8
+_MOST_MASQUERADED: Final = 60
+DOCUMENTATION: Final = {
+    Family.IPV4: ("198.51.100.7", "203.0.113.9", "192.0.2.11"),
+    Family.IPV6: ("2001:db8:1::7", "2001:db8:2::9", "2001:db8:3::b"),
+}
+
+
+class Picker:
+    """Picks packets for one comparison. `host` restricts them to what it can meet."""
+
+    def __init__(self, setup: Setup, host: Host | None) -> None:
+        self._setup = setup
+        self._fields = setup.fields
+        self._diagrams = setup.fields.diagrams
+        self._host = host
+        self._feasible: dict[tuple[str, str], Node] = {}
+        self.addresses = {final.address for final in setup.translation.finals if final.address >= 0}
+
+    def agreed(self, condition: Node) -> Node:
+        """That questions of the same text have the same answer, wherever they are asked: a witness's rules cannot be
+        given two."""
+        diagrams = self._diagrams
+        support = diagrams.support(condition)
+        result = TRUE
+        for levels in self._asked_alike():
+            asked = [level for level in levels if level in support]
+            for one, other in itertools.pairwise(asked):
+                yes = diagrams.equals(other, 1)
+                result = diagrams.both(result, diagrams.choose(diagrams.equals(one, 1), yes, diagrams.negate(yes)))
+        return result
+
+    def same_answers(self, chosen: dict[int, int]) -> dict[int, int]:
+        """The chosen values, and for questions that do not matter the answers given to the same question elsewhere."""
+        result = dict(chosen)
+        for levels in self._asked_alike():
+            answers = [chosen[level] for level in levels if level in chosen]
+            result |= {level: answers[0] for level in levels if answers and level not in chosen}
+        return result
+
+    def _asked_alike(self) -> list[list[int]]:
+        """The questions that the rules put in the same words, several at a time."""
+        by_text: dict[str, list[int]] = {}
+        for key, level in self._fields.questions.items():
+            if isinstance(key, Question):
+                by_text.setdefault(key.text, []).append(level)
+        return [levels for levels in by_text.values() if len(levels) > 1]
+
+    def upper_values(self, place: Place, different: Node) -> Iterator[tuple[dict[int, int] | None, Node]]:
+        """Destination, protocol and port of packets to a site, with what is feasible for them; None after the last.
+
+        First some that read well; if none of those will do, whatever can be.
+        """
+        fields, diagrams = self._fields, self._diagrams
+        key = (place.origin, place.state.name)
+        feasible = self._feasible.get(key)
+        if feasible is None:
+            feasible = self._all_feasible(place.origin, place.state)
+            if place.origin == "local" and place.state.fresh and fields.family is Family.IPV4:
+                feasible = diagrams.both(feasible, self._masqueraded({}))
+            self._feasible[key] = feasible
+        seen: set[tuple[tuple[int, int], ...]] = set()
+        site = diagrams.both(place.site.address, place.site.service)
+        selecting = {fields.protocol, *range(fields.dst, fields.dst + fields.chunks), fields.dport, fields.dport + 1}
+        if not place.state.fresh:
+            selecting |= {*range(fields.later_dst, fields.later_dst + fields.chunks)}
+            selecting |= {fields.later_dport, fields.later_dport + 1}
+        for number in range(_MOST_UPPER):
+            prefer = self._preferences(number % 3)
+            wanted = site
+            if number >= 3:
+                wanted = diagrams.both(diagrams.both(site, feasible), different)
+                for upper in seen:
+                    asked = tuple((level, value) for level, value in upper if level in selecting)
+                    wanted = diagrams.both(wanted, diagrams.negate(self._point(asked)))
+                if wanted == FALSE:
+                    yield None, FALSE
+                    return
+            chosen, _ = self.pick(wanted, prefer)
+            values = {**prefer, **{level: value for level, value in chosen.items() if level < fields.final}}
+            upper = tuple(sorted((level, value) for level, value in values.items() if level < fields.final))
+            if upper not in seen:
+                seen.add(upper)
+                possible = diagrams.assign(feasible, upper)
+                if place.origin == "local" and place.state.fresh and fields.family is Family.IPV6:
+                    possible = diagrams.both(possible, self._masqueraded(values))
+                yield values, possible
+
+    def _masqueraded(self, values: Mapping[int, int]) -> Node:
+        """What MASQUERADE may choose for a packet that the host sends to itself (`nat.masquerade_address`): IPv4 takes
+        an address of global scope, IPv6 the destination."""
+        fields, diagrams = self._fields, self._diagrams
+        if any(isinstance(shape.target, (SnatTarget, NetmapTarget)) for shape in self._setup.structure.shapes):
+            return TRUE  # these may choose anything
+        if fields.family is Family.IPV4:
+            return diagrams.negate(self._loopback(fields.later_src))
+        if len(self.addresses) > _MOST_MASQUERADED:
+            return TRUE
+        result = FALSE
+        for address in sorted({Values(fields, values).address(fields.dst), *self.addresses}):
+            result = diagrams.either(result, fields.address_between(fields.later_src, address, address))
+        return result
+
+    def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
+        node = TRUE
+        for level, value in reversed(values):
+            node = self._diagrams.equals(level, value, node)
+        return node
+
+    def _preferences(self, number: int) -> dict[int, int]:
+        """Values for fields that may have any, in three variants."""
+        fields = self._fields
+        texts = DOCUMENTATION[fields.family]
+        result: dict[int, int] = {}
+        for place, level in enumerate((fields.src, fields.dst, fields.later_dst)):
+            address = parse_address(texts[(place + number) % 3], fields.family) + number
+            result |= dict(fields.address_values(level, address))
+        result[fields.protocol] = 6
+        result |= dict(fields.port_values(fields.dport, 8000 + number))
+        result |= dict(fields.port_values(fields.later_dport, 9000 + number))
+        result |= dict(fields.port_values(fields.sport, 40000 + number))
+        result |= dict(fields.port_values(fields.later_sport, 50000 + number))
+        last = len(fields.interfaces.names) - 1
+        for level in (fields.in_interface, fields.out_interface, fields.later_out):
+            result[level] = min(2, last)
+        result |= {fields.tcp_flags: SYN, fields.length: 60, fields.ttl: 64, fields.icmp_type: ICMP_ECHO[fields.family]}
+        return result
+
+    def _all_feasible(self, origin: str, state: Connected) -> Node:
+        fields, diagrams = self._fields, self._diagrams
+        result = feasible_start(fields, origin, state)
+        pairs = ((fields.dst, fields.dst_kind), (fields.src, fields.src_kind), (fields.later_dst, fields.later_kind))
+        for level, kind in pairs:
+            result = diagrams.both(result, fields.possible(level, kind))
+            if level != fields.later_dst or not state.fresh:
+                result = diagrams.both(result, self._on_host(level, kind))
+        if state.tracked and not state.fresh:
+            result = diagrams.both(result, tuples_fit(fields))
+        # Connections are translated to addresses that hosts have.
+        return diagrams.both(result, self.unicast(fields.later_dst))
+
+    def _on_host(self, level: int, kind: int) -> Node:
+        """What the host tells about an address, if there is one."""
+        fields, diagrams = self._fields, self._diagrams
+        if self._host is None or self._host.local_addresses is None:
+            return TRUE
+        local = self._loopback(level)
+        for family, address in sorted(self._host.local_addresses, key=lambda pair: (pair[0].value, pair[1])):
+            if family is fields.family:
+                local = diagrams.either(local, fields.address_between(level, address, address))
+        others = diagrams.negate(diagrams.equals(kind, LOCAL))
+        if self._host.interfaces is None:  # then no network of its own is known, and no broadcast address
+            certain = diagrams.negate(fields.possible(level, kind))
+            never = diagrams.both(diagrams.equals(kind, BROADCAST), self.unicast(level))
+            others = diagrams.both(others, diagrams.negate(diagrams.either(certain, never)))
+        return diagrams.choose(local, diagrams.equals(kind, LOCAL), others)
+
+    def unicast(self, level: int) -> Node:
+        """Addresses that hosts have."""
+        fields, diagrams = self._fields, self._diagrams
+        if fields.family is Family.IPV4:
+            return fields.address_between(level, 0x01000000, 0xDFFFFFFF)
+        return diagrams.both(
+            fields.address_between(level, 2, Family.IPV6.full_mask),
+            diagrams.negate(fields.address_under(level, MULTICAST_NETWORKS[Family.IPV6])),
+        )
+
+    def _loopback(self, level: int) -> Node:
+        fields = self._fields
+        if fields.family is Family.IPV4:
+            return fields.address_between(level, 0x7F000000, 0x7FFFFFFF)
+        return fields.address_between(level, 1, 1)
+
+    def pick(self, condition: Node, prefer: Mapping[int, int]) -> tuple[dict[int, int], Node]:
+        """Values that fulfil a condition, preferred ones where possible, and the condition of their path."""
+        diagrams = self._diagrams
+        chosen: dict[int, int] = {}
+        steps: list[tuple[int, int, int]] = []
+        while diagrams.level[condition] != LEAF:
+            level = diagrams.level[condition]
+            wanted = prefer.get(level, 0)
+            options = []
+            start = 0
+            for stop, kid in zip(diagrams.cuts[condition], diagrams.kids[condition], strict=True):
+                if kid != FALSE:
+                    fits = start <= wanted < stop
+                    options.append((not fits, start - stop, start, stop, kid))
+                start = stop
+            unfit, _, start, stop, kid = min(options)
+            value = wanted if not unfit else min(start + (stop - start > 2), stop - 1)
+            chosen[level] = value
+            steps.append((level, start, stop - 1))
+            condition = kid
+        path = TRUE
+        for level, first, last in reversed(steps):
+            path = diagrams.among(level, ((first, last),), path)
+        return chosen, path

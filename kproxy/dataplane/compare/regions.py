@@ -1,0 +1,163 @@
+"""Where two outcome functions differ: sites, which are services or addresses, and what is left of the functions there.
+
+Functions that differ are walked side by side down to the fields that select a service. Pairs of what is left below are
+collected with all destinations that lead to them, so that the walk is linear however the destinations are spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kproxy.dataplane.compare.describe import address_set, ports_of
+from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.hooks import Connected
+from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
+from kproxy.dataplane.symbolic.variables import CHUNK, Fields
+from kproxy.netfilter.family import Family, protocol_name
+
+
+class Site(NamedTuple):
+    """Destinations: conditions on the address (and what a connection makes of it), and on protocol and port."""
+
+    address: Node
+    service: Node
+
+    def text(self, setup: Setup) -> str:
+        """In words: `10.96.0.10:53/udp`."""
+        fields, diagrams = setup.fields, setup.fields.diagrams
+        later = range(fields.later_dst, fields.later_dst + fields.chunks)
+        possible = TRUE
+        if fields.family is Family.IPV4:  # what lies above and below is nobody's address
+            possible = fields.address_between(fields.dst, 0x01000000, 0xDFFFFFFF)
+        inside = diagrams.exists(self.address, later)
+        if diagrams.both(inside, possible) == FALSE:
+            possible = TRUE
+        address = address_set(fields, fields.dst, inside, possible)
+        if " more" in address or address.count(",") > 2:
+            address = "any other address"
+        elif address.startswith("anywhere"):
+            address = "any address" + address.removeprefix("anywhere")
+        service = diagrams.exists(self.service, range(fields.later_dport, fields.later_dport + 2))
+        parts, left_out = _services(fields, service), _services(fields, diagrams.negate(service))
+        if not parts:
+            return address
+        if len(left_out) < len(parts):
+            return f"{address} except {_listed(left_out)}"
+        single = len(parts) == 1 and bool(parts[0][0])
+        if single and not any(sign in address for sign in " /-,"):
+            host = f"[{address}]" if ":" in address else address
+            return f"{host}:{parts[0][0]}/{parts[0][1]}"
+        return f"{address}, {_listed(parts)}" if single else f"{address} ({_listed(parts)})"
+
+
+def _listed(parts: list[tuple[str, str]]) -> str:
+    shown = [f"port {ports}/{protocol}" if ports else protocol for ports, protocol in parts[:4]]
+    return ", ".join(shown) + (", ..." if len(parts) > 4 else "")
+
+
+def _services(fields: Fields, condition: Node) -> list[tuple[str, str]]:
+    """Ports and protocol, as texts; ports empty for any. Nothing if every packet is meant."""
+    if condition == TRUE:
+        return []
+    diagrams = fields.diagrams
+    parts = []
+    start = 0
+    cuts, kids = diagrams.parts(condition, fields.protocol)
+    for end, kid in zip(cuts, kids, strict=True):
+        if kid != FALSE:
+            name = protocol_name(start) if end == start + 1 else f"protocols {start}-{end - 1}"
+            if len(cuts) == 1:
+                name = "any protocol"
+            ports = (
+                ""
+                if kid == TRUE
+                else ",".join(
+                    str(first) if first == last else f"{first}-{last}"
+                    for first, last in ports_of(fields, fields.dport, kid)[:8]
+                )
+            )
+            parts.append((ports, name))
+        start = end
+    return parts
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is left of two functions at a site, for one origin and state."""
+
+    site: Site
+    origin: str
+    state: Connected
+    one: Node
+    other: Node
+
+
+def places(setup: Setup, origin: str, state: Connected, one: Node, other: Node) -> Iterator[Place]:
+    """All places where two functions differ."""
+    fields, diagrams = setup.fields, setup.fields.diagrams
+    addresses = _collect(diagrams, one, other, range(fields.dst, fields.later_dst + fields.chunks), set())
+    seen: set[tuple[Node, Node]] = set()
+    # Addresses with rules of their own share most services with all others: those come first, and what is shared
+    # is met only once.
+    order = sorted(addresses.items(), key=lambda item: -_width(diagrams, item[1]))
+    for (first, second), address in order:
+        services = _collect(diagrams, first, second, range(fields.protocol, fields.later_dport + 2), seen)
+        for (below, beside), service in services.items():
+            yield Place(Site(address, service), origin, state, below, beside)
+
+
+def _width(diagrams: Diagrams, condition: Node) -> int:
+    return len(diagrams.kids[condition]) if condition > TRUE else 1 << CHUNK
+
+
+def _collect(
+    diagrams: Diagrams, one: Node, other: Node, levels: range, seen: set[tuple[Node, Node]]
+) -> dict[tuple[Node, Node], Node]:
+    """The pairs of nodes below some levels in which two functions differ, with the condition that leads there.
+
+    Pairs in `seen` are left out; those that are met are added to it.
+    """
+    memory: dict[tuple[Node, Node], dict[tuple[Node, Node], Node]] = {}
+
+    def collect(first: Node, second: Node) -> dict[tuple[Node, Node], Node]:
+        if first == second:
+            return {}
+        level = min(diagrams.level[first], diagrams.level[second])
+        found = memory.get((first, second))
+        if found is None and (first, second) in seen:
+            return {}
+        seen.add((first, second))
+        if level >= levels.stop:
+            memory[first, second] = {(first, second): TRUE}
+            return memory[first, second]
+        if found is None:
+            pieces: dict[tuple[Node, Node], list[tuple[int, int, Node]]] = {}
+            for start, stop, kid, beside in diagrams.joint(first, second, level):
+                if kid != beside:
+                    for pair, condition in collect(kid, beside).items():
+                        pieces.setdefault(pair, []).append((start, stop, condition))
+            found = memory[first, second] = {
+                pair: _union(diagrams, level, intervals) for pair, intervals in pieces.items()
+            }
+        return found
+
+    return collect(one, other)
+
+
+def _union(diagrams: Diagrams, level: int, intervals: list[tuple[int, int, Node]]) -> Node:
+    cuts: list[int] = []
+    kids: list[Node] = []
+    end = 0
+    for start, stop, condition in intervals:
+        if start > end:
+            cuts.append(start)
+            kids.append(FALSE)
+        cuts.append(stop)
+        kids.append(condition)
+        end = stop
+    if end < diagrams.sizes[level]:
+        cuts.append(diagrams.sizes[level])
+        kids.append(FALSE)
+    return diagrams.node(level, cuts, kids)

@@ -1,0 +1,482 @@
+"""A witness: one packet of a region, with the host and the connection that put it there, and what the concrete
+evaluator makes of it.
+
+The symbolic engine says that two rule sets differ; a witness shows it. `Situation` turns values of the fields into a
+packet, a host and a connection; `observe` sends the packet through a rule set and says what becomes of it in the terms
+in which rule sets are compared. What a host cannot be given (the answer of a match that is not interpreted) is put into
+the rules: the match is taken out, or the rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.dataplane.concrete.explore import Exploration
+from kproxy.dataplane.concrete.hooks import Journey
+from kproxy.dataplane.concrete.index import Index, index_ruleset
+from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple
+from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
+from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Packet
+from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.conditions import AFTER, LOOPED, Listed, Question
+from kproxy.dataplane.symbolic.hooks import Connected
+from kproxy.dataplane.symbolic.nat import KEPT
+from kproxy.dataplane.symbolic.normalize import Side
+from kproxy.dataplane.symbolic.translated import Destination
+from kproxy.dataplane.symbolic.variables import BROADCAST, CHUNK, LOCAL, Fields
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.codec import Masked
+from kproxy.netfilter.matches import (
+    HashlimitMatch,
+    LimitMatch,
+    MarkMatch,
+    Match,
+    OpaqueMatch,
+    PhysdevMatch,
+    SctpMatch,
+    SetMatch,
+    TcpMatch,
+)
+from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.rule import Rule
+from kproxy.netfilter.ruleset import Ruleset, Table
+from kproxy.netfilter.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
+
+Observation = tuple[object, ...]
+"""What becomes of a packet as far as rule sets are compared by it."""
+
+_EFFECTS: Final = (CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget)
+_SYSCTLS: Final = MappingProxyType(
+    {SHORT_SYSCTLS[name]: 1 for name in ("ip_forward", "ip6_forward", "route_localnet", "accept_local")}
+    | {SHORT_SYSCTLS["rp_filter"]: 0}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A packet, the host it meets, and its connection. `assumed` are answers of matches, put into the rules;
+    `variant` is that of iptables, where it makes a difference."""
+
+    packet: Packet
+    host: Host
+    connection: Connection
+    assumed: tuple[tuple[Question, bool], ...] = ()
+    variant: str | None = None
+
+
+class Values:
+    """Values of fields by level, read as addresses, ports and marks; what is not there is 0."""
+
+    def __init__(self, fields: Fields, values: Mapping[int, int]) -> None:
+        self.fields = fields
+        self.values = values
+
+    def get(self, level: int) -> int:
+        """One field."""
+        return self.values.get(level, 0)
+
+    def address(self, level: int) -> int:
+        """An address."""
+        result = 0
+        for chunk in range(self.fields.chunks):
+            result = result << CHUNK | self.get(level + chunk)
+        return result
+
+    def port(self, level: int) -> int:
+        """A port."""
+        return self.get(level) << 8 | self.get(level + 1)
+
+    def mark(self, level: int) -> int:
+        """A mark."""
+        result = 0
+        for bit in range(32):
+            result = result << 1 | self.get(level + bit)
+        return result
+
+
+def situation_of(
+    fields: Fields,
+    values: Mapping[int, int],
+    origin: str,
+    state: Connected,
+    finals: tuple[Destination, ...],
+    lists: Mapping[str, str] = MappingProxyType({}),
+    sources: tuple[int, ...] = (),
+) -> Situation | None:
+    """The situation that the values describe, None if there can be none.
+
+    `finals` are the destinations that may come up, `lists` the names of `-m recent` lists on this side, `sources`
+    the addresses that SNAT may choose.
+    """
+    read = Values(fields, values)
+    protocol = read.get(fields.protocol)
+    ports = protocol in PORT_PROTOCOLS
+    names = fields.interfaces.names
+    packet = Packet(
+        fields.family,
+        read.address(fields.src),
+        read.address(fields.dst),
+        protocol,
+        read.port(fields.sport) if ports else None,
+        read.port(fields.dport) if ports else None,
+        icmp_type=read.get(fields.icmp_type) if protocol in (ICMP, ICMPV6) else None,
+        icmp_code=read.get(fields.icmp_code) if protocol in (ICMP, ICMPV6) else None,
+        tcp_flags=read.get(fields.tcp_flags) if protocol == TCP else None,
+        in_interface=names[read.get(fields.in_interface)] if origin == "arriving" else "",
+        in_port="",
+        out_port="",
+        mark=read.mark(fields.mark),
+        origin=origin,
+        length=read.get(fields.length),
+        ttl=read.get(fields.ttl),
+        tos=read.get(fields.tos),
+        fragment=bool(read.get(fields.fragment)),
+    )
+    answers = {key: bool(read.get(level)) for key, level in fields.questions.items() if isinstance(key, Question)}
+    owner = _owner(answers)
+    if owner is None:
+        return None
+    if origin == "local":
+        packet = packet.replace(uid=owner[0], gid=owner[1], socket=owner[2])
+    connection = _connection(read, packet, state, answers)
+    host = _host(read, packet, origin, state, finals, answers, lists, sources)
+    if host is None:
+        return None
+    assumed = tuple(
+        (key, answer) for key, answer in answers.items() if key.kind in ("opaque", "set", "rate", "physdev", "header")
+    )
+    answered: dict[str, bool] = {}
+    if any(answered.setdefault(key.text, answer) != answer for key, answer in assumed):
+        return None  # the same text in two roles: the rules cannot be given both answers
+    variants = [("legacy", "nft")[answer] for key, answer in answers.items() if key.kind == "variant"]
+    return Situation(packet, host, connection, assumed, variants[0] if variants else None)
+
+
+def _owner(answers: Mapping[Question, bool]) -> tuple[int, int, bool] | None:
+    """User, group and socket that answer the questions of `-m owner` so."""
+    ids = {"uid": 0, "gid": 0}
+    socket = True
+    for name in ids:
+        wanted = [
+            (key.where, answer)
+            for key, answer in answers.items()
+            if key.kind == "owner" and isinstance(key.where, tuple) and key.where[0] == name
+        ]
+        edges = {0} | {edge for (_, first, last, _), _ in wanted for edge in (first, last, last + 1, max(first - 1, 0))}
+        fits = [
+            number for number in sorted(edges)
+            if all((first <= number <= last) == answer for (_, first, last, _), answer in wanted)
+        ]  # fmt: skip
+        if not fits:
+            return None
+        ids[name] = fits[0]
+    for key, answer in answers.items():
+        if key.kind == "owner" and key.where == "socket":
+            socket = answer
+    return ids["uid"], ids["gid"], socket
+
+
+def _connection(read: Values, packet: Packet, state: Connected, answers: Mapping[Question, bool]) -> Connection:
+    fields = read.fields
+    mark = read.mark(fields.connmark)
+    if state.fresh or not state.tracked:
+        return Connection(state.ctstate, mark=mark)
+    dnat, snat, reply = (bool(read.get(level)) for level in (fields.dnat, fields.snat, fields.reply))
+    ports = packet.has_ports
+    later = FlowTuple(
+        read.address(fields.later_src),
+        read.port(fields.later_sport) if ports else None,
+        read.address(fields.later_dst),
+        read.port(fields.later_dport) if ports else None,
+    )
+    moved_dst, moved_src = (snat, dnat) if reply else (dnat, snat)
+    after = FlowTuple(
+        later.src if moved_src else packet.src,
+        later.sport if moved_src else packet.sport,
+        later.dst if moved_dst else packet.dst,
+        later.dport if moved_dst else packet.dport,
+    )
+    seen = FlowTuple(packet.src, packet.sport, packet.dst, packet.dport)
+    original, answered = (after.reversed(), seen) if reply else (seen, after.reversed())
+    status = {
+        key.where
+        for key, answer in answers.items()
+        if key.kind == "conntrack" and answer and isinstance(key.where, str)
+    }
+    if state.ctstate == "ESTABLISHED":
+        status |= {"SEEN_REPLY", "CONFIRMED"}
+    asked = any(key.kind == "conntrack" and isinstance(key.where, str) for key in answers)
+    return Connection(
+        state.ctstate,
+        REPLY if reply else ORIGINAL,
+        original,
+        answered,
+        dnat=dnat,
+        snat=snat,
+        status=frozenset(map(str, status)) if asked else None,
+        mark=mark,
+    )
+
+
+def _host(
+    read: Values,
+    packet: Packet,
+    origin: str,
+    state: Connected,
+    finals: tuple[Destination, ...],
+    answers: Mapping[Question, bool],
+    lists: Mapping[str, str],
+    sources: tuple[int, ...],
+) -> Host | None:
+    fields = read.fields
+    family = fields.family
+    src, dst = packet.src or 0, packet.dst or 0
+    moved = state.tracked and not state.fresh
+    kinds = [(dst, read.get(fields.dst_kind)), (src, read.get(fields.src_kind))]
+    # An address that the packet has already is of the kind that is said there.
+    others = [(final.address, read.get(fields.later_kind)) for final in finals if final.address >= 0]
+    if moved:
+        others.append((read.address(fields.later_dst), read.get(fields.later_kind)))
+        others.append((read.address(fields.later_src), read.get(fields.later_src_kind)))
+    kinds += [(address, kind) for address, kind in others if address not in (dst, src)]
+    interfaces: dict[str, Interface] = {}
+    if (
+        not moved
+        and origin == "local"
+        and any(level in read.values for level in range(fields.later_src, fields.later_src + fields.chunks))
+    ):
+        # What MASQUERADE takes for a packet to this host itself.
+        own = src if answers.get(KEPT) else read.address(fields.later_src)
+        if KEPT in answers and answers[KEPT] != (own == src):
+            return None
+        kinds.append((own, LOCAL))
+        interfaces["own"] = Interface("own", (InterfaceAddress(family, own, family.bits),))
+    if not moved and origin == "arriving" and any(final.text.startswith("REDIRECT") for final in finals):
+        own = read.address(fields.later_dst)
+        kinds.append((own, LOCAL))
+        name = packet.in_interface or ""
+        interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
+    known: dict[int, int] = {}
+    for address, kind in kinds:
+        certain = fields.certain_kind(address)
+        if known.setdefault(address, kind if certain is None else certain) != kind and certain is None:
+            return None
+    if known[dst] != read.get(fields.dst_kind) or known[src] != read.get(fields.src_kind):
+        return None
+    local = {address for address, kind in known.items() if kind == LOCAL}
+    names = fields.interfaces.names
+    first, later = names[read.get(fields.out_interface)], names[read.get(fields.later_out)]
+    whole = family.full_mask
+    routes = [Route(Network(family, dst, whole), first if first != "lo" else None)]
+    other = later if origin == "local" and later not in ("", "lo") else first
+    other = first if origin == "arriving" else other
+    routes.append(Route(Network(family, 0, 0), other if other not in ("", "lo") else None))
+    wide = [address for address, kind in known.items() if kind == BROADCAST and fields.certain_kind(address) is None]
+    for number, address in enumerate(wide):
+        beside = InterfaceAddress(family, address ^ 1, 24, address)
+        interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
+    recent = _recent(read, packet, answers, finals, lists, sources)
+    if recent is None:
+        return None
+    sockets = frozenset(
+        (packet.protocol, key.where or packet.dport or 0)
+        for key, answer in answers.items()
+        if key.kind == "socket" and answer and isinstance(key.where, int)
+    )
+    return Host(
+        local_addresses=frozenset((family, address) for address in local),
+        interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
+        routes=tuple(routes),
+        sysctls=_SYSCTLS,
+        recent=recent,
+        transparent=sockets,
+    )
+
+
+def _recent(
+    read: Values,
+    packet: Packet,
+    answers: Mapping[Question, bool],
+    finals: tuple[Destination, ...],
+    lists: Mapping[str, str],
+    sources: tuple[int, ...],
+) -> dict[str, dict[int, tuple[int, ...]]] | None:
+    """Contents of the lists that answer all questions so; None if there are none."""
+    asked: dict[tuple[str, int], list[tuple[Listed, bool]]] = {}
+    for key, answer in answers.items():
+        about = key.where
+        if not isinstance(about, Listed):
+            continue
+        addresses = [packet.src or 0]
+        if about.moment == LOOPED:
+            addresses = [packet.src or 0, read.address(read.fields.later_src), *sources]
+        if about.side != "source":
+            addresses = [packet.dst or 0]
+            if about.moment == AFTER:
+                addresses = [final.address if final.address >= 0 else packet.dst or 0 for final in finals]
+        for address in addresses:
+            asked.setdefault((about.name, address & about.mask), []).append((about, answer))
+    result: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (name, address), questions in asked.items():
+        ages = {0} | {about.seconds + 1 for about, _ in questions if about.seconds is not None}
+        counts = {0} | {about.hits for about, _ in questions} | {about.hits - 1 for about, _ in questions}
+        found = next(
+            (
+                (age,) * count
+                for count in sorted(counts)
+                for age in sorted(ages)
+                if all(_held(about, (age,) * count) == answer for about, answer in questions)
+            ),
+            None,
+        )
+        if found is None:
+            return None
+        result.setdefault(lists.get(name, name), {})[address] = found
+    return result
+
+
+def _held(about: Listed, ages: tuple[int, ...]) -> bool:
+    return sum(about.seconds is None or age <= about.seconds for age in ages) >= about.hits
+
+
+# the rules under assumptions
+
+
+def assume(ruleset: Ruleset, assumed: tuple[tuple[Question, bool], ...]) -> Ruleset:
+    """The rule set with the answers of some matches put in; the rule set itself if there are none."""
+    if not assumed:
+        return ruleset
+    answers = {question.text: answer for question, answer in assumed}
+    tables = []
+    for table in ruleset.tables:
+        chains = []
+        for chain in table.chains:
+            rules = [_assume_rule(rule, answers) for rule in chain.rules]
+            chains.append(dataclasses.replace(chain, rules=tuple(rules)) if tuple(rules) != chain.rules else chain)
+        tables.append(Table(table.name, tuple(chains), table.comments))
+    return Ruleset(ruleset.family, tuple(tables), ruleset.comments)
+
+
+def _assume_rule(rule: Rule, answers: Mapping[str, bool]) -> Rule:
+    """The rule with what is assumed taken out of it. A rule that then never applies stays, to keep numbers: its mark
+    cannot be what it asks."""
+    kept: list[Match] = []
+    changed = False
+    for match in rule.matches:
+        plain, answer = _assumed(match, answers)
+        if answer is None:
+            kept.append(match)
+            continue
+        changed = True
+        if not answer:
+            kept.append(_IMPOSSIBLE)
+        elif plain is not None:
+            kept.append(plain)
+    if not changed:
+        return rule
+    return Rule(*rule.head, tuple(kept), rule.target, rule.counters, rule.spelling or rule.spec())
+
+
+_IMPOSSIBLE: Final = MarkMatch(Negatable(Masked(1, 0)))
+
+
+def _assumed(match: Match, answers: Mapping[str, bool]) -> tuple[Match | None, bool | None]:
+    """What is left of a match and whether the rest applies; None if nothing is assumed about it."""
+    if isinstance(match, TcpMatch) and match.option is not None:
+        answer = answers.get(f"TCP option {match.option.value}")
+        rest = dataclasses.replace(match, option=None)
+        return rest, None if answer is None else answer != match.option.negated
+    if isinstance(match, SctpMatch) and match.chunks is not None:
+        answer = answers.get(f"SCTP chunks {match.chunks.value.text()}")
+        return dataclasses.replace(match, chunks=None), None if answer is None else answer != match.chunks.negated
+    if isinstance(match, HashlimitMatch):
+        answer = answers.get(match.to_save().replace("--hashlimit-above", "--hashlimit-upto"))
+        return None, None if answer is None else answer != (match.above is not None)
+    if isinstance(match, SetMatch):
+        answer = answers.get(SetMatch(Negatable(match.match_set.value)).to_save())
+        if answer is not None:
+            return None, answer != match.match_set.negated
+    if isinstance(match, (LimitMatch, OpaqueMatch, PhysdevMatch)) or match.to_save() in answers:
+        return None, answers.get(match.to_save())
+    return None, None
+
+
+# what the concrete evaluator says
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Which bits of the marks outcomes are compared by, and which lists, with the names they have on the first side."""
+
+    mark: int
+    connmark: int
+    lists: Mapping[str, str]
+
+
+def watch_of(setup: Setup, side: Side) -> Watch:
+    """What to watch on a side."""
+    fields, read = setup.fields, setup.actions.read_lists
+    mark = connmark = 0
+    for level in setup.outcomes.watched:
+        if level < fields.connmark:
+            mark |= 1 << 31 - (level - fields.mark)
+        else:
+            connmark |= 1 << 31 - (level - fields.connmark)
+    names = side.lists or {name: name for name in read}
+    return Watch(mark, connmark, {name: ours for name, ours in names.items() if ours in read})
+
+
+def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
+    """The rules ready for a trace, with what the situation assumes put in."""
+    index = rules if isinstance(rules, Index) else index_ruleset(rules)
+    variant = index.variant or situation.variant
+    if not situation.assumed and variant == index.variant:
+        return index
+    return index_ruleset(assume(index.ruleset, situation.assumed), index.note, variant)
+
+
+def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[Observation, Fraction]:
+    """What becomes of the packet, with chances.
+
+    Raises:
+        DataplaneError: as `trace`.
+    """
+    index = assumed_index(rules, situation)
+    exploration = Exploration(Journey(index, situation.host, None), State(situation.packet, situation.connection))
+    held = situation.host.recent or {}
+    result: dict[Observation, Fraction] = {}
+    for arrival in exploration.paths():
+        state, end = arrival.end.state, arrival.end
+        packet = state.packet
+        goes = end.verdict == "ACCEPT"
+        effects = set()
+        for step in arrival.steps:
+            if step.kind == "rule":
+                chain = index.ruleset.chain(step.table, step.chain)
+                target = chain.rules[step.rule - 1].target if chain is not None else None
+                if isinstance(target, CtTarget) and target.notrack:
+                    continue
+                if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
+                    effects.add(target.to_save())
+        effects |= {
+            f"{watch.lists[name]} {address} {bool(ages)}"
+            for (name, address), ages in state.recent
+            if name in watch.lists and ages != held.get(name, {}).get(address, ())
+        }
+        tracked = state.has_connection
+        seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == "INDETERMINATE" else "")
+        if goes:
+            source = (state.masqueraded, packet.src, packet.sport)
+            seen += (packet.dst, packet.dport, source, packet.mark & watch.mark, packet.ttl, packet.tos)
+            seen += (state.tracking,)
+        if tracked and (goes or state.connection.state == "ESTABLISHED"):
+            seen += (state.connection.mark & watch.connmark,)
+        seen += (tuple(sorted(effects)),)
+        result[seen] = result.get(seen, Fraction(0)) + arrival.chance
+    return result

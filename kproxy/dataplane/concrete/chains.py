@@ -1,0 +1,378 @@
+"""The walk: one packet from where it stands to the next fork, or to the end of its way.
+
+The way is a sequence of *stages*, a hook and one thing that happens at it: a table is walked, or conntrack looks the
+packet up. A `Cursor` says where the packet is: the stage, the chains it came through with the next rule of each, and
+how many matches of that rule it has passed. `Walk.advance` goes on from a cursor and a state until something is not
+determined, and then returns the alternatives, or until the packet has arrived. It stops too where two ways may meet
+again, at the beginning of a stage and on the return from a chain, so that `explore` can follow them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.concrete import targets
+from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
+from kproxy.dataplane.concrete.matches.header import both, interface_answer
+from kproxy.dataplane.concrete.matches.registry import evaluate
+from kproxy.dataplane.concrete.state import Answer, Maybe, Place, State, View, open_question
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.host import Host
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.option import Negatable
+
+HOOKS: Final = {
+    "PREROUTING": ("raw", "conntrack", "mangle", "nat"),
+    "INPUT": ("mangle", "filter", "security", "nat"),
+    "FORWARD": ("mangle", "filter", "security"),
+    "OUTPUT": ("raw", "conntrack", "mangle", "nat", "filter", "security"),
+    "POSTROUTING": ("mangle", "nat"),
+}
+"""What happens at each hook, in the order of the kernel's priorities: raw -300, conntrack -200, mangle -150,
+destination NAT -100, filter 0, security 50, source NAT 100."""
+
+ORDERS: Final = {"legacy": HOOKS, "nft": {**HOOKS, "INPUT": ("mangle", "filter", "nat", "security")}}
+"""The same for each variant of iptables: iptables-nft hangs the security table in at 150 instead of 50 (observed), so
+that on INPUT it comes after source NAT and sees the rewritten source."""
+
+
+class Step(NamedTuple):
+    """One thing that happened to the packet.
+
+    `kind` is `rule`, `policy`, `conntrack`, `route`, `translate` or `end`; the table, chain and rule number (from 1)
+    are set for rules, table and chain for policies. `text` is the rule as iptables-save prints it, `did` what happened
+    in a few words, `note` the rule's provenance.
+    """
+
+    kind: str
+    hook: str
+    did: str
+    table: str = ""
+    chain: str = ""
+    rule: int = 0
+    text: str = ""
+    note: str = ""
+
+
+class Cursor(NamedTuple):
+    """Where the packet is. `frames` are the chains it is in, the outermost first, each with the place of its next rule;
+    none: the stage has not begun. `match` counts the matches of that rule that hold already. `before` is what the
+    packet was when it came to the table, for rerouting. `order` is a key of `ORDERS`, set where it makes a
+    difference."""
+
+    hook: str
+    stage: int
+    frames: tuple[tuple[str, int], ...] = ()
+    match: int = 0
+    before: tuple[object, ...] = ()
+    order: str = ""
+
+    @property
+    def operation(self) -> str:
+        """The table, or `conntrack`."""
+        return ORDERS[self.order or "legacy"][self.hook][self.stage]
+
+
+class Node(NamedTuple):
+    """A place on the way and the state there."""
+
+    cursor: Cursor
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the way: ACCEPT, DROP, REJECT or INDETERMINATE. `via` is `local` (delivered to this host), `out` (left
+    it) or `bridged` (iptables never saw it), empty if it was not accepted. `reject` is REJECT's answer, `reason` says
+    why if no rule does. `marked`: the packet was delivered here, and had it left, it would have been masqueraded."""
+
+    verdict: str
+    hook: str
+    state: State
+    via: str = ""
+    reject: str = ""
+    reason: str = ""
+    marked: bool = False
+
+
+class Edge(NamedTuple):
+    """One alternative: its chance (None: nobody knows), where it leads, and what happened on the way."""
+
+    chance: Fraction | None
+    to: Node | End
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What comes after a node: common steps, then one of the edges. If the edges have no chances, `why` says what it
+    depends on."""
+
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    why: str = ""
+
+
+_MOST_FRAMES: Final = 512
+
+
+class Walk:
+    """The walk through one rule set on one host."""
+
+    def __init__(self, index: Index, host: Host, limit: bool | None = None) -> None:
+        self.index = index
+        self.host = host
+        self._limit = limit
+
+    def table(self, cursor: Cursor, state: State) -> Fork | End | tuple[State, tuple[Step, ...]]:
+        """Walk the cursor's table from where it stands.
+
+        Returns the alternatives; or the end; or, if the table accepted the packet, the state after it and the steps.
+        """
+        return _TableWalk(self, cursor, state).run()
+
+    def view(self, hook: str, state: State, table: str) -> View:
+        """What matches and targets may look at."""
+        return View(self.host, hook, Place(table, "", 0), state, self._limit)
+
+
+class _TableWalk:
+    """One packet in one table."""
+
+    def __init__(self, walk: Walk, cursor: Cursor, state: State) -> None:
+        self._walk = walk
+        self._index = walk.index
+        self._cursor = cursor
+        self._table = cursor.operation
+        self._state = state
+        self._steps: list[Step] = []
+        self._view = walk.view(cursor.hook, state, self._table)
+
+    def run(self) -> Fork | End | tuple[State, tuple[Step, ...]]:
+        frames = list(self._cursor.frames)
+        skip = self._cursor.match
+        while True:
+            name, place = frames[-1]
+            chain = self._index.chain(self._table, name)
+            found = self._next_rule(chain, place, skip)
+            if isinstance(found, Maybe):
+                return self._fork(frames, found)
+            if found is None:
+                result = self._chain_end(chain, frames)
+            else:
+                resumed = skip > 0
+                skip = 0
+                result = self._apply(found, frames, resumed)
+            if result is not None:
+                return result
+            skip = 0
+
+    def _next_rule(self, chain: IndexedChain, place: int, skip: int) -> IndexedRule | Maybe | None:
+        """The next rule that matches; or a match that is not decided, with `_at` saying where; or None."""
+        candidates = chain.candidates(self._state.packet)
+        position = chain.next_candidate(candidates, place)
+        while position < len(candidates):
+            at = candidates[position]
+            rule = chain.rule(at)
+            answer = self._answer(rule, skip if at == place else 0)
+            if answer is True:
+                self._at = at
+                return rule
+            if answer is not False:
+                self._at = at
+                return answer
+            position += 1
+        return None
+
+    def _answer(self, rule: IndexedRule, skip: int) -> Answer:
+        """Whether the rule matches, its first `skip` matches apart; `_match` is the one that an undecided answer is
+        about, counted from 1 (the fixed part of the rule is number 1)."""
+        view = self._view
+        view.place = rule.place
+        view.state = self._state
+        if skip == 0:
+            head = head_answer(rule, view)
+            if head is False:
+                return False
+            if head is not True and (not rule.pure or not self._refuted(rule, 0)):
+                self._match = 1
+                return head
+            if head is not True:
+                return False
+        done = max(skip - 1, 0)
+        for number, match in enumerate(rule.matches[done:], done + 2):
+            answer = evaluate(match, view)
+            if answer is True:
+                continue
+            if answer is not False and rule.pure and self._refuted(rule, number - 1):
+                return False
+            if isinstance(answer, Maybe):
+                if answer.no is None and answer.yes is not None:  # it applies, and changed something
+                    self._state = view.state = answer.yes
+                    continue
+                if answer.yes is None and answer.no is not None:
+                    self._state = view.state = answer.no
+                    return False
+            self._match = number
+            return answer
+        return True
+
+    def _refuted(self, rule: IndexedRule, done: int) -> bool:
+        """Whether a later match certainly does not apply, so that an open one before it does not count."""
+        return any(evaluate(match, self._view) is False for match in rule.matches[done:])
+
+    def _fork(self, frames: list[tuple[str, int]], answer: Maybe) -> Fork:
+        name = frames[-1][0]
+        edges = []
+        chance = answer.chance
+        if answer.yes is not None:
+            inside = self._cursor._replace(frames=(*frames[:-1], (name, self._at)), match=self._match)
+            edges.append(Edge(chance, Node(inside, answer.yes)))
+        if answer.no is not None:
+            after = self._cursor._replace(frames=(*frames[:-1], (name, self._at + 1)), match=0)
+            edges.append(Edge(None if chance is None else 1 - chance, Node(after, answer.no)))
+        place = self._view.place
+        why = f"{place.table} {place.chain} rule {place.rule}: {answer.why}" if answer.why else ""
+        return Fork(tuple(self._steps), tuple(edges), why)
+
+    def _chain_end(
+        self, chain: IndexedChain, frames: list[tuple[str, int]]
+    ) -> Fork | End | tuple[State, tuple[Step, ...]] | None:
+        if len(frames) > 1:
+            frames.pop()
+            return self._link(frames)
+        policy = chain.chain.policy or "ACCEPT"
+        name = chain.chain.name
+        if policy == "ACCEPT":
+            return self._accept()
+        did = f"policy {policy}"
+        self._steps.append(Step("policy", self._cursor.hook, did, self._table, name))
+        if policy == "DROP":
+            return self._end(End("DROP", self._cursor.hook, self._state))
+        reason = f"{self._table} {name}: policy {policy} is not interpreted"
+        return self._end(End("INDETERMINATE", self._cursor.hook, self._state, reason=reason))
+
+    def _link(self, frames: list[tuple[str, int]]) -> Fork:
+        """Stop at a place where another way may come to, too."""
+        after = self._cursor._replace(frames=tuple(frames), match=0)
+        return Fork(tuple(self._steps), (Edge(Fraction(1), Node(after, self._state)),))
+
+    def _accept(self) -> tuple[State, tuple[Step, ...]]:
+        return self._state, tuple(self._steps)
+
+    def _end(self, end: End) -> Fork:
+        return Fork(tuple(self._steps), (Edge(Fraction(1), end),))
+
+    def _apply(
+        self, rule: IndexedRule, frames: list[tuple[str, int]], resumed: bool
+    ) -> Fork | End | tuple[State, tuple[Step, ...]] | None:
+        name = frames[-1][0]
+        frames[-1] = (name, self._at + 1)
+        if rule.jump is not None:
+            self._jump(rule, frames)
+            return None
+        effects = targets.act(rule.rule.target, self._view)
+        if len(effects) > 1:
+            edges = []
+            for effect in effects:
+                before = len(self._steps)
+                self._steps.append(self._step(rule, effect.did))
+                step = tuple(self._steps[before:])
+                del self._steps[before:]
+                edges.append(Edge(effect.chance, self._after(effect, frames, rule), step))
+            place = rule.place
+            why = f"{place.table} {place.chain} rule {place.rule}: {effects[0].did.partition(':')[0]}"
+            return Fork(tuple(self._steps), tuple(edges), why)
+        effect = effects[0]
+        self._steps.append(self._step(rule, effect.did))
+        self._state = self._view.state = effect.state
+        if effect.verdict == targets.GO_ON:
+            return self._link(frames) if resumed else None
+        if effect.verdict == targets.ACCEPT:
+            return self._accept()
+        if effect.verdict == targets.RETURN:
+            if len(frames) > 1:
+                frames.pop()
+                return self._link(frames)
+            return self._chain_end(self._index.chain(self._table, name), frames)
+        to = self._after(effect, frames, rule)
+        return Fork(tuple(self._steps), (Edge(Fraction(1), to),))
+
+    def _after(self, effect: targets.Effect, frames: list[tuple[str, int]], rule: IndexedRule) -> Node | End:
+        hook = self._cursor.hook
+        if effect.verdict == targets.GO_ON:
+            return Node(self._cursor._replace(frames=tuple(frames), match=0), effect.state)
+        if effect.verdict == targets.ACCEPT:
+            return Node(self._cursor._replace(frames=DONE, match=0), effect.state)
+        if effect.verdict == targets.REJECT:
+            target = rule.rule.target
+            answer: str = getattr(target, "reject_with", "")
+            return End("REJECT", hook, effect.state, reject=answer)
+        if effect.verdict == targets.DROP:
+            return End("DROP", hook, effect.state)
+        place = rule.place
+        reason = f"{place.table} {place.chain} rule {place.rule}: {effect.did}"
+        return End("INDETERMINATE", hook, effect.state, reason=reason)
+
+    def _jump(self, rule: IndexedRule, frames: list[tuple[str, int]]) -> None:
+        target = rule.jump
+        if target is None:
+            return
+        self._steps.append(self._step(rule, f"{'goto' if target.goto else 'jump'} {target.chain}"))
+        if any(target.chain == name for name, _ in frames):
+            names = " -> ".join([*(name for name, _ in frames), target.chain])
+            raise DataplaneError(f"table {self._table}: a loop of jumps: {names}")
+        if len(frames) > _MOST_FRAMES:
+            raise DataplaneError(f"table {self._table}: jumps nested more than {_MOST_FRAMES} deep, at {target.chain}")
+        self._index.chain(self._table, target.chain)
+        if target.goto and len(frames) > 1:
+            frames.pop()
+        elif target.goto:
+            # The end of the chain is then the end of the built-in chain: its policy decides.
+            frames[-1] = (frames[-1][0], _END)
+        frames.append((target.chain, 0))
+
+    def _step(self, rule: IndexedRule, did: str) -> Step:
+        table, chain, number = rule.place
+        note = self._index.note
+        about = "" if note is None else note(table, chain, number) or ""
+        return Step("rule", self._cursor.hook, did, table, chain, number, rule.text, about)
+
+
+_END: Final = 1 << 40
+DONE: Final = (("", _END),)
+"""The frames of a cursor whose table has accepted the packet."""
+
+
+def head_answer(rule: IndexedRule, view: View) -> Answer:
+    """Whether the fixed part of a rule applies."""
+    head, packet = rule.rule, view.state.packet
+    if head.protocol is not None and (head.protocol.value == packet.protocol) == head.protocol.negated:
+        return False
+    undecided: list[Answer] = []
+    for field, wanted, address in (("dst", head.destination, packet.dst), ("src", head.source, packet.src)):
+        if wanted is None:
+            continue
+        if address is None:
+            undecided.append(_address_question(view, field, wanted))
+        elif ((address ^ wanted.value.address) & wanted.value.mask == 0) == wanted.negated:
+            return False
+    if head.in_interface is not None:
+        undecided.append(interface_answer(view, "in_interface", head.in_interface))
+    if head.out_interface is not None:
+        undecided.append(interface_answer(view, "out_interface", head.out_interface))
+    if head.fragment is not None and head.fragment != packet.fragment:
+        return False
+    return both(view, undecided) if undecided else True
+
+
+def _address_question(view: View, field: str, wanted: Negatable[Network]) -> Answer:
+    name = "destination" if field == "dst" else "source"
+    answer = open_question(view, (field, wanted.value), f"the {name} address is not known")
+    if not wanted.negated:
+        return answer
+    if isinstance(answer, Maybe):
+        return Maybe(answer.no, answer.yes, None, answer.why)
+    return not answer

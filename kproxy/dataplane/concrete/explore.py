@@ -1,0 +1,326 @@
+"""All ways of a packet, with their chances.
+
+Ways that come to the same place in the same state are followed once: the nodes and forks make a graph without cycles,
+however many ways lead through it. Chance is pushed through that graph from its root, node by node. A fork that nobody
+can decide is different: each of its branches has a distribution of its own, and what is certain of an outcome is the
+least that any branch gives it. What no outcome is certain of is INDETERMINATE. So an open question that decides nothing
+changes nothing, and one that decides only among some outcomes leaves the others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.concrete.chains import End, Fork, Node, Step
+from kproxy.dataplane.concrete.hooks import Journey
+from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.netfilter.codec import UINT32
+
+MOST_NODES: Final = 50_000
+"""Ways beyond this many places are not followed; what they lead to counts as INDETERMINATE."""
+MOST_PATHS: Final = 100_000
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One outcome: where the way ended, its chance, and the likeliest way there. `possible` are the ends that an
+    INDETERMINATE one may turn out to be, `reasons` what that depends on."""
+
+    end: End
+    chance: Fraction
+    steps: Steps
+    reasons: tuple[str, ...] = ()
+    possible: tuple[End, ...] = ()
+
+
+EndKey = tuple[object, ...]
+Distribution = dict[EndKey, Arrival]
+_SURE: Final = Fraction(1)
+_TOO_MANY: Final = "too many ways to follow: tell more of the packet, the host or the connection"
+_MOST_POSSIBLE: Final = 64
+
+
+def end_key(end: End) -> EndKey:
+    """What makes two ends different outcomes.
+
+    Not the way there, nor the marks, nor the state of the connection, which no one outside can see.
+    """
+    packet, entry = end.state.packet, end.state.connection
+    tuples = (entry.original, entry.reply) if entry.translated else ()
+    return (
+        end.verdict, end.hook, end.via, end.reject, end.reason, packet.src, packet.sport, packet.dst, packet.dport,
+        packet.out_interface, end.marked, end.state.masqueraded, entry.dnat, entry.snat, tuples,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Arc:
+    """An edge of the graph: `to` is the number of a node, or an end."""
+
+    chance: Fraction | None
+    to: int | End
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A node of the graph: what comes after it."""
+
+    steps: Steps
+    arcs: tuple[_Arc, ...]
+    why: str
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is a fork that nobody can decide."""
+        return len(self.arcs) > 1 and any(arc.chance is None for arc in self.arcs)
+
+
+class _Trail(NamedTuple):
+    """The steps to a node, linked to those before them."""
+
+    before: _Trail | None
+    steps: Steps
+
+
+def _steps_of(trail: _Trail | None) -> Steps:
+    parts: list[Steps] = []
+    while trail is not None:
+        parts.append(trail.steps)
+        trail = trail.before
+    return tuple(step for part in reversed(parts) for step in part)
+
+
+class Exploration:
+    """The graph of one packet's ways. Nodes are numbered as they are found, so that each is hashed only once."""
+
+    def __init__(self, journey: Journey, start: State) -> None:
+        self._journey = journey
+        self._numbers: dict[Node, int] = {}
+        self._nodes: list[Node] = []
+        self._places: dict[int, _Place] = {}
+        self._solved: dict[int, Distribution] = {}
+        self._root = self._place(journey.start(start))
+        order = self._discover()
+        for number in order:
+            if self._places[number].undecided:
+                self._solved[number] = self._combine(self._places[number])
+
+    def _place(self, fork: Fork) -> _Place:
+        arcs = []
+        for edge in fork.edges:
+            to = edge.to
+            if isinstance(to, Node):
+                number = self._numbers.get(to)
+                if number is None and len(self._nodes) >= MOST_NODES:
+                    arcs.append(_Arc(edge.chance, End("INDETERMINATE", "", to.state, reason=_TOO_MANY), edge.steps))
+                    continue
+                if number is None:
+                    number = self._numbers[to] = len(self._nodes)
+                    self._nodes.append(to)
+                arcs.append(_Arc(edge.chance, number, edge.steps))
+            else:
+                arcs.append(_Arc(edge.chance, to, edge.steps))
+        return _Place(fork.steps, tuple(arcs), fork.why)
+
+    def _discover(self) -> list[int]:
+        """All nodes, every node after those it leads to."""
+        order: list[int] = []
+        stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(self._root.arcs))]
+        while stack:
+            number, arcs = stack[-1]
+            arc = next(arcs, None)
+            if arc is None:
+                stack.pop()
+                if number >= 0:
+                    order.append(number)
+            elif isinstance(arc.to, int) and arc.to not in self._places:
+                place = self._places[arc.to] = self._place(self._journey.advance(self._nodes[arc.to]))
+                stack.append((arc.to, iter(place.arcs)))
+        return order
+
+    def distribution(self) -> list[Arrival]:
+        """The outcomes, the likeliest first."""
+        if self._root.undecided:
+            found = _with_prefix(self._combine(self._root), self._root.steps)
+        else:
+            found = self._flow(self._root)
+        return sorted(found.values(), key=lambda item: (-float(item.chance), _sort_key(item.end)))
+
+    def paths(self) -> list[Arrival]:
+        """Every way for itself, in the order of the rules. Below an open question, one way per outcome."""
+        if self._root.undecided:
+            return self.distribution()
+        found: list[Arrival] = []
+        pending: list[tuple[_Place, Fraction, Steps]] = [(self._root, _SURE, ())]
+        while pending:
+            place, chance, before = pending.pop()
+            following: list[tuple[_Place, Fraction, Steps]] = []
+            for arc in place.arcs:
+                steps = before + place.steps + arc.steps
+                share = chance * (_SURE if arc.chance is None else arc.chance)
+                if isinstance(arc.to, End):
+                    found.append(Arrival(arc.to, share, steps, _reasons(arc.to)))
+                elif arc.to in self._solved:
+                    found += [
+                        replace(item, chance=item.chance * share, steps=steps + item.steps)
+                        for item in self._solved[arc.to].values()
+                    ]
+                else:
+                    following.append((self._places[arc.to], share, steps))
+            pending += reversed(following)
+            if len(found) + len(pending) > MOST_PATHS:
+                raise DataplaneError(f"more than {MOST_PATHS} paths: ask for merged outcomes")
+        return found
+
+    def _combine(self, place: _Place) -> Distribution:
+        """What is certain whichever branch of an undecided fork is taken."""
+        branches = [self._flow(_Place((), (replace(arc, chance=_SURE),), "")) for arc in place.arcs]
+        certain: Distribution = {}
+        for key, item in branches[0].items():
+            rivals = [branch.get(key) for branch in branches[1:]]
+            if item.end.verdict != "INDETERMINATE" and None not in rivals:
+                least = min(other.chance for other in (item, *rivals) if other is not None)
+                merged = item
+                for other in rivals:
+                    merged = merged if other is None else _join(merged, other)
+                certain[key] = replace(merged, chance=least)
+        missing = _SURE - sum((item.chance for item in certain.values()), Fraction(0))
+        if missing:
+            arrival = _open_end(place.why, branches, missing)
+            certain[end_key(arrival.end)] = arrival
+        return _with_prefix(certain, place.steps)
+
+    def _flow(self, root: _Place) -> Distribution:
+        """Push chance from a place through all decided forks below it."""
+        mass: dict[int, Fraction] = {}
+        best: dict[int, tuple[Fraction, _Trail | None]] = {}
+        found: Distribution = {}
+
+        def spread(place: _Place, share: Fraction, trail: _Trail | None) -> None:
+            for arc in place.arcs:
+                part = share if arc.chance is None or arc.chance == 1 else share * arc.chance
+                steps = place.steps + arc.steps
+                onward = _Trail(trail, steps) if steps else trail
+                if isinstance(arc.to, End):
+                    _add(found, Arrival(arc.to, part, _steps_of(onward), _reasons(arc.to)))
+                    continue
+                other = mass.get(arc.to)
+                mass[arc.to] = part if other is None else other + part
+                if other is None or best[arc.to][0] < part:
+                    best[arc.to] = (part, onward)
+
+        spread(root, _SURE, None)
+        for number in self._below(root):
+            share, trail = mass[number], best[number][1]
+            if number in self._solved:
+                for item in self._solved[number].values():
+                    _add(found, replace(item, chance=item.chance * share, steps=_steps_of(trail) + item.steps))
+            else:
+                spread(self._places[number], share, trail)
+        return found
+
+    def _below(self, root: _Place) -> list[int]:
+        """The nodes below a place down to the next undecided ones, every node before those it leads to."""
+        seen: set[int] = set()
+        order: list[int] = []
+        stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(root.arcs))]
+        while stack:
+            number, arcs = stack[-1]
+            arc = next(arcs, None)
+            if arc is None:
+                stack.pop()
+                if number >= 0:
+                    order.append(number)
+            elif isinstance(arc.to, int) and arc.to not in seen:
+                seen.add(arc.to)
+                stack.append((arc.to, iter(() if arc.to in self._solved else self._places[arc.to].arcs)))
+        return order[::-1]
+
+
+def _open_end(why: str, branches: list[Distribution], missing: Fraction) -> Arrival:
+    items = [item for branch in branches for item in branch.values()]
+    possible = [end for item in items for end in (item.possible or (item.end,))]
+    reasons = [why] if why else []
+    reasons += [reason for item in items for reason in item.reasons]
+    return _indeterminate(possible, reasons, missing, ())
+
+
+def _reasons(end: End) -> tuple[str, ...]:
+    return (end.reason,) if end.verdict == "INDETERMINATE" and end.reason else ()
+
+
+def _with_prefix(found: Distribution, steps: Steps) -> Distribution:
+    return {key: replace(item, steps=steps + item.steps) for key, item in found.items()} if steps else found
+
+
+def _add(found: Distribution, arrival: Arrival) -> None:
+    """Add an outcome; all INDETERMINATE ones are one outcome, so that there is one number for what is not known."""
+    if arrival.end.verdict == "INDETERMINATE":
+        key: EndKey = ("INDETERMINATE",)
+        other = found.get(key)
+        if other is None:
+            found[key] = arrival
+            return
+        chosen = arrival if arrival.chance > other.chance else other
+        possible = [*(other.possible or (other.end,)), *(arrival.possible or (arrival.end,))]
+        joined = _indeterminate(possible, [*other.reasons, *arrival.reasons], other.chance + arrival.chance, ())
+        found[key] = replace(joined, steps=chosen.steps)
+        return
+    key = end_key(arrival.end)
+    other = found.get(key)
+    found[key] = arrival if other is None else _join(other, arrival, other.chance + arrival.chance)
+
+
+def _join(one: Arrival, other: Arrival, chance: Fraction | None = None) -> Arrival:
+    """Two ways to the same outcome as one, with the likelier way; marks keep the bits they agree on."""
+    chosen = other if other.chance > one.chance else one
+    packet, rival = one.end.state.packet, other.end.state.packet
+    end = chosen.end
+    changes: dict[str, object] = {}
+    if (packet.mark, packet.mark_known) != (rival.mark, rival.mark_known):
+        known = packet.mark_known & rival.mark_known & ~(packet.mark ^ rival.mark) & UINT32
+        changes = {"mark": packet.mark & known, "mark_known": known}
+    if packet.in_interface != rival.in_interface:
+        changes["in_interface"] = None
+    if changes:
+        end = replace(end, state=end.state.with_packet(**changes))
+    if end.state.connection.state != (other if chosen is one else one).end.state.connection.state:
+        open_state = end.state.connection.replace(state=None)
+        end = replace(end, state=end.state._replace(connection=open_state))
+    return Arrival(end, one.chance if chance is None else chance, chosen.steps, chosen.reasons, chosen.possible)
+
+
+def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, steps: Steps) -> Arrival:
+    """One INDETERMINATE outcome. Its packet has the fields on which all the possible ends agree."""
+    ends = {end_key(end): end for end in possible if end.verdict != "INDETERMINATE"}
+    first = (list(ends.values()) or possible)[0]
+    packet = first.state.packet
+    for end in possible:
+        other = end.state.packet
+        changes = {
+            field: None
+            for field in ("src", "sport", "dst", "dport", "out_interface", "in_interface")
+            if getattr(packet, field) != getattr(other, field)
+        }
+        if changes:
+            packet = packet.replace(**changes)
+    hooks = {end.hook for end in possible}
+    masqueraded = all(end.state.masqueraded for end in possible)
+    state = first.state._replace(packet=packet, masqueraded=masqueraded)
+    names = tuple(dict.fromkeys(reasons))
+    hook = first.hook if len(hooks) == 1 else ""
+    end = End("INDETERMINATE", hook, state, reason=names[0] if names else "")
+    listed = tuple(sorted(ends.values(), key=_sort_key))[:_MOST_POSSIBLE]
+    return Arrival(end, chance, steps, names[:_MOST_POSSIBLE], listed)
+
+
+def _sort_key(end: End) -> tuple[str, ...]:
+    packet = end.state.packet
+    return (end.verdict, end.hook, packet.destination, packet.source, end.via, end.reject, end.reason)

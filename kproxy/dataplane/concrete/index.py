@@ -1,0 +1,199 @@
+"""A rule set made ready for many traces.
+
+kube-proxy's dispatch chains hold a rule per service port. A chain of more than a few rules is therefore indexed: each
+rule is filed under the one exact thing it wants, its destination, else its protocol and destination port, else its
+source. A packet then meets, in order, only the rules filed under what it has and those filed under nothing. Skipped
+are only rules that certainly do not match; a packet whose address or port is open meets all of them. Chains are indexed
+when a packet first comes to them, so making an `Index` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
+from kproxy.dataplane.concrete.state import Place
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.packet import Packet
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.matches import Match, SctpMatch, TcpMatch, UdpMatch
+from kproxy.netfilter.rule import Rule
+from kproxy.netfilter.ruleset import Chain, Ruleset, Table
+from kproxy.netfilter.targets import Jump
+
+_SMALL: Final = 8
+
+Note = Callable[[str, str, int], str | None]
+"""Provenance: given table, chain and rule number, a text about where the rule comes from, or None."""
+
+
+class IndexedRule:
+    """A rule with what evaluation asks of it again and again."""
+
+    __slots__ = ("jump", "matches", "place", "pure", "rule")
+
+    def __init__(self, place: Place, rule: Rule) -> None:
+        self.place = place
+        self.rule = rule
+        self.matches: tuple[Match, ...] = tuple(match for match in rule.matches if type(match) not in IGNORED)
+        self.pure = not any(type(match) in EFFECTS for match in self.matches)
+        self.jump = rule.target if isinstance(rule.target, Jump) else None
+
+    @property
+    def text(self) -> str:
+        """The rule as iptables-save prints it."""
+        return self.rule.to_save(self.place.chain)
+
+
+class IndexedChain:
+    """A chain whose rules are found by what a packet has."""
+
+    __slots__ = (
+        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_rest", "_rules", "chain", "table",
+    )  # fmt: skip
+
+    def __init__(self, table: str, chain: Chain) -> None:
+        self.table = table
+        self.chain = chain
+        self._rules: dict[int, IndexedRule] = {}
+        self._by_destination: dict[int, list[int]] = {}
+        self._by_port: dict[tuple[int, int], list[int]] = {}
+        self._by_source: dict[int, list[int]] = {}
+        self._rest: Sequence[int] = range(len(chain.rules))
+        self._filed = len(chain.rules) > _SMALL
+        self._last: tuple[int | None, ...] = ()
+        self._found: Sequence[int] = ()
+        if self._filed:
+            self._file()
+
+    def _file(self) -> None:
+        rest: list[int] = []
+        for number, rule in enumerate(self.chain.rules):
+            destination, source = rule.destination, rule.source
+            if destination is not None and not destination.negated and _whole(destination.value.mask):
+                self._by_destination.setdefault(destination.value.address, []).append(number)
+                continue
+            port = _exact_port(rule)
+            if port is not None:
+                self._by_port.setdefault(port, []).append(number)
+            elif source is not None and not source.negated and _whole(source.value.mask):
+                self._by_source.setdefault(source.value.address, []).append(number)
+            else:
+                rest.append(number)
+        self._rest = rest
+
+    def candidates(self, packet: Packet) -> Sequence[int]:
+        """The places, from 0 and in order, of the rules that may match the packet."""
+        if packet.dst is None or packet.src is None or (packet.dport is None and packet.has_ports):
+            return range(len(self.chain.rules))
+        if not self._filed:
+            return self._rest
+        key = (packet.dst, packet.protocol, packet.dport, packet.src)
+        if key != self._last:
+            self._found = self._look_up(packet)
+            self._last = key
+        return self._found
+
+    def _look_up(self, packet: Packet) -> Sequence[int]:
+        filed = (
+            None if packet.dst is None else self._by_destination.get(packet.dst),
+            None if packet.dport is None else self._by_port.get((packet.protocol, packet.dport)),
+            None if packet.src is None else self._by_source.get(packet.src),
+        )
+        found = [places for places in filed if places]
+        if not found:
+            return self._rest
+        if len(found) == 1 and not self._rest:
+            return found[0]
+        return sorted([*self._rest, *(place for places in found for place in places)])
+
+    def next_candidate(self, candidates: Sequence[int], place: int) -> int:
+        """The position among the candidates of the first one that is not before the place."""
+        return bisect_left(candidates, place)
+
+    def rule(self, place: int) -> IndexedRule:
+        """The rule at a place, counted from 0."""
+        found = self._rules.get(place)
+        if found is None:
+            found = IndexedRule(Place(self.table, self.chain.name, place + 1), self.chain.rules[place])
+            self._rules[place] = found
+        return found
+
+
+_FULL_MASKS: Final = frozenset(family.full_mask for family in Family)
+
+
+def _whole(mask: int) -> bool:
+    return mask in _FULL_MASKS
+
+
+def _exact_port(rule: Rule) -> tuple[int, int] | None:
+    protocol = rule.protocol
+    if protocol is None or protocol.negated:
+        return None
+    for match in rule.matches:
+        if isinstance(match, (TcpMatch, UdpMatch, SctpMatch)):
+            port = match.dport
+            if port is not None and not port.negated and port.value.first == port.value.last:
+                return protocol.value, port.value.first
+    return None
+
+
+class Index:
+    """A rule set made ready. `note` gives each rule's provenance, for whoever shows a trace; `variant` is `nft`,
+    `legacy`, or None if not known."""
+
+    def __init__(self, ruleset: Ruleset, note: Note | None = None, variant: str | None = None) -> None:
+        self.ruleset = ruleset
+        self.variant = variant or detect_variant(ruleset)
+        self.note = note
+        self._tables: dict[str, Table] = {table.name: table for table in ruleset.tables}
+        self._chains: dict[tuple[str, str], IndexedChain] = {}
+
+    def has_chain(self, table: str, chain: str) -> bool:
+        """Whether the rule set has the chain."""
+        found = self._tables.get(table)
+        return found is not None and found.chain(chain) is not None
+
+    def has_rules(self, table: str, chain: str) -> bool:
+        """Whether the chain is there and not empty."""
+        found = self._tables.get(table)
+        known = None if found is None else found.chain(chain)
+        return known is not None and (bool(known.rules) or known.policy not in (None, "ACCEPT"))
+
+    def chain(self, table: str, name: str) -> IndexedChain:
+        """A chain. Raises DataplaneError if it is not there."""
+        key = (table, name)
+        indexed = self._chains.get(key)
+        if indexed is None:
+            found = self._tables.get(table)
+            chain = None if found is None else found.chain(name)
+            if chain is None:
+                raise DataplaneError(f"table {table}: a jump to chain {name}, which is not there")
+            indexed = self._chains[key] = IndexedChain(table, chain)
+        return indexed
+
+
+_GENERATED: Final = re.compile(r"# Generated by ip6?tables(-nft)?-save v\S+( \(nf_tables\))?")
+
+
+def detect_variant(ruleset: Ruleset) -> str | None:
+    """`nft` or `legacy`, from the comment that iptables-save writes; None if there is none.
+
+    iptables-nft-save says `(nf_tables)`, and has done so since 1.8.0; iptables-legacy-save says nothing.
+    """
+    for table in ruleset.tables:
+        for comment in table.comments:
+            found = _GENERATED.match(comment)
+            if found is not None:
+                return "nft" if found[1] or found[2] else "legacy"
+    return None
+
+
+def index_ruleset(ruleset: Ruleset, note: Note | None = None, variant: str | None = None) -> Index:
+    """Make a rule set ready for traces. `note` gives provenance: see `Note`. `variant` is `nft` or `legacy`; without it
+    the rule set's comments tell, if they do."""
+    return Index(ruleset, note, variant)

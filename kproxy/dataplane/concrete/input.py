@@ -1,0 +1,189 @@
+"""The routing decision on a packet that arrived: to this host, onward, or nowhere (ip_route_input_slow).
+
+The kernel decides after PREROUTING, on the destination as it is then. It refuses loopback addresses unless
+`route_localnet` allows them, source addresses that are the host's own, and sources that reverse-path filtering does not
+expect on the interface (fib_validate_source). IPv6 has none of these checks.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from kproxy.dataplane.concrete import bridge
+from kproxy.dataplane.concrete.chains import Cursor, Edge, End, Fork, Node, Step
+from kproxy.dataplane.concrete.routing import Query, Unknown, Way, lookup
+from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
+from kproxy.dataplane.model.packet import LOOPBACK, Packet
+from kproxy.netfilter.family import Family
+
+_SURE: Final = Fraction(1)
+_ALL_ONES: Final = 0xFFFFFFFF
+
+
+def route(host: Host, state: State) -> Fork:
+    """Where the packet goes after PREROUTING."""
+    packet = state.packet
+    if bridge.is_switched(state):
+        switched = state.with_packet(out_interface=packet.in_interface, out_port=None)
+        switched = switched.with_answer(("out_port", "present"), True).with_answer("bridged", True)
+        step = Step("route", "PREROUTING", f"bridged on {packet.in_interface}")
+        return Fork((), (Edge(_SURE, Node(Cursor("FORWARD", 0), switched), (step,)),))
+    if packet.dst is None:
+        return Fork((), tuple(_checked(host, state, way) for way in (Way("local"), Way("unicast"))), _WHERE)
+    refused = _martian(host, packet)
+    if refused is not None:
+        reason, sure = refused
+        if sure:
+            return Fork((), (Edge(_SURE, _dropped(state, reason)),))
+        rest = _routed(host, state)
+        return Fork((), (Edge(None, _dropped(state, reason)), *rest), f"{reason}: route_localnet is not known")
+    edges = _routed(host, state)
+    if len(edges) == 1:
+        return Fork((), (edges[0]._replace(chance=_SURE),))
+    return Fork((), tuple(edges), _WHERE)
+
+
+_WHERE: Final = "whether the packet is for this host is not known"
+
+
+def _dropped(state: State, reason: str) -> End:
+    return End("DROP", "PREROUTING", state, reason=reason)
+
+
+def _martian(host: Host, packet: Packet) -> tuple[str, bool] | None:
+    """Why the kernel refuses the addresses as they are, and whether that is sure."""
+    if packet.family is not Family.IPV4 or packet.in_interface == LOOPBACK:
+        return None
+    src, dst = packet.src, packet.dst
+    if src is not None and (MULTICAST_NETWORKS[Family.IPV4].contains(src) or src == _ALL_ONES):
+        return "a source that is multicast or broadcast", True
+    if src is not None and src >> 24 == 0 and dst != _ALL_ONES:
+        return "a source in 0.0.0.0/8", True
+    if dst is not None and dst >> 24 == 0:
+        return "a destination in 0.0.0.0/8", True
+    loopback = LOOPBACK_NETWORKS[Family.IPV4]
+    if any(address is not None and loopback.contains(address) for address in (src, dst)):
+        allowed = host.flag("route_localnet", packet.in_interface)
+        if not allowed:
+            return "a loopback address on another interface", allowed == 0
+    return None
+
+
+def _routed(host: Host, state: State) -> list[Edge]:
+    packet = state.packet
+    if packet.dst is None:
+        return []
+    query = Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, packet.in_interface)
+    way = lookup(host, query)
+    if way is None:
+        return [Edge(None, _dropped(state, "no route to the destination"))]
+    if isinstance(way, Unknown):
+        return [_checked(host, state, Way("local")), _checked(host, state, Way("unicast"))]
+    if way.device is None and packet.in_port and way.kind == "unicast":
+        return [_checked(host, state, way._replace(device=packet.in_interface)), _checked(host, state, way)]
+    return [_checked(host, state, way)]
+
+
+def _checked(host: Host, state: State, way: Way) -> Edge:
+    """One way, after the checks that belong to it."""
+    packet = state.packet
+    if way.kind in ("blackhole", "unreachable", "prohibit"):
+        return Edge(None, _dropped(state, f"a route of kind {way.kind}"))
+    if way.kind == "multicast":
+        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason="multicast is not modelled"))
+    refused = _source_refused(host, packet)
+    if refused is not None:
+        reason, sure = refused
+        if sure:
+            return Edge(None, _dropped(state, reason))
+        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=f"{reason}? {_RP}"))
+    if way.kind in ("local", "broadcast"):
+        step = Step("route", "PREROUTING", "to this host")
+        return Edge(None, Node(Cursor("INPUT", 0), state), (step,))
+    return _forward(host, state, way)
+
+
+_RP: Final = "rp_filter, accept_local or the routes are not known"
+
+
+def _source_refused(host: Host, packet: Packet) -> tuple[str, bool] | None:
+    """fib_validate_source: why the source is refused, and whether that is sure."""
+    if packet.family is not Family.IPV4 or packet.src is None or packet.src == 0:
+        return None
+    device = packet.in_interface
+    if device == LOOPBACK:
+        return None
+    if host.is_local(packet.family, packet.src):
+        # Of 127.0.0.0/8 only 127.0.0.1 is an address that the kernel finds without a full check.
+        exact = not LOOPBACK_NETWORKS[Family.IPV4].contains(packet.src) or packet.src == 0x7F000001
+        accepts = host.flag("accept_local", device)
+        return None if accepts else ("a source that is this host's own address", accepts == 0 and exact)
+    mode = host.flag("rp_filter", device)
+    if mode == 0:
+        return None
+    back = lookup(host, Query(packet.family, packet.src, packet.dst, packet.mark, packet.mark_known, device))
+    if isinstance(back, Way) and back.kind == "unicast" and device is not None and back.device == device:
+        return None
+    reason = "reverse-path filter: the source is not expected on this interface"
+    if mode is None or isinstance(back, Unknown):
+        return reason, False
+    if back is None or back.kind != "unicast":
+        return reason, True
+    if mode == 2:
+        return None
+    return reason, back.device is not None and device is not None
+
+
+def _forward(host: Host, state: State, way: Way) -> Edge:
+    packet = state.packet
+    bridged = _stays_on_bridge(state, way)
+    if not bridged:
+        forwards = host.forwards(packet.family, packet.in_interface)
+        if not forwards:
+            if forwards is False:
+                return Edge(None, _dropped(state, "forwarding is off"))
+            reason = "whether this host forwards is not known"
+            return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
+        if packet.ttl is not None and packet.ttl <= 1:
+            return Edge(None, _dropped(state, "the TTL is used up"))
+        if state.assigned:
+            return Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
+    if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, way.device):
+        reason = "whether the packet came by a bridge port that it would have to go back to is not known"
+        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
+    ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
+    if bridged:
+        hairpin = _hairpin(host, packet)
+        if hairpin is False:
+            return Edge(None, _dropped(state, f"bridge port {packet.in_port} is not in hairpin mode"))
+        if hairpin is None:
+            reason = f"whether bridge port {packet.in_port} is in hairpin mode is not known"
+            return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
+    forwarded = state.with_packet(out_interface=way.device, ttl=ttl, out_port=None if bridged else "")
+    if bridged:
+        forwarded = forwarded.with_answer(("out_port", "present"), True).with_answer("bridged", True)
+    step = Step("route", "PREROUTING", f"onward by {way.device or 'an interface that is not known'}")
+    return Edge(None, Node(Cursor("FORWARD", 0), forwarded), (step,))
+
+
+def _stays_on_bridge(state: State, way: Way) -> bool:
+    """Whether DNAT to another address sent the packet back to the bridge that it came by.
+
+    br_netfilter then bridges it, with no need for forwarding, and as a bridge it sends nothing back to the port that it
+    came from. A change of the port alone does not count (br_nf_ipv4_daddr_was_changed).
+    """
+    packet = state.packet
+    moved = bool(packet.in_port) and state.has_connection and state.connection.moved_from(packet)
+    return moved and way.device is not None and way.device == packet.in_interface
+
+
+def _hairpin(host: Host, packet: Packet) -> bool | None:
+    """Whether a packet that goes back to its own sender may; None if not known."""
+    if packet.src is not None and packet.src != packet.dst:
+        return True
+    port = host.interface(packet.in_port)
+    if port is None or port.hairpin is None:
+        return None
+    return port.hairpin or (None if packet.src is None else False)

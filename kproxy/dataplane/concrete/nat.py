@@ -1,0 +1,199 @@
+"""Address translation: what DNAT, SNAT, MASQUERADE, REDIRECT and NETMAP choose, and how a connection's choice is
+applied to its packets.
+
+A target changes only the connection (nf_nat_setup_info); `translate` then rewrites the packet, at each hook the way
+its direction and the connection's tuples say (nf_nat_packet). Where the kernel chooses among several addresses it
+hashes the packet's addresses, which spreads clients evenly: here each address has the same chance. A source port that
+is chosen at random or from a range is left open; one that may stay is taken to be free.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.concrete.routing import Query, Unknown, device_address, is_link_local, lookup
+from kproxy.dataplane.concrete.state import DST, SRC, State, View
+from kproxy.dataplane.model.conntrack import ORIGINAL, tuple_of
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import LOOPBACK
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.codec import Range
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.targets import DnatTarget, MasqueradeTarget, NatRange, NetmapTarget, RedirectTarget, SnatTarget
+
+MOST_CHOICES: Final = 64
+"""More addresses or ports than these to choose from are not told apart: the choice is then open."""
+
+MANIP: Final = {"PREROUTING": DST, "OUTPUT": DST, "POSTROUTING": SRC, "INPUT": SRC}
+"""Which side each hook of the nat table rewrites, for packets of the original direction."""
+
+NatTarget = DnatTarget | SnatTarget | MasqueradeTarget | RedirectTarget | NetmapTarget
+
+
+class Choice(NamedTuple):
+    """One way to translate: the address and port (None: open), with its chance."""
+
+    address: int | None
+    port: int | None
+    chance: Fraction
+
+
+def choices(target: NatTarget, view: View) -> list[Choice] | None:
+    """What a target may rewrite the packet's source or destination to; None if the kernel would drop the packet."""
+    packet = view.state.packet
+    if isinstance(target, DnatTarget):
+        return _from_range(target.to_destination, packet.dst, packet.dport, random=target.random, source=False)
+    if isinstance(target, SnatTarget):
+        random = target.random or target.random_fully
+        return _from_range(target.to_source, packet.src, packet.sport, random=random, source=True)
+    if isinstance(target, MasqueradeTarget):
+        random = target.random or target.random_fully
+        ports = _ports(target.to_ports, None, packet.sport, random=random, source=True)
+        return _with_ports([masquerade_address(view)], ports)
+    if isinstance(target, RedirectTarget):
+        ports = _ports(target.to_ports, None, packet.dport, random=target.random, source=False)
+        return _redirect(view, ports)
+    inside = packet.dst if MANIP[view.hook] == DST else packet.src
+    port = packet.dport if MANIP[view.hook] == DST else packet.sport
+    network = target.to
+    mapped = None if inside is None else network.address | inside & (network.mask ^ network.family.full_mask)
+    return [Choice(mapped, port, Fraction(1))]
+
+
+def _from_range(wanted: NatRange, address: int | None, port: int | None, *, random: bool, source: bool) -> list[Choice]:
+    addresses: list[int | None] = [address]
+    if wanted.addresses is not None:
+        first, last = wanted.addresses
+        addresses = list(range(first, last + 1)) if 0 <= last - first < MOST_CHOICES else [None]
+    ports = _ports(wanted.ports, wanted.base_port, port, random=random, source=source)
+    return _with_ports(addresses, ports)
+
+
+def _with_ports(addresses: list[int | None], ports: list[int | None]) -> list[Choice]:
+    chance = Fraction(1, len(addresses) * len(ports))
+    return [Choice(address, port, chance) for address in addresses for port in ports]
+
+
+def _ports(wanted: Range | None, base: int | None, port: int | None, *, random: bool, source: bool) -> list[int | None]:
+    if wanted is None:
+        return [None] if random else [port]
+    size = wanted.last - wanted.first + 1
+    if size == 1:
+        return [wanted.first]
+    if base is not None:
+        return [None if port is None else wanted.first + (port - base & 0xFFFF) % size]
+    if not random:
+        if port is None:
+            return [None]
+        if wanted.contains(port):
+            return [port]
+        if not source:
+            return [wanted.first]
+    if source or size > MOST_CHOICES:
+        return [None]
+    return list(range(wanted.first, wanted.last + 1))
+
+
+def masquerade_address(view: View) -> int | None:
+    """The address that MASQUERADE takes: one of the output interface, towards the next hop; None if not known.
+
+    A packet that leaves by the loopback interface: IPv4 takes the first address of another interface, because those of
+    lo have host scope (inet_select_addr); IPv6 prefers the destination itself, which is one of the host's own
+    (ipv6_dev_get_saddr, rule 1).
+    """
+    packet, host = view.state.packet, view.host
+    if packet.out_interface == LOOPBACK:
+        return packet.dst if packet.family is Family.IPV6 else _first_address(host, packet.family)
+    towards = packet.dst
+    if packet.dst is not None:
+        query = Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, packet.in_interface)
+        way = lookup(host, query)
+        if way is not None and not isinstance(way, Unknown) and way.gateway is not None:
+            towards = way.gateway
+    return device_address(host, packet.family, packet.out_interface, towards)
+
+
+def _first_address(host: Host, family: Family) -> int | None:
+    if host.interfaces is None:
+        return device_address(host, family, None, None)
+    for item in host.interfaces.values():
+        for address in item.addresses:
+            if address.family is family and not item.is_loopback:
+                return address.value
+    return None
+
+
+def _redirect(view: View, ports: list[int | None]) -> list[Choice] | None:
+    packet, host = view.state.packet, view.host
+    if view.hook == "OUTPUT":
+        return _with_ports([0x7F000001 if packet.family is Family.IPV4 else 1], ports)
+    device = host.interface(packet.in_interface)
+    if device is None:
+        return _with_ports([device_address(host, packet.family, None, None)], ports)
+    own = [item.value for item in device.addresses if item.family is packet.family]
+    if packet.family is Family.IPV6:
+        wide = [address for address in own if not is_link_local(address)]
+        if packet.dst is not None and not is_link_local(packet.dst) and wide:
+            own = wide
+    return _with_ports([own[0]], ports) if own else None
+
+
+def set_ups(state: State, manip: int, choice: Choice) -> list[State]:
+    """The states once the connection's translation on one side is chosen: two if it is open whether that changes
+    anything, because the address or port that is rewritten is open."""
+    packet = state.packet
+    address, port = (packet.dst, packet.dport) if manip == DST else (packet.src, packet.sport)
+    done = set_up(state, manip, choice)
+    same_port = port == choice.port or port is None
+    if (address is None and choice.address is not None and same_port) or (
+        port is None and choice.port is not None and address in (None, choice.address)
+    ):
+        entry = done.connection
+        before = state.connection
+        unchanged = entry.replace(dnat=before.dnat) if manip == DST else entry.replace(snat=before.snat)
+        return [done, done._replace(connection=unchanged)]
+    return [done]
+
+
+def set_up(state: State, manip: int, choice: Choice) -> State:
+    """The state once the connection's translation on one side is chosen."""
+    entry = state.connection.known_as(state.packet)
+    original = entry.original or tuple_of(state.packet)
+    reply = entry.reply or original.reversed()
+    if manip == DST:
+        changed = (reply.src, reply.sport) != (choice.address, choice.port)
+        reply = reply._replace(src=choice.address, sport=choice.port)
+        entry = entry.replace(reply=reply, dnat=entry.dnat or changed)
+    else:
+        changed = (reply.dst, reply.dport) != (choice.address, choice.port)
+        reply = reply._replace(dst=choice.address, dport=choice.port)
+        entry = entry.replace(reply=reply, snat=entry.snat or changed)
+    return state._replace(connection=entry, masqueraded=state.masqueraded or manip == SRC)
+
+
+def translate(state: State, hook: str) -> State:
+    """The packet as its connection's translation leaves it at this hook."""
+    entry = state.connection
+    manip = MANIP[hook]
+    reply_direction = entry.direction != ORIGINAL
+    if not (entry.dnat if (manip == DST) != reply_direction else entry.snat):
+        return state
+    if entry.original is None or entry.reply is None:
+        return state
+    target = (entry.original if reply_direction else entry.reply).reversed()
+    if manip == DST:
+        port = target.dport if state.packet.has_ports else None
+        return state.with_packet(dst=target.dst, dport=port)
+    port = target.sport if state.packet.has_ports else None
+    return state.with_packet(src=target.src, sport=port)
+
+
+def choice_text(state: State, choice: Choice) -> str:
+    """An address and port for a step's text; `?` stands for an open one."""
+    family = state.packet.family
+    host = "?" if choice.address is None else format_address(choice.address, family)
+    if not state.packet.has_ports:
+        return host
+    port = "?" if choice.port is None else str(choice.port)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

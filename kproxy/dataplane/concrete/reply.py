@@ -1,0 +1,102 @@
+"""The reply: what the other side sends back, and its own way through the host, with translation undone.
+
+The reply of an accepted packet arrives by the interface that the packet left by, or is made by this host if it was
+delivered here; it belongs to the same connection, so that the nat tables are not walked and the connection's tuples
+rewrite it. The answer to a rejected packet is made by this host and counts as RELATED (nf_ct_attach).
+"""
+
+from __future__ import annotations
+
+from kproxy.dataplane.concrete.index import Index
+from kproxy.dataplane.concrete.trace import ACCEPT, REJECT, Outcome, TraceResult, trace
+from kproxy.dataplane.model.conntrack import ESTABLISHED, RELATED, Connection
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.ruleset import Ruleset
+
+_RST = 0x04
+_ECHO_REPLY = {ICMP: 0, ICMPV6: 129}
+_UNREACHABLE = {
+    "icmp-net-unreachable": 0, "icmp-host-unreachable": 1, "icmp-proto-unreachable": 2, "icmp-port-unreachable": 3,
+    "icmp-net-prohibited": 9, "icmp-host-prohibited": 10, "icmp-admin-prohibited": 13,
+    "icmp6-no-route": 0, "icmp6-adm-prohibited": 1, "icmp6-addr-unreachable": 3, "icmp6-port-unreachable": 4,
+    "icmp6-policy-fail": 5, "icmp6-reject-route": 6,
+}  # fmt: skip
+
+
+def reply_to(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
+    """The packet that answers, and the connection as it finds it.
+
+    Raises:
+        DataplaneError: nothing answers: the packet was dropped, or what becomes of it is not known.
+    """
+    packet = outcome.packet
+    if outcome.verdict == REJECT:
+        return _rejection(host, outcome)
+    if outcome.verdict != ACCEPT:
+        raise DataplaneError(f"no reply to a packet whose verdict is {outcome.verdict}")
+    entry = outcome.connection
+    following = Connection("UNTRACKED") if entry is None else entry.turned(ESTABLISHED)
+    local = outcome.via == "local"
+    answer = Packet(
+        packet.family,
+        packet.dst,
+        packet.src,
+        packet.protocol,
+        packet.dport,
+        packet.sport,
+        icmp_type=_ECHO_REPLY.get(packet.protocol),
+        icmp_code=0 if packet.protocol in _ECHO_REPLY else None,
+        tcp_flags=SYN | ACK if packet.protocol == TCP else None,
+        in_interface="" if local else packet.out_interface,
+        in_port=None if packet.out_port is None else "",
+        origin=LOCAL if local else ARRIVING,
+    )
+    return answer, following
+
+
+def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
+    packet, entry = outcome.packet, outcome.connection
+    following = Connection("INVALID") if entry is None else entry.turned(RELATED)
+    if outcome.reject == "tcp-reset":
+        answer = Packet(
+            packet.family,
+            packet.dst,
+            packet.src,
+            TCP,
+            packet.dport,
+            packet.sport,
+            tcp_flags=_RST | ACK,
+            origin=LOCAL,
+            socket=False,
+        )
+        return answer, following
+    v4 = packet.family is Family.IPV4
+    code = _UNREACHABLE.get(outcome.reject)
+    kind = 3 if v4 else 1
+    protocol = ICMP if v4 else ICMPV6
+    # The host answers from the address that was asked if that is its own, else as it routes (icmp_send, icmp6_send).
+    own = packet.dst is not None and host.is_local(packet.family, packet.dst)
+    answer = Packet(
+        packet.family,
+        packet.dst if own else None,
+        packet.src,
+        protocol,
+        icmp_type=kind,
+        icmp_code=code,
+        origin=LOCAL,
+        socket=False,
+    )
+    return answer, following
+
+
+def trace_reply(ruleset: Ruleset | Index, host: Host, outcome: Outcome, *, paths: bool = False) -> TraceResult:
+    """Send the answer to an outcome through the same rules.
+
+    Raises:
+        DataplaneError: see `reply_to` and `trace`.
+    """
+    packet, entry = reply_to(host, outcome)
+    return trace(ruleset, host, packet, entry, paths=paths)

@@ -1,0 +1,209 @@
+"""Routing as the packet path needs it: is the address local, which device leads to it, which source is chosen.
+
+The order is the kernel's: the local table, then the policy's rules, then the main table; in a table the longest prefix,
+then the lowest metric, then the first. Where the host is only partly known, the answer is `UNKNOWN`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.model.host import (
+    LOOPBACK_NETWORKS,
+    MULTICAST_NETWORKS,
+    Host,
+    InterfaceAddress,
+    Route,
+    RoutingRule,
+)
+from kproxy.dataplane.model.packet import LOOPBACK
+from kproxy.netfilter.codec import UINT32
+from kproxy.netfilter.family import Family
+
+_ALL_ONES: Final = 0xFFFFFFFF
+
+
+class Unknown(Enum):
+    """An answer that nobody has."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+
+
+class Way(NamedTuple):
+    """Where a route leads. `kind` as in `Route`; `device`, `gateway` and `source` None: open (or no gateway)."""
+
+    kind: str
+    device: str | None = None
+    gateway: int | None = None
+    source: int | None = None
+
+
+class Query(NamedTuple):
+    """What a route is looked up for."""
+
+    family: Family
+    destination: int
+    source: int | None = None
+    mark: int = 0
+    mark_known: int = UINT32
+    in_interface: str | None = ""
+
+
+def address_type(host: Host, family: Family, address: int, device: str | None = None) -> str | Unknown:
+    """LOCAL, BROADCAST, MULTICAST or UNICAST, from the local table alone (inet_addr_type in the kernel).
+
+    With `device` only addresses of that interface are local or broadcast.
+    """
+    if family is Family.IPV4:
+        if address >> 24 == 0 or address == _ALL_ONES:
+            return "BROADCAST"
+        if MULTICAST_NETWORKS[family].contains(address):
+            return "MULTICAST"
+    if LOOPBACK_NETWORKS[family].contains(address):
+        return "LOCAL" if device in (None, LOOPBACK) else "UNICAST"
+    return _own_type(host, family, address, device)
+
+
+def _own_type(host: Host, family: Family, address: int, device: str | None) -> str | Unknown:
+    if host.interfaces is None:
+        local = host.is_local(family, address)
+        if local is None:
+            return UNKNOWN
+        if local:
+            return "LOCAL" if device is None else UNKNOWN
+        return "UNICAST"
+    for item in host.interfaces.values():
+        if device is not None and item.name != device:
+            continue
+        for own in item.addresses:
+            if own.family is family and own.value == address:
+                return "LOCAL"
+    if device is None and host.is_local(family, address):
+        return "LOCAL"
+    if family is Family.IPV4 and any(
+        is_broadcast(own, address)
+        for item in host.interfaces.values()
+        if device is None or item.name == device
+        for own in item.addresses
+    ):
+        return "BROADCAST"
+    return "UNICAST"
+
+
+def is_broadcast(own: InterfaceAddress, address: int) -> bool:
+    """Whether the address is the broadcast address of an interface address's network."""
+    if own.family is not Family.IPV4 or own.prefix >= 31:
+        return False
+    network = own.network
+    last = network.address | (network.mask ^ own.family.full_mask)
+    return address in (last, own.broadcast)
+
+
+def lookup(host: Host, query: Query) -> Way | Unknown | None:
+    """The way to an address; None if there is no route."""
+    family, destination = query.family, query.destination
+    kind = address_type(host, family, destination)
+    if kind is UNKNOWN:
+        return UNKNOWN
+    anycast = kind == "UNICAST" and host.is_anycast(family, destination)
+    if anycast is None:
+        return UNKNOWN
+    if anycast:
+        return Way("local", LOOPBACK)
+    if kind == "LOCAL":
+        return Way("local", LOOPBACK, None, destination)
+    if kind == "BROADCAST":
+        return Way("broadcast", None)
+    if kind == "MULTICAST" or MULTICAST_NETWORKS[family].contains(destination):
+        return Way("multicast", None)
+    if host.routes is None:
+        return UNKNOWN if host.rules else Way("unicast")
+    for rule in sorted(host.rules, key=lambda item: item.priority):
+        fits = _rule_fits(rule, query)
+        if fits is None:
+            return UNKNOWN
+        if fits:
+            way = _table_lookup(host, rule.table, query)
+            if way is not None:
+                return way
+    return _table_lookup(host, "main", query)
+
+
+def _rule_fits(rule: RoutingRule, query: Query) -> bool | None:
+    if rule.family not in (None, query.family):
+        return False
+    answers: list[bool | None] = []
+    if rule.mark is not None:
+        differs = (query.mark ^ rule.mark.value) & rule.mark.mask & query.mark_known
+        answers.append(False if differs else True if not rule.mark.mask & ~query.mark_known else None)
+    for network, address in ((rule.source, query.source), (rule.destination, query.destination)):
+        if network is not None:
+            answers.append(
+                False if network.family is not query.family else None if address is None else network.contains(address)
+            )
+    if rule.in_interface is not None:
+        answers.append(None if query.in_interface is None else rule.in_interface == query.in_interface)
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _table_lookup(host: Host, table: str, query: Query) -> Way | None:
+    best: Route | None = None
+    for route in host.routes or ():
+        if route.table != table or route.family is not query.family or not route.network.contains(query.destination):
+            continue
+        if best is None or (-route.network.mask, route.metric) < (-best.network.mask, best.metric):
+            best = route
+    if best is None:
+        return None
+    return Way(best.kind, best.device, best.gateway, best.source)
+
+
+def source_for(host: Host, family: Family, way: Way, destination: int) -> int | None:
+    """The source address that the kernel gives a packet of its own; None if that is not known."""
+    if way.source is not None:
+        return way.source
+    if way.kind == "local":
+        return destination if host.is_local(family, destination) else None
+    return device_address(host, family, way.device, destination if way.gateway is None else way.gateway)
+
+
+def device_address(host: Host, family: Family, device: str | None, towards: int | None) -> int | None:
+    """The address of a device that the kernel chooses towards a neighbour; None if not known.
+
+    IPv4 (inet_select_addr): the first address whose network holds the neighbour, else the first. IPv6 compares longest
+    prefixes and more; only an address that has no rival on its device counts as known.
+    """
+    item = host.interface(device)
+    if item is None:
+        return _only_address(host, family) if host.interfaces is None else None
+    own = [address for address in item.addresses if address.family is family]
+    if family is Family.IPV4:
+        near = [address for address in own if towards is not None and address.network.contains(towards)]
+        chosen = (near or own)[:1]
+        return chosen[0].value if chosen else None
+    wide = [address for address in own if not is_link_local(address.value)]
+    if towards is not None and is_link_local(towards) and not wide:
+        wide = own
+    return wide[0].value if len(wide) == 1 else None
+
+
+def is_link_local(address: int) -> bool:
+    """Whether an IPv6 address is in fe80::/10."""
+    return address >> 118 == 0xFE80 >> 6
+
+
+def _only_address(host: Host, family: Family) -> int | None:
+    if host.local_addresses is None:
+        return None
+    own = {
+        address
+        for of_family, address in host.local_addresses
+        if of_family is family and not LOOPBACK_NETWORKS[family].contains(address)
+    }
+    return own.pop() if len(own) == 1 else None

@@ -1,0 +1,150 @@
+"""What changes while a packet goes through the host, and the answers that matches give about it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.model.conntrack import INVALID, NEW, UNTRACKED, Connection
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import Packet
+
+DST: Final = 1
+SRC: Final = 2
+
+UNSEEN: Final = "unseen"
+TRACKED: Final = "tracked"
+
+MOST_ANSWERS: Final = 8
+"""So many answers are remembered; a question after them is open each time anew, which tells less but stays true."""
+
+RecentKey = tuple[str, int]
+
+
+class State(NamedTuple):
+    """Everything that the rest of a packet's way may depend on.
+
+    Attributes:
+        packet: as it is now. connection: as conntrack has it now.
+        tracking: `unseen` before conntrack, then `tracked`, `UNTRACKED` or `INVALID`.
+        nat_done: which of DST and SRC translation have been set up (nf_nat_initialized).
+        masqueraded: whether a rule chose a source to rewrite to.
+        looped: whether this is the way back in of a packet to this host itself.
+        answers: how open questions that may come up again were answered.
+        recent: the lists of `-m recent` as this packet changed them.
+        nth: how often this packet met a rule in mode nth.
+        rerouted: the output interface that routing chose anew while the packet is still in OUTPUT, as a tuple of one;
+            rules there go on seeing the first one.
+        assigned: whether TPROXY gave the packet to a socket.
+    """
+
+    packet: Packet
+    connection: Connection
+    tracking: str = UNSEEN
+    nat_done: int = 0
+    masqueraded: bool = False
+    looped: bool = False
+    answers: frozenset[tuple[Hashable, bool]] = frozenset()
+    recent: frozenset[tuple[RecentKey, tuple[int, ...]]] = frozenset()
+    nth: frozenset[tuple[tuple[str, str, int], int]] = frozenset()
+    rerouted: tuple[str | None] | None = None
+    assigned: bool = False
+
+    def with_packet(self, **changes: object) -> State:
+        """The state with fields of the packet changed."""
+        return self._replace(packet=self.packet.replace(**changes))
+
+    def with_answer(self, key: Hashable, answer: bool) -> State:
+        """The state in which an open question is answered."""
+        return self._replace(answers=self.answers | {(key, answer)})
+
+    @property
+    def has_connection(self) -> bool:
+        """Whether the packet belongs to a conntrack entry by now."""
+        return self.tracking == TRACKED
+
+    @property
+    def ctstate(self) -> str | None:
+        """The state that `-m conntrack` sees here; None if it is open.
+
+        Before conntrack has seen a packet it counts as INVALID, because it has no entry yet (xt_conntrack).
+        """
+        if self.tracking == TRACKED:
+            return self.connection.state
+        return UNTRACKED if self.tracking == UNTRACKED else INVALID
+
+    @property
+    def walks_nat(self) -> bool:
+        """Whether the packet is one for which the nat tables are walked: the first of its connection."""
+        if self.tracking != TRACKED or self.connection.settled:
+            return False
+        return self.connection.state == NEW or (self.connection.state == "RELATED" and not self.packet.is_icmp_error)
+
+
+class Place(NamedTuple):
+    """A rule: its table, chain and number, from 1."""
+
+    table: str
+    chain: str
+    rule: int
+
+
+@dataclass(slots=True)
+class View:
+    """What a match or target may look at."""
+
+    host: Host
+    hook: str
+    place: Place
+    state: State
+    limit: bool | None = None
+
+
+class Maybe(NamedTuple):
+    """The answer of a match that is not simply yes or no.
+
+    `yes` and `no` are the states in which the packet goes on if it matches or not; None: that cannot be. With both,
+    `chance` is the probability of yes, or None if nobody knows, and `why` says why.
+    """
+
+    yes: State | None
+    no: State | None
+    chance: Fraction | None = None
+    why: str = ""
+
+
+Answer = bool | Maybe
+
+
+def open_question(view: View, key: Hashable, why: str) -> Answer:
+    """A question nobody can answer, but whose answer is the same whenever it comes up again for the same `key`."""
+    if (key, True) in view.state.answers:
+        return True
+    if (key, False) in view.state.answers:
+        return False
+    if len(view.state.answers) >= MOST_ANSWERS:
+        return unknown(view, why)
+    return Maybe(view.state.with_answer(key, True), view.state.with_answer(key, False), None, why)
+
+
+def unknown(view: View, why: str) -> Maybe:
+    """A question nobody can answer, and whose answer may differ each time."""
+    return Maybe(view.state, view.state, None, why)
+
+
+def by_chance(view: View, chance: Fraction) -> Answer:
+    """An answer that chance gives."""
+    if chance <= 0:
+        return False
+    if chance >= 1:
+        return True
+    return Maybe(view.state, view.state, chance)
+
+
+def negate(answer: Answer) -> Answer:
+    """The opposite answer."""
+    if isinstance(answer, Maybe):
+        return Maybe(answer.no, answer.yes, None if answer.chance is None else 1 - answer.chance, answer.why)
+    return not answer

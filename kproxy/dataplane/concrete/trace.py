@@ -1,0 +1,198 @@
+"""`trace`: what happens to a packet, with which chance, and why.
+
+>>> from kproxy.dataplane import Host, make_packet, trace
+>>> from kproxy.netfilter import parse_save
+>>> rules = parse_save('''*nat
+... :PREROUTING ACCEPT [0:0]
+... :POSTROUTING ACCEPT [0:0]
+... -A PREROUTING -d 10.96.0.1 -m statistic --mode random --probability 0.5 -j DNAT --to-destination 10.0.0.1
+... -A PREROUTING -d 10.96.0.1 -j DNAT --to-destination 10.0.0.2
+... COMMIT
+... ''')
+>>> result = trace(rules, Host.simple(["192.0.2.1"]), make_packet("10.0.0.9:4000", "10.96.0.1:443", "tcp"))
+>>> [(outcome.probability, outcome.verdict, outcome.dst) for outcome in result.outcomes]
+[(Fraction(1, 2), 'ACCEPT', '10.0.0.1:443'), (Fraction(1, 2), 'ACCEPT', '10.0.0.2:443')]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from kproxy.dataplane.concrete.chains import End, Step
+from kproxy.dataplane.concrete.explore import Arrival, Exploration
+from kproxy.dataplane.concrete.hooks import Journey
+from kproxy.dataplane.concrete.index import Index, Note, index_ruleset
+from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import Packet, format_endpoint
+from kproxy.netfilter.ruleset import Ruleset
+from kproxy.netfilter.save import collector_paused
+
+ACCEPT: Final = "ACCEPT"
+DROP: Final = "DROP"
+REJECT: Final = "REJECT"
+INDETERMINATE: Final = "INDETERMINATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One thing that can happen to the packet.
+
+    Attributes:
+        probability: exact. The outcomes of a trace add up to 1.
+        verdict: ACCEPT, DROP, REJECT, or INDETERMINATE: it depends on something that is not known, see `reasons`.
+        packet: as it is at the end; of an INDETERMINATE outcome, what is the same whatever turns out.
+        dnat: whether the destination was rewritten.
+        masquerade: whether the source was rewritten, or would be if the packet, which is marked for that, left.
+        snat: whether the source was rewritten in fact.
+        hook: where the way ended: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING; empty if that is not known.
+        via: of an accepted packet: `local` (delivered to this host), `out` (left by `packet.out_interface`), `bridged`
+            (passed on by a bridge, unseen by iptables).
+        reject: of a rejected one: the answer, by iptables' name.
+        reason: why, if no rule decided: `no route to the destination`.
+        reasons: what an INDETERMINATE outcome depends on.
+        possible: what an INDETERMINATE outcome may turn out to be, without chances.
+        connection: the conntrack entry at the end, as the next packet will find it, or None if there is none.
+        steps: everything that happened, in order; of several ways to this outcome the likeliest.
+    """
+
+    probability: Fraction
+    verdict: str
+    packet: Packet
+    dnat: bool
+    masquerade: bool
+    snat: bool
+    hook: str
+    via: str
+    reject: str
+    reason: str
+    reasons: tuple[str, ...]
+    possible: tuple[Outcome, ...]
+    connection: Connection | None
+    steps: tuple[Step, ...]
+
+    @property
+    def src(self) -> str:
+        """The source at the end, `IP[:PORT]`."""
+        return self.packet.source
+
+    @property
+    def dst(self) -> str:
+        """The destination at the end, `IP[:PORT]`."""
+        return self.packet.destination
+
+    @property
+    def path(self) -> tuple[Step, ...]:
+        """The rules that matched, in order."""
+        return tuple(step for step in self.steps if step.kind == "rule")
+
+    @property
+    def reply(self) -> str:
+        """What the answer looks like, in a few words: the reply with translation undone, or how it is rejected."""
+        if self.verdict == REJECT:
+            return "TCP RST" if self.reject == "tcp-reset" else f"ICMP {self.reject}"
+        if self.verdict != ACCEPT:
+            return ""
+        family = self.packet.family
+        sent = f"{self.packet.destination} -> {self.packet.source}"
+        entry = self.connection
+        if entry is None or not entry.translated:
+            return sent
+        seen = entry.original if entry.direction == ORIGINAL else entry.reply
+        if seen is None:
+            return sent
+        back = f"{format_endpoint(family, seen.dst, seen.dport)} -> {format_endpoint(family, seen.src, seen.sport)}"
+        return sent if back == sent else f"{sent}, which becomes {back}"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceResult:
+    """What can happen to a packet: the outcomes, the likeliest first, their probabilities adding up to 1."""
+
+    packet: Packet
+    connection: Connection
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def determined(self) -> bool:
+        """Whether nothing is left open."""
+        return all(outcome.verdict != INDETERMINATE for outcome in self.outcomes)
+
+
+def trace(
+    ruleset: Ruleset | Index,
+    host: Host,
+    packet: Packet,
+    connection: Connection | None = None,
+    *,
+    paths: bool = False,
+    limit: bool | None = None,
+    note: Note | None = None,
+) -> TraceResult:
+    """Send a packet through a rule set on a host.
+
+    For many packets make an `Index` once with `index_ruleset`. `connection` is what conntrack knows; left out, the
+    packet begins a connection. With `paths`, outcomes that differ only in path are not merged. `limit` decides all
+    matches on rates: True for within, False for above, None leaves them open. `note` gives rules' provenance.
+
+    Raises:
+        DataplaneError: the rule set is of the other family, a rule that the packet meets jumps to a chain that is not
+            there or in a loop.
+    """
+    index = ruleset if isinstance(ruleset, Index) else index_ruleset(ruleset, note)
+    family = index.ruleset.family
+    if family is not None and family is not packet.family:
+        raise DataplaneError(f"a packet of IPv{family.value} expected for these rules, not of IPv{packet.family.value}")
+    entry = connection or Connection()
+    with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
+        exploration = Exploration(Journey(index, host, limit), State(packet, entry))
+        found = exploration.paths() if paths else exploration.distribution()
+        outcomes = tuple(_outcome(item) for item in found if item.chance)
+    return TraceResult(packet, entry, outcomes)
+
+
+def _outcome(item: Arrival) -> Outcome:
+    possible = tuple(_end_outcome(end, Fraction(0), (), (), ()) for end in item.possible)
+    return _end_outcome(item.end, item.chance, item.steps, item.reasons, possible)
+
+
+def _end_outcome(
+    end: End,
+    chance: Fraction,
+    steps: tuple[Step, ...],
+    reasons: tuple[str, ...],
+    possible: tuple[Outcome, ...],
+) -> Outcome:
+    state = end.state
+    entry = state.connection
+    tracked = state.has_connection
+    rewritten = tracked and (state.masqueraded or (entry.snat and _source_side(state)))
+    if end.verdict == INDETERMINATE:
+        dnat = bool(possible) and all(item.dnat for item in possible)
+    else:
+        dnat = tracked and (entry.dnat if entry.direction == ORIGINAL else entry.snat)
+    return Outcome(
+        probability=chance,
+        verdict=end.verdict,
+        packet=state.packet,
+        dnat=dnat,
+        masquerade=rewritten or end.marked,
+        snat=rewritten,
+        hook=end.hook,
+        via=end.via,
+        reject=end.reject,
+        reason=end.reason,
+        reasons=reasons,
+        possible=possible,
+        connection=entry if tracked else None,
+        steps=steps,
+    )
+
+
+def _source_side(state: State) -> bool:
+    """Whether the source of this packet, of a known connection, has been translated."""
+    return state.connection.state != NEW and state.connection.direction == ORIGINAL

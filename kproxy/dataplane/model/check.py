@@ -1,0 +1,30 @@
+"""Rule sets that the model cannot work with, found before the first packet.
+
+`trace` raises when a packet comes to a jump to nowhere or into a loop; this finds them all, without a packet.
+"""
+
+from __future__ import annotations
+
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.netfilter.check import check_ruleset
+from kproxy.netfilter.family import BUILTIN_CHAINS
+from kproxy.netfilter.ruleset import Ruleset
+
+
+def check_traceable(ruleset: Ruleset) -> None:
+    """Refuse a rule set without rules, with tables that Linux does not have, jumps to chains that are not there, loops,
+    or matches that the kernel would refuse.
+
+    Raises:
+        DataplaneError: every problem on a line of its own.
+    """
+    problems = [
+        f"table {table.name}: no such table (tables: {', '.join(BUILTIN_CHAINS)})"
+        for table in ruleset.tables
+        if table.name not in BUILTIN_CHAINS
+    ]
+    problems += map(str, check_ruleset(ruleset))
+    if not problems and ruleset.rule_count == 0:
+        problems.append("no rules")
+    if problems:
+        raise DataplaneError("\n".join(problems))

@@ -1,0 +1,118 @@
+"""What a packet meets, for whoever knows little: hosts that fit what is known, and what is taken for granted.
+
+A dump alone does not say which addresses are the host's own. `host_in_short` makes a host of a few addresses;
+`surroundings_of_rules` makes do with none:
+
+- addresses that a chain of kube-proxy's names as a Service's, and those that DNAT leads to, are taken to be elsewhere,
+  but for the packet's own destination: a host-network endpoint may be this host;
+- those to which kube-proxy restricts node ports are this host's, and so is the source of a packet that it sends;
+- of any other destination nobody knows: the packet is traced both ways, and where the answers differ, the outcome is
+  INDETERMINATE.
+
+That `route_localnet` is on follows from the rule that kube-proxy writes whenever it switches it on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, SHORT_SYSCTLS, Host
+from kproxy.dataplane.model.packet import LOCAL, Packet
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.ruleset import Ruleset
+from kproxy.netfilter.targets import Jump
+
+_OURS: Final = "KUBE-"
+_NODE_PORTS: Final = "KUBE-NODEPORTS"
+_FIREWALL: Final = "KUBE-FIREWALL"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a packet is traced.
+
+    Attributes:
+        host: what is known.
+        fitting: hosts of which one is surely the real one; `host` alone if nothing essential is open.
+        assumptions: what was taken for granted, as sentences.
+        question: what the fitting hosts differ in.
+    """
+
+    host: Host
+    fitting: tuple[Host, ...]
+    assumptions: tuple[str, ...] = ()
+    question: str = ""
+
+    @classmethod
+    def known(cls, host: Host) -> Surroundings:
+        """A host of which enough is known."""
+        return cls(host, (host,))
+
+
+def host_in_short(local_ips: Iterable[str] | None, *, route_localnet: bool = False) -> Host:
+    """A node that forwards, with these addresses of its own and no others; None: not known.
+
+    Raises:
+        DataplaneError: one is not an address.
+    """
+    host = Host.simple(local_ips)
+    if not route_localnet:
+        return host
+    sysctls = {**host.sysctls, SHORT_SYSCTLS["route_localnet"]: 1}
+    return dataclasses.replace(host, sysctls=MappingProxyType(sysctls))
+
+
+def shows_route_localnet(ruleset: Ruleset) -> bool:
+    """Whether the rules hold the one that guards 127.0.0.0/8 where kube-proxy has node ports work on it."""
+    chain = ruleset.chain("filter", _FIREWALL)
+    loopback = LOOPBACK_NETWORKS[Family.IPV4]
+    return chain is not None and any(
+        rule.destination is not None and not rule.destination.negated and rule.destination.value == loopback
+        for rule in chain.rules
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAddresses:
+    """What kube-proxy's rules give away: `services` are elsewhere, `own` are the host's."""
+
+    services: frozenset[int]
+    own: frozenset[int]
+
+
+def named_addresses(ruleset: Ruleset) -> NamedAddresses:
+    """Read from the rules whose addresses they name."""
+    services: set[int] = set()
+    own: set[int] = set()
+    for _, chain, _, rule in ruleset.rules():
+        if not chain.name.startswith(_OURS) or rule.destination is None or rule.destination.negated:
+            continue
+        network = rule.destination.value
+        if network.mask == network.family.full_mask:
+            to = rule.target.chain if isinstance(rule.target, Jump) else ""
+            (own if to == _NODE_PORTS else services).add(network.address)
+    return NamedAddresses(frozenset(services), frozenset(own))
+
+
+def surroundings_of_rules(named: NamedAddresses, packet: Packet, *, route_localnet: bool) -> Surroundings:
+    """What a packet meets on a host of which only the rules are known."""
+    family = packet.family
+    own = set(named.own)
+    if packet.origin == LOCAL and packet.src is not None:
+        own.add(packet.src)
+    dst = packet.dst
+    known = dst is None or dst in own or LOOPBACK_NETWORKS[family].contains(dst)
+    assumptions = ("no address of the host is given: those that the rules lead to are taken to be elsewhere",)
+    texts = sorted(format_address(address, family) for address in own)
+    hosts = [host_in_short(texts, route_localnet=route_localnet)]
+    if dst is None or known or dst in named.services:
+        return Surroundings(hosts[0], tuple(hosts), assumptions)
+    address = format_address(dst, family)
+    hosts.append(host_in_short([*texts, address], route_localnet=route_localnet))
+    host = host_in_short(None, route_localnet=route_localnet)
+    return Surroundings(host, tuple(hosts), assumptions, f"whether {address} is an address of this host (--local-ip)")

@@ -1,0 +1,119 @@
+"""Reports as data for programs: the JSON of `kproxy trace -o json`, whose fields docs/trace.md lists.
+
+The first fields of a packet and of an outcome are a contract; what follows them may be absent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.trace import Outcome
+from kproxy.dataplane.query.report import Reply, Report, Reported
+from kproxy.dataplane.query.spec import write_question
+
+
+class RuleStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule that matched; `rule` is its number in the chain, from 1. `did` is what it did, `provenance` what it is
+    for, where that is known."""
+
+    table: str
+    chain: str
+    rule: int
+    text: str
+    hook: str = ""
+    did: str = ""
+    provenance: str = ""
+
+
+class ReplyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The answer: as it is sent (`src`, `dst`), and as the sender of the packet gets it."""
+
+    kind: str
+    verdict: str
+    src: str
+    dst: str
+    received_src: str
+    received_dst: str
+    reason: str = ""
+
+
+class Possibility(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an INDETERMINATE outcome may turn out to be."""
+
+    verdict: str
+    src: str
+    dst: str
+    dnat: bool
+    masquerade: bool
+    hook: str
+    reason: str = ""
+
+
+class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
+    """One outcome. `via` is `local`, `out` or `bridged`, `out_interface` the device it leaves by, where known; `reject`
+    is the answer of REJECT; `reason` says why if no rule does, `reasons` what an INDETERMINATE outcome depends on."""
+
+    probability: str
+    verdict: str
+    src: str
+    dst: str
+    dnat: bool
+    masquerade: bool
+    hook: str
+    path: tuple[RuleStep, ...]
+    via: str = ""
+    out_interface: str = ""
+    reject: str = ""
+    reason: str = ""
+    reasons: tuple[str, ...] = ()
+    possible: tuple[Possibility, ...] = ()
+    reply: ReplyRecord | None = None
+
+
+class ReportRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A packet and its outcomes; their probabilities add up to 1. `source` says where the packet was read, of many."""
+
+    packet: dict[str, object]
+    outcomes: tuple[OutcomeRecord, ...]
+    assumptions: tuple[str, ...] = ()
+    source: str = ""
+
+
+def report_record(report: Report, source: str = "") -> ReportRecord:
+    """Turns a report into what programs read."""
+    outcomes = tuple(map(_outcome, report.outcomes))
+    return ReportRecord(write_question(report.question), outcomes, report.assumptions, source)
+
+
+def _outcome(reported: Reported) -> OutcomeRecord:
+    item = reported.outcome
+    return OutcomeRecord(
+        probability=f"{item.probability.numerator}/{item.probability.denominator}",
+        verdict=item.verdict,
+        src=item.src,
+        dst=item.dst,
+        dnat=item.dnat,
+        masquerade=item.masquerade,
+        hook=item.hook,
+        path=tuple(map(_step, item.path)),
+        via=item.via,
+        out_interface=(item.packet.out_interface or "") if item.via == "out" else "",
+        reject=item.reject,
+        reason=item.reason,
+        reasons=item.reasons,
+        possible=tuple(map(_possibility, item.possible)),
+        reply=None if reported.reply is None else _reply(reported.reply),
+    )
+
+
+def _step(step: Step) -> RuleStep:
+    return RuleStep(step.table, step.chain, step.rule, step.text, step.hook, step.did, step.note)
+
+
+def _possibility(item: Outcome) -> Possibility:
+    return Possibility(item.verdict, item.src, item.dst, item.dnat, item.masquerade, item.hook, item.reason)
+
+
+def _reply(reply: Reply) -> ReplyRecord:
+    return ReplyRecord(reply.kind, reply.verdict, *reply.sent, *reply.received, reply.reason)

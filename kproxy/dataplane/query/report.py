@@ -1,0 +1,176 @@
+"""A trace made ready for readers: outcomes that differ only in path merged, several possible hosts told as one where
+they agree, and each outcome's reply followed back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.dataplane.concrete.index import Index
+from kproxy.dataplane.concrete.reply import trace_reply
+from kproxy.dataplane.concrete.trace import ACCEPT, INDETERMINATE, REJECT, Outcome, trace
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.query.assumptions import Surroundings
+from kproxy.dataplane.query.spec import Question
+from kproxy.netfilter.family import protocol_name
+
+_MOST: Final = 16
+"""Possibilities that an INDETERMINATE outcome lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to an outcome.
+
+    Attributes:
+        kind: what it is: `TCP RST`, `ICMP icmp-port-unreachable`; the protocol for an ordinary reply.
+        sent: source and destination as whoever answers sends it.
+        received: the same as it leaves this host, or reaches the process here that waits for it; `?` where open.
+        verdict: what becomes of it on this host.
+        reason: why, if it is not accepted.
+    """
+
+    kind: str
+    sent: tuple[str, str]
+    received: tuple[str, str]
+    verdict: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An outcome, or several that differ only in path as one: the likeliest of them with the probability of all."""
+
+    outcome: Outcome
+    reply: Reply | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer to a question; `assumptions` are what was taken for granted because nobody said."""
+
+    question: Question
+    outcomes: tuple[Reported, ...]
+    assumptions: tuple[str, ...] = ()
+
+
+def report(
+    index: Index, surroundings: Surroundings, question: Question, *, paths: bool = False, limit: bool | None = None
+) -> Report:
+    """Trace a packet and follow the replies. `paths` and `limit` as for `trace`.
+
+    Raises:
+        DataplaneError: see `trace`.
+    """
+    host, assumptions = surroundings.fitting[0], surroundings.assumptions
+    outcomes = _ask(index, host, question, paths, limit)
+    for other in surroundings.fitting[1:]:
+        joined = _same_everywhere(outcomes, _ask(index, other, question, paths, limit))
+        if joined is None:
+            host = surroundings.host
+            differing = [*outcomes, *_ask(index, other, question, paths, limit)]
+            outcomes = _explained(_ask(index, host, question, paths, limit), differing, surroundings.question)
+            break
+        outcomes = joined
+    reported = tuple(Reported(item, reply_of(index, question.on(host), item)) for item in outcomes)
+    return Report(question, reported, (*assumptions, *_odd(host, question)))
+
+
+def _odd(host: Host, question: Question) -> tuple[str, ...]:
+    """What is strange about the question, and may be a slip of the pen."""
+    name = question.packet.in_interface
+    if not name or host.interfaces is None or name in host.interfaces:
+        return ()
+    return (f"the packet arrives on {name}, though the host has only {', '.join(host.interfaces) or 'no interface'}",)
+
+
+def _ask(index: Index, host: Host, question: Question, paths: bool, limit: bool | None) -> list[Outcome]:
+    result = trace(index, question.on(host), question.packet, question.connection, paths=paths, limit=limit)
+    return list(result.outcomes) if paths else merge(result.outcomes)
+
+
+def _explained(outcomes: list[Outcome], differing: list[Outcome], why: str) -> list[Outcome]:
+    """The one outcome that is INDETERMINATE because it differs from host to host, with what it is on each."""
+    if len(outcomes) != 1 or outcomes[0].verdict != INDETERMINATE:
+        return outcomes
+    possible = {(essence(item), item.hook): item for item in differing if item.verdict != INDETERMINATE}
+    return [dataclasses.replace(outcomes[0], reason=why, reasons=(why,), possible=tuple(possible.values())[:_MOST])]
+
+
+def merge(outcomes: tuple[Outcome, ...]) -> list[Outcome]:
+    """The outcomes with those made one that a reader cannot tell apart, but by their path; the likeliest first."""
+    found: dict[tuple[object, ...], Outcome] = {}
+    for item in outcomes:
+        key = (*essence(item), item.hook, item.via, item.packet.out_interface)
+        other = found.get(key)
+        if other is None:
+            found[key] = item
+            continue
+        chosen = item if item.probability > other.probability else other
+        found[key] = dataclasses.replace(chosen, probability=item.probability + other.probability)
+    return sorted(found.values(), key=_order)
+
+
+def _order(outcome: Outcome) -> tuple[object, ...]:
+    """Chances that differ only because the kernel rounds them count as equal: then addresses decide."""
+    packet = outcome.packet
+    return (-round(float(outcome.probability), 6), outcome.verdict, packet.dst or 0, packet.dport or 0, outcome.hook)
+
+
+def essence(outcome: Outcome) -> tuple[object, ...]:
+    """What a reader tells outcomes apart by, but for where they ended."""
+    return (
+        outcome.verdict,
+        outcome.src,
+        outcome.dst,
+        outcome.dnat,
+        outcome.masquerade,
+        outcome.reject,
+        outcome.reasons,
+    )
+
+
+def _same_everywhere(one: list[Outcome], other: list[Outcome]) -> list[Outcome] | None:
+    """Two hosts' outcomes as one, with hooks and devices left open where they differ; None if more than that does."""
+    if len(one) != len(other):
+        return None
+    rest = list(other)
+    joined = []
+    for item in one:
+        twins = [twin for twin in rest if essence(twin) == essence(item) and twin.probability == item.probability]
+        if not twins:
+            return None
+        twin = min(twins, key=lambda found: found.hook != item.hook)
+        rest.remove(twin)
+        if (item.hook, item.via, item.packet) != (twin.hook, twin.via, twin.packet):
+            hooks = dict.fromkeys((*item.hook.split(" or "), *twin.hook.split(" or ")))
+            item = dataclasses.replace(item, hook=" or ".join(hooks), via=item.via if item.via == twin.via else "")
+        joined.append(item)
+    return joined
+
+
+def reply_of(index: Index, host: Host, outcome: Outcome) -> Reply | None:
+    """What comes back; None if nothing does, or if nobody knows whether anything does."""
+    if outcome.verdict not in (ACCEPT, REJECT):
+        return None
+    kind = protocol_name(outcome.packet.protocol)
+    if outcome.verdict == REJECT:
+        kind = "TCP RST" if outcome.reject == "tcp-reset" else f"ICMP {outcome.reject}"
+    try:
+        result = trace_reply(index, host, outcome)
+    except DataplaneError as error:
+        sent = (outcome.dst, outcome.src)
+        return Reply(kind, sent, ("?", "?"), INDETERMINATE, str(error))
+    sent = (result.packet.source, result.packet.destination)
+    found = merge(result.outcomes)
+    if len(found) == 1:
+        only = found[0]
+        return Reply(kind, sent, (only.src, only.dst), only.verdict, only.reason or "; ".join(only.reasons))
+    verdicts = {item.verdict for item in found}
+    received = {(item.src, item.dst) for item in found}
+    if len(verdicts) == len(received) == 1:
+        return Reply(kind, sent, received.pop(), verdicts.pop())
+    reasons = dict.fromkeys(reason for item in found for reason in (item.reason, *item.reasons) if reason)
+    return Reply(kind, sent, ("?", "?"), INDETERMINATE, "; ".join(reasons) or "it depends on chance")

@@ -1,0 +1,268 @@
+"""The question that a trace answers: a packet, what conntrack knows of it, and what went before it.
+
+A question is written as a mapping, which is what command-line options, lines of JSON, golden packets and the records of
+earlier traces have in common:
+
+    >>> read_question({"src": "10.244.0.9:40000", "dst": "10.96.0.10:53", "proto": "udp", "in": "cni0"}).packet.dport
+    53
+
+`write_question` is the way back. Errors name the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NoReturn
+
+from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED, Connection
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import (
+    ARRIVING,
+    ICMP,
+    ICMPV6,
+    LOCAL,
+    PORT_PROTOCOLS,
+    TCP,
+    Packet,
+    make_packet,
+    parse_endpoint,
+)
+from kproxy.netfilter.codec import UINT32, parse_protocol
+from kproxy.netfilter.family import Family, protocol_name
+from kproxy.netfilter.matches.transport import TCP_FLAGS
+
+FIELDS: Final = (
+    "name", "src", "dst", "proto", "in", "origin", "mark", "ctstate", "recent", "inPort", "tcpFlags", "icmpType",
+    "icmpCode", "ttl", "tos", "length", "fragment",
+)  # fmt: skip
+OPEN: Final = "open"
+_STATES: Final = (NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED)
+_NAT: Final = ("DNAT", "SNAT")
+_PROTOCOLS: Final = {"icmpv6": "icmp", "ipv6-icmp": "icmp"}
+_MOST_INTERFACE: Final = 15
+_INTERFACE: Final = re.compile(r"[^\s/]+")
+
+
+class PacketError(DataplaneError):
+    """A description of a packet cannot be used. `field` names what is at fault, empty for the description as a whole;
+    `expected` says what should have stood there."""
+
+    def __init__(self, field: str, expected: str) -> None:
+        super().__init__(f"{field}: {expected}" if field else expected)
+        self.field = field
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: what becomes of `packet`, if conntrack knows `connection`, and the lists of `-m recent` that
+    `recent` names have just seen its source. `name` is the asker's own."""
+
+    packet: Packet
+    connection: Connection = dataclasses.field(default_factory=Connection)
+    recent: tuple[str, ...] = ()
+    name: str = ""
+
+    def on(self, host: Host) -> Host:
+        """The host as this packet finds it."""
+        source = self.packet.src
+        if not self.recent or source is None:
+            return host
+        lists = dict(host.recent or {})
+        for name in self.recent:
+            lists[name] = MappingProxyType({**lists.get(name, {}), source: (1,)})
+        return dataclasses.replace(host, recent=MappingProxyType(lists))
+
+
+def read_question(fields: Mapping[str, object]) -> Question:
+    """Read a question. A field that is None counts as absent.
+
+    Raises:
+        PacketError: a field is unknown, missing or wrong.
+    """
+    for name in fields:
+        if name not in FIELDS:
+            raise PacketError(str(name), f"unknown field (known: {', '.join(FIELDS)})")
+    given = {field: value for field, value in fields.items() if value is not None}
+    if "dst" not in given:
+        raise PacketError("dst", "this field is required")
+    origin = _origin(given)
+    connection = _connection(given.get("ctstate", NEW))
+    extra: dict[str, object] = {"origin": origin}
+    if "in" in given:
+        extra["in_interface"] = _interface("in", given["in"])
+    if "inPort" in given:
+        extra["in_port"] = _interface("inPort", given["inPort"])
+    if "mark" in given:
+        extra["mark"], extra["mark_known"] = _mark(given["mark"])
+    _header(given, extra)
+    proto = _protocol(given.get("proto", "tcp"))
+    for field in ("src", "dst"):
+        if field in given:
+            _endpoint(field, given[field])
+    src = str(given["src"]) if "src" in given else None
+    try:
+        packet = make_packet(src, str(given["dst"]), proto, new=connection.state == NEW, **extra)
+    except DataplaneError as error:
+        raise PacketError("src, dst" if "family" in str(error) else "", str(error)) from error
+    if packet.protocol in PORT_PROTOCOLS and packet.dport is None and not packet.fragment:
+        raise PacketError("dst", f"IP:PORT expected for protocol {protocol_name(packet.protocol)}, not {given['dst']}")
+    recent = _names("recent", given.get("recent", ()))
+    return Question(packet, connection, recent, _text("name", given.get("name", "")))
+
+
+def write_question(question: Question) -> dict[str, object]:
+    """The mapping that `read_question` reads; what is open or usual is left out, except for what every reader expects:
+    src (if known), dst, proto, origin, mark and ctstate."""
+    packet, entry = question.packet, question.connection
+    proto = "icmp" if packet.protocol in (ICMP, ICMPV6) else protocol_name(packet.protocol)
+    found: dict[str, object] = {"name": question.name} if question.name else {}
+    if packet.src is not None:
+        found["src"] = packet.source
+    found |= {"dst": packet.destination, "proto": proto}
+    if packet.in_interface:
+        found["in"] = packet.in_interface
+    if packet.in_port:
+        found["inPort"] = packet.in_port
+    known = packet.mark_known == UINT32
+    found |= {
+        "origin": packet.origin,
+        "mark": packet.mark if known else f"0x{packet.mark:x}/0x{packet.mark_known:x}" if packet.mark_known else OPEN,
+        "ctstate": ",".join(
+            [entry.state or OPEN, *(["DNAT"] if entry.dnat else []), *(["SNAT"] if entry.snat else [])]
+        ),
+    }
+    if question.recent:
+        found["recent"] = list(question.recent)
+    if packet.protocol == TCP and packet.tcp_flags is not None:
+        bits = packet.tcp_flags
+        found["tcpFlags"] = ",".join(name for name, bit in TCP_FLAGS.items() if bits & bit) or "NONE"
+    for field, value in (("icmpType", packet.icmp_type), ("icmpCode", packet.icmp_code), ("ttl", packet.ttl),
+                         ("tos", packet.tos), ("length", packet.length)):  # fmt: skip
+        if value is not None:
+            found[field] = value
+    if packet.fragment:
+        found["fragment"] = True
+    return found
+
+
+def _wrong(field: str, expected: str, value: object) -> NoReturn:
+    shown = repr(value)
+    raise PacketError(field, f"{expected} expected, not {shown if len(shown) <= 100 else shown[:100] + '...'}")
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        _wrong(field, "a text", value)
+    return value
+
+
+def _names(field: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
+        _wrong(field, "a list of names", value)
+    return tuple(value)
+
+
+def _origin(given: Mapping[str, object]) -> str:
+    origin = given.get("origin", ARRIVING)
+    if origin not in (ARRIVING, LOCAL):
+        _wrong("origin", f"{LOCAL} or {ARRIVING}", origin)
+    if origin == LOCAL and "in" in given:
+        raise PacketError("in", "a packet of origin local comes in by no interface")
+    return str(origin)
+
+
+def _endpoint(field: str, value: object) -> tuple[Family, int, int | None]:
+    text = _text(field, value)
+    try:
+        return parse_endpoint(text)
+    except DataplaneError as error:
+        raise PacketError(field, str(error)) from error
+
+
+def _interface(field: str, value: object) -> str:
+    text = _text(field, value)
+    if len(text) > _MOST_INTERFACE or not _INTERFACE.fullmatch(text):
+        _wrong(field, f"an interface name of at most {_MOST_INTERFACE} characters", value)
+    return text
+
+
+def _protocol(value: object) -> str | int:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        _wrong("proto", "tcp, udp, sctp, icmp, or another protocol's name or number", value)
+    if isinstance(value, int):
+        if not 0 < value <= 255:
+            _wrong("proto", "a number from 1 to 255", value)
+        return value
+    name = value.strip().lower()
+    if name in ("", "all", "ip", "0"):
+        _wrong("proto", "one protocol", value)
+    try:
+        parse_protocol(_PROTOCOLS.get(name, name))
+    except ValueError:
+        _wrong("proto", "tcp, udp, sctp, icmp, or another protocol's name or number", value)
+    return _PROTOCOLS.get(name, name)
+
+
+def _number(field: str, value: object, most: int) -> int:
+    if isinstance(value, str):
+        try:
+            value = int(value, 0)
+        except ValueError:
+            _wrong(field, "a number", value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        _wrong(field, f"a number from 0 to {most}", value)
+    return value
+
+
+def _mark(value: object) -> tuple[int, int]:
+    """A mark and which of its bits are known: `0x4000`, `0x4000/0x4000`, `open`."""
+    if value == OPEN:
+        return 0, 0
+    if isinstance(value, str) and "/" in value:
+        mark, _, known = value.partition("/")
+        bits = _number("mark", known, UINT32)
+        return _number("mark", mark, UINT32) & bits, bits
+    return _number("mark", value, UINT32), UINT32
+
+
+def _connection(value: object) -> Connection:
+    names = value.split(",") if isinstance(value, str) else _names("ctstate", value)
+    words = [name.strip() for name in names]
+    words = [OPEN if word.lower() == OPEN else word.upper() for word in words]
+    states = [word for word in words if word not in _NAT]
+    if len(states) > 1 or any(word not in (*_STATES, *_NAT, OPEN) for word in words):
+        _wrong("ctstate", f"one of {', '.join(_STATES)} or {OPEN}, with {' or '.join(_NAT)} where it applies", value)
+    if not states:
+        state: str | None = ESTABLISHED
+    else:
+        state = None if states[0] == OPEN else states[0]
+    return Connection(state, dnat="DNAT" in words, snat="SNAT" in words)
+
+
+def _header(given: Mapping[str, object], extra: dict[str, object]) -> None:
+    if "tcpFlags" in given:
+        extra["tcp_flags"] = _tcp_flags(given["tcpFlags"])
+    for field, name, most in (("icmpType", "icmp_type", 255), ("icmpCode", "icmp_code", 255), ("ttl", "ttl", 255),
+                              ("tos", "tos", 255), ("length", "length", 65535)):  # fmt: skip
+        if field in given:
+            extra[name] = _number(field, given[field], most)
+    if "fragment" in given:
+        if not isinstance(given["fragment"], bool):
+            _wrong("fragment", "true or false", given["fragment"])
+        extra["fragment"] = given["fragment"]
+
+
+def _tcp_flags(value: object) -> int:
+    bits = 0
+    for word in _text("tcpFlags", value).split(","):
+        name = word.strip().upper()
+        if name not in TCP_FLAGS and name != "NONE":
+            _wrong("tcpFlags", f"flags of {', '.join(TCP_FLAGS)}, or NONE,", value)
+        bits |= TCP_FLAGS.get(name, 0)
+    return bits

@@ -1,0 +1,317 @@
+"""Chains as functions: what a chain does to every packet at once.
+
+Evaluation runs backwards. Given the function that says what becomes of a packet *after* a rule, the rule gives that for
+a packet *before* it: a condition chooses between two functions, a draw mixes them, MARK substitutes mark bits, DNAT
+fixes the destination and files the result under its final destination. So a jump needs no stack and no state: the
+called chain is evaluated for what comes after the jump.
+
+Three things keep this linear on large rule sets. Conditions that fix a field fix it in what comes after, before the
+rule's target is evaluated, so that inside a service's chain everything is small. Runs of rules of which nothing falls
+through (`Diagrams.is_closed`), as in a dispatch chain or among a service's endpoints, are merged pairwise. And results
+are remembered by chain number, so that what both sides share is evaluated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import NoneType
+from typing import Final
+
+from kproxy.dataplane.symbolic.conditions import Conditions, Draw, Seen, Stage
+from kproxy.dataplane.symbolic.leaves import Outcomes
+from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.nat import Exits
+from kproxy.dataplane.symbolic.normalize import Shape, Structure
+from kproxy.dataplane.symbolic.targets import Actions
+from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
+from kproxy.dataplane.symbolic.variables import Fields
+from kproxy.netfilter.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
+from kproxy.netfilter.targets import (
+    ConnmarkTarget,
+    DnatTarget,
+    MarkTarget,
+    MasqueradeTarget,
+    NetmapTarget,
+    RedirectTarget,
+    SnatTarget,
+    Verdict,
+)
+
+Known = tuple[tuple[int, int], ...]
+"""Fields that are fixed on the way into a chain: ascending pairs of level and value."""
+
+_MOST_REMEMBERED: Final = 300_000
+_SHORT: Final = 3
+_MOST_DESTINATIONS: Final = 64
+_OF_THE_PACKET: Final = (MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch)
+_GOING_ON: Final = (NoneType, MarkTarget, ConnmarkTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule ready for evaluation. If `plain`, all its matches are in `condition` and `chance`; else `steps` holds the
+    matches one by one, in order."""
+
+    shape: Shape
+    condition: Node
+    chance: Fraction
+    plain: bool
+    steps: tuple[Node | Draw | Seen, ...]
+    known: Known
+
+
+class Evaluator:
+    """Evaluates the chains of both sides over the same fields."""
+
+    def __init__(
+        self, structure: Structure, fields: Fields, outcomes: Outcomes, conditions: Conditions, actions: Actions
+    ) -> None:
+        self._structure = structure
+        self._fields = fields
+        self._diagrams = fields.diagrams
+        self._outcomes = outcomes
+        self._conditions = conditions
+        self._actions = actions
+        self._rules: dict[tuple[int, Stage | None], list[Rule]] = {}
+        self._same_everywhere: dict[int, bool] = {}
+        self._results: dict[tuple[object, ...], Node] = {}
+        self._dnats: dict[int, tuple[bool, tuple[Destination, ...] | None]] = {}
+        self._ends: dict[int, bool] = {}
+        self._weights: dict[tuple[Fraction, ...], tuple[list[Fraction], Fraction]] = {}
+
+    def table(self, chain: int, policy: str, exits: Exits) -> Node:
+        """A built-in chain: the function for a packet that comes to it."""
+        end = self._actions.verdict(policy, exits)
+        return self._chain(chain, end, (), exits)
+
+    def _chain(self, number: int, back: Node, known: Known, exits: Exits) -> Node:
+        """A chain, when `back` is what becomes of packets that leave it at its end or by RETURN."""
+        if not self._is_worth_remembering(number):
+            return self._evaluate(self._ready(number, exits.stage), back, known, exits)
+        key: tuple[object, ...] = (number, back, known, self._reached(number, known, exits))
+        found = self._results.get(key)
+        if found is None:
+            if len(self._results) > _MOST_REMEMBERED:
+                self._results.clear()
+            found = self._results[key] = self._evaluate(self._ready(number, exits.stage), back, known, exits)
+        return found
+
+    def _is_worth_remembering(self, number: int) -> bool:
+        """Endpoints' chains and the like are short, many, and hardly ever come up twice for the same packets."""
+        shapes = self._structure.chains[number]
+        return len(shapes) > _SHORT or any(shape.callee >= 0 and self._may_end(shape.callee) for shape in shapes)
+
+    def _reached(self, number: int, known: Known, exits: Exits) -> object:
+        """What a chain can see of what comes after its table: everything, or for a service's chain only how its
+        endpoints are treated, which is the same in many circumstances."""
+        targets = self._destinations(number)
+        if not targets:
+            return exits
+        stage = exits.stage
+        reached = [self._actions.translation.treated(target, exits) for target in targets]
+        return stage, self._diagrams.assign(exits.accept, known), tuple(reached)
+
+    def _destinations(self, number: int) -> tuple[Destination, ...]:
+        """Where a chain sends packets through other chains, if to few destinations, by DNAT of the simplest kind only,
+        and none in the chain itself; else nothing."""
+        found = self._dnats.get(number)
+        if found is None:
+            found = self._dnats[number] = self._all_dnats(number)
+        own, inside = found
+        return () if own or inside is None or len(inside) > _MOST_DESTINATIONS else inside
+
+    def _all_dnats(self, number: int) -> tuple[bool, tuple[Destination, ...] | None]:
+        own = False
+        inside: dict[Destination, None] | None = {}
+        for shape in self._structure.chains[number]:
+            if isinstance(shape.target, DnatTarget) and is_simple(shape.target):
+                own = True
+                if inside is not None:
+                    inside[simple_destination(shape.target)] = None
+            elif isinstance(shape.target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)):
+                inside = None
+            elif shape.callee >= 0:
+                self._destinations(shape.callee)
+                below = self._dnats[shape.callee][1]
+                if below is None or inside is None:
+                    inside = None
+                else:
+                    inside |= dict.fromkeys(below)
+            if inside is not None and len(inside) > _MOST_DESTINATIONS:
+                inside = None
+        return own, None if inside is None else tuple(inside)
+
+    def _may_end(self, number: int) -> bool:
+        """Whether a chain holds any rule that ends a packet's way through the table."""
+        found = self._ends.get(number)
+        if found is None:
+            found = self._ends[number] = any(
+                self._may_end(shape.callee) if shape.callee >= 0 else not isinstance(shape.target, _GOING_ON)
+                for shape in self._structure.chains[number]
+            )
+        return found
+
+    def _ready(self, number: int, stage: Stage) -> list[Rule]:
+        same = self._same_everywhere.get(number)
+        if same is None:
+            shapes = self._structure.chains[number]
+            same = self._same_everywhere[number] = all(map(asks_the_same_everywhere, shapes))
+        key = (number, None if same else stage)
+        found = self._rules.get(key)
+        if found is None:
+            found = [self._prepare(shape, stage) for shape in self._structure.chains[number]]
+            self._rules[key] = found
+        return found
+
+    def _prepare(self, shape: Shape, stage: Stage) -> Rule:
+        condition = self._conditions.head(shape.rule, stage)
+        chance = Fraction(1)
+        steps: list[Node | Draw | Seen] = []
+        plain = True
+        for match in shape.matches:
+            asked = self._conditions.match(match, stage, shape.rank)
+            steps.append(asked)
+            if isinstance(asked, Draw):
+                chance *= asked.chance
+            elif isinstance(asked, Seen):
+                plain = False
+            else:
+                condition = self._diagrams.both(condition, asked)
+        if not plain:
+            condition = self._conditions.head(shape.rule, stage)
+            steps = [condition, *steps]
+        return Rule(shape, condition, chance, plain, tuple(steps), self._fixed(condition))
+
+    def _fixed(self, condition: Node) -> Known:
+        """The fields that a condition fixes to one value, as far as they come first; not those that targets change."""
+        diagrams = self._diagrams
+        fixed = []
+        while condition > TRUE:
+            kids = diagrams.kids[condition]
+            inside = [place for place, kid in enumerate(kids) if kid != FALSE]
+            if len(inside) != 1:
+                break
+            place = inside[0]
+            level, cuts = diagrams.level[condition], diagrams.cuts[condition]
+            start = cuts[place - 1] if place else 0
+            if cuts[place] - start == 1 and self._fields.dst <= level < self._fields.final:
+                fixed.append((level, start))
+            condition = kids[place]
+        return tuple(fixed)
+
+    def _evaluate(self, rules: Sequence[Rule], back: Node, known: Known, exits: Exits) -> Node:
+        diagrams = self._diagrams
+        after = back
+        closed: list[Node] = []  # of a run of rules of which nothing falls through; the last rule first
+        draws: list[tuple[Fraction, Node]] = []  # of a run of rules that apply by chance alone; the last rule first
+        for rule in reversed(rules):
+            condition = diagrams.assign(rule.condition, known) if known else rule.condition
+            if condition == FALSE and rule.plain:
+                continue
+            if rule.plain and (self._may_end(rule.shape.callee) if rule.shape.callee >= 0 else True):
+                inside = _joined(known, rule.known)
+                result = self._target(rule.shape, MISS, back, inside, exits)
+                if diagrams.is_closed(result):
+                    if rule.chance == 1:
+                        after, draws = self._mixed(after, draws), []
+                        if condition == TRUE:
+                            closed = []
+                            after = result
+                        else:
+                            closed.append(diagrams.choose(condition, result, MISS))
+                        continue
+                    if condition == TRUE:
+                        after, closed = self._dispatched(after, closed), []
+                        draws.append((rule.chance, result))
+                        continue
+            after = self._mixed(self._dispatched(after, closed), draws)
+            closed, draws = [], []
+            after = self._rule(rule, condition, after, back, known, exits)
+        return self._mixed(self._dispatched(after, closed), draws)
+
+    def _dispatched(self, after: Node, closed: list[Node]) -> Node:
+        if not closed:
+            return after
+        return self._diagrams.override(self._diagrams.override_all(closed[::-1]), after)
+
+    def _mixed(self, after: Node, draws: list[tuple[Fraction, Node]]) -> Node:
+        if not draws:
+            return after
+        if len(draws) == 1 and draws[0][0] == 1:
+            return draws[0][1]
+        weights, rest = self._shares(tuple(chance for chance, _ in draws))
+        parts = [
+            self._outcomes.scale(result, weight) for (_, result), weight in zip(draws, weights, strict=True) if weight
+        ]
+        if rest:
+            if not self._diagrams.is_closed(after):
+                # What falls through has no weight of its own yet: mix the parts one by one.
+                for chance, result in draws:
+                    after = self._mix(chance, result, after)
+                return after
+            parts.append(self._outcomes.scale(after, rest))
+        return self._outcomes.add_all(parts)
+
+    def _shares(self, chances: tuple[Fraction, ...]) -> tuple[list[Fraction], Fraction]:
+        """The weights of rules that apply by chance, the last rule first, and what is left over."""
+        found = self._weights.get(chances)
+        if found is None:
+            rest = Fraction(1)
+            weights = []
+            for chance in reversed(chances):
+                weights.append(rest * chance)
+                rest *= 1 - chance
+            found = self._weights[chances] = weights[::-1], rest
+        return found
+
+    def _mix(self, chance: Fraction, yes: Node, no: Node) -> Node:
+        if chance == 1 or yes == no:
+            return yes
+        if chance == 0:
+            return no
+        if self._diagrams.is_closed(yes) and self._diagrams.is_closed(no):
+            return self._outcomes.add_all([self._outcomes.scale(yes, chance), self._outcomes.scale(no, 1 - chance)])
+        return MISS  # only asked whether something falls through: it does
+
+    def _target(self, shape: Shape, after: Node, back: Node, known: Known, exits: Exits) -> Node:
+        """What a rule that applies makes of a packet: `after` is the next rule's function."""
+        if shape.callee >= 0:
+            onward = back if shape.goto else after
+            return self._chain(shape.callee, self._diagrams.assign(onward, known), known, exits)
+        if isinstance(shape.target, Verdict) and shape.target.verdict == "RETURN":
+            return self._diagrams.assign(back, known)
+        return self._actions.apply(shape.target, self._diagrams.assign(after, known), known, exits)
+
+    def _rule(self, rule: Rule, condition: Node, after: Node, back: Node, known: Known, exits: Exits) -> Node:
+        diagrams = self._diagrams
+        if rule.plain:
+            result = self._target(rule.shape, after, back, _joined(known, rule.known), exits)
+            if rule.chance != 1:
+                result = self._mix(rule.chance, result, after)
+            return diagrams.choose(condition, result, after)
+        result = self._target(rule.shape, after, back, known, exits)
+        for step in reversed(rule.steps):
+            if isinstance(step, Draw):
+                result = self._mix(step.chance, result, after)
+            elif isinstance(step, Seen):
+                result = self._actions.seen(step, result, after, exits.stage)
+            else:
+                result = diagrams.choose(step, result, after)
+        return result
+
+
+def asks_the_same_everywhere(shape: Shape) -> bool:
+    """Whether what a rule asks does not depend on the hook, the table or the connection's state."""
+    plain = shape.rule.in_interface is None and shape.rule.out_interface is None
+    return plain and all(isinstance(match, _OF_THE_PACKET) for match in shape.matches)
+
+
+def _joined(known: Known, more: Known) -> Known:
+    if not more:
+        return known
+    return tuple(sorted({**dict(known), **dict(more)}.items())) if known else more
+
+
+__all__ = ["ZERO", "Evaluator", "Rule"]

@@ -1,0 +1,489 @@
+"""What each match asks, as a condition on the fields.
+
+Every match becomes one of three things: a condition (`Node`), a draw (a probability), or an effect that always applies
+and changes something. What the fields do not hold (a set's members, a rate, a match that is not interpreted) becomes a
+*question*: yes or no, the same on both sides where the same is asked. Semantics are those of `evaluate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.variables import (
+    BROADCAST,
+    LOCAL,
+    MULTICAST,
+    NO_INTERFACE,
+    UNICAST,
+    Fields,
+)
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.codec import Masked, Range
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.matches import (
+    AddrtypeMatch,
+    CommentMatch,
+    ConnmarkMatch,
+    ConntrackMatch,
+    DscpMatch,
+    HashlimitMatch,
+    HlMatch,
+    Icmp6Match,
+    IcmpMatch,
+    IprangeMatch,
+    LengthMatch,
+    LimitMatch,
+    MarkMatch,
+    Match,
+    MultiportMatch,
+    NfacctMatch,
+    OwnerMatch,
+    PhysdevMatch,
+    RecentMatch,
+    SctpMatch,
+    SetMatch,
+    SetReference,
+    StateMatch,
+    StatisticMatch,
+    TcpMatch,
+    TosMatch,
+    TtlMatch,
+    UdpMatch,
+)
+from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.rule import Rule
+
+BEFORE: Final = "before"
+"""Before the destination of a new connection is translated; `AFTER` thereafter."""
+AFTER: Final = "after"
+LOOPED: Final = "looped"
+"""After the source is rewritten, too, of a packet that the host sends to itself."""
+
+_STATE_OF_RULE: Final = (LimitMatch, HashlimitMatch)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What is certain at a table of a hook. One object per stage: stages are compared by identity.
+
+    Attributes:
+        hook, table: where.
+        ctstate: what `-m conntrack` sees; the connection's state or INVALID or UNTRACKED.
+        tracked: whether the packet has a conntrack entry here.
+        fresh: whether it is the first packet of its connection, for which the nat tables are walked.
+        phase: `BEFORE` or `AFTER` the translation of the destination.
+        input, output: whether the packet has an input and an output interface here.
+        looped: whether this is the way back in.
+    """
+
+    hook: str
+    table: str
+    ctstate: str
+    tracked: bool
+    fresh: bool
+    phase: str
+    input: bool
+    output: bool
+    looped: bool = False
+
+
+class Draw(NamedTuple):
+    """A match that applies by chance."""
+
+    chance: Fraction
+
+
+class Seen(NamedTuple):
+    """A `-m recent` match: an effect on a list, and for anything but `set` a condition too."""
+
+    condition: Node
+    match: RecentMatch
+
+
+Asked = Node | Draw | Seen
+
+
+class Question(NamedTuple):
+    """The key of a question. `text` is what is asked, as in the rule; `kind` says whose answer it is:
+
+    `opaque` (not interpreted), `set`, `rate`, `recent`, `owner`, `physdev`, `conntrack`, `header`.
+    """
+
+    kind: str
+    text: str
+    where: Hashable = ""
+
+
+class Conditions:
+    """Translates the matches of rules; one for both sides, so that equal matches get equal conditions."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self._heads: dict[tuple[object, ...], Node] = {}
+        self._matches: dict[tuple[Match, Stage], Asked] = {}
+
+    def head(self, rule: Rule, stage: Stage) -> Node:
+        """The fixed part of a rule."""
+        key = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol, rule.fragment)
+        inside = (key, stage.input, stage.output) if rule.in_interface or rule.out_interface else key
+        found = self._heads.get(inside)
+        if found is None:
+            found = self._heads[inside] = self._head(rule, stage)
+        return found
+
+    def _head(self, rule: Rule, stage: Stage) -> Node:
+        fields, diagrams = self.fields, self.fields.diagrams
+        parts = []
+        for level, network in ((fields.dst, rule.destination), (fields.src, rule.source)):
+            if network is not None:
+                parts.append(self._signed(fields.address_under(level, network.value), network))
+        if rule.protocol is not None:
+            parts.append(self._signed(diagrams.equals(fields.protocol, rule.protocol.value), rule.protocol))
+        for level, name, present in (
+            (fields.in_interface, rule.in_interface, stage.input),
+            (fields.out_interface, rule.out_interface, stage.output),
+        ):
+            if name is not None:
+                parts.append(self._signed(self._interface(level, name.value, present), name))
+        if rule.fragment is not None:
+            parts.append(diagrams.equals(fields.fragment, int(rule.fragment)))
+        return self._all(parts)
+
+    def _interface(self, level: int, pattern: str, present: bool) -> Node:
+        fields = self.fields
+        if not present:
+            return TRUE if (NO_INTERFACE, NO_INTERFACE) in fields.interfaces.atoms(pattern) else FALSE
+        return fields.interface_fits(level, pattern)
+
+    def _signed(self, condition: Node, wanted: Negatable[Any]) -> Node:
+        return self.fields.diagrams.negate(condition) if wanted.negated else condition
+
+    def _all(self, parts: list[Node]) -> Node:
+        result = TRUE
+        for part in sorted(parts, key=lambda node: self.fields.diagrams.level[node]):
+            result = self.fields.diagrams.both(result, part)
+        return result
+
+    def match(self, match: Match, stage: Stage, role: Hashable) -> Asked:
+        """One match. `role` tells rules with rates of their own apart."""
+        if isinstance(match, _STATE_OF_RULE):
+            return self._rate(match, role)
+        key = (match, stage)
+        found = self._matches.get(key)
+        if found is None:
+            found = self._matches[key] = self._match(match, stage)
+        return found
+
+    def _rate(self, match: LimitMatch | HashlimitMatch, role: Hashable) -> Node:
+        if isinstance(match, HashlimitMatch):
+            # A named table of buckets, shared by all rules that name it; `above` asks the opposite of `upto`.
+            within = self._question("rate", match.to_save().replace("--hashlimit-above", "--hashlimit-upto"))
+            return within if match.above is None else self.fields.diagrams.negate(within)
+        return self._question("rate", match.to_save(), role)
+
+    def _question(self, kind: str, text: str, where: Hashable = "") -> Node:
+        return self.fields.question(Question(kind, text, where))
+
+    def _match(self, match: Match, stage: Stage) -> Asked:
+        if isinstance(match, (CommentMatch, NfacctMatch)):
+            return TRUE
+        if isinstance(match, StatisticMatch):
+            chance = match.chance
+            if chance is None:
+                every = match.every or Negatable(1)
+                chance = 1 - Fraction(1, every.value) if every.negated else Fraction(1, every.value)
+            return Draw(chance)
+        if isinstance(match, RecentMatch):
+            return self._recent(match, stage)
+        if isinstance(match, (TcpMatch, UdpMatch, SctpMatch)):
+            return self._transport(match)
+        if isinstance(match, (ConntrackMatch, StateMatch)):
+            return self._conntrack(match, stage)
+        if isinstance(match, AddrtypeMatch):
+            return self._addrtype(match, stage)
+        plain = self._plain(match, stage)
+        if plain is not None:
+            return plain
+        where = (stage.hook, stage.table)
+        if isinstance(match, SetMatch):
+            return self._set(match, stage)
+        if isinstance(match, OwnerMatch):
+            return self._owner(match)
+        if isinstance(match, PhysdevMatch):
+            return self._question("physdev", match.to_save(), where)
+        return self._question("opaque", match.to_save(), where)
+
+    def _plain(self, match: Match, stage: Stage) -> Node | None:
+        fields, diagrams = self.fields, self.fields.diagrams
+        if isinstance(match, MarkMatch):
+            return self._signed(fields.bits_equal(fields.mark, match.mark.value), match.mark)
+        if isinstance(match, ConnmarkMatch):
+            if not stage.tracked:
+                return FALSE
+            return self._signed(fields.bits_equal(fields.connmark, match.mark.value), match.mark)
+        if isinstance(match, MultiportMatch):
+            return self._multiport(match)
+        if isinstance(match, IprangeMatch):
+            parts = []
+            for level, wanted in ((fields.src, match.src_range), (fields.dst, match.dst_range)):
+                if wanted is not None:
+                    inside = fields.address_between(level, wanted.value.first.value, wanted.value.last.value)
+                    parts.append(self._signed(inside, wanted))
+            return self._all(parts)
+        if isinstance(match, (IcmpMatch, Icmp6Match)):
+            return self._icmp(match)
+        if isinstance(match, LengthMatch):
+            return self._signed(self._within(fields.length, match.length.value), match.length)
+        if isinstance(match, TtlMatch):
+            return self._hops(match.ttl_eq, match.ttl_lt, match.ttl_gt)
+        if isinstance(match, HlMatch):
+            return self._hops(match.hl_eq, match.hl_lt, match.hl_gt)
+        if isinstance(match, DscpMatch):
+            value = match.dscp.value << 2
+            return self._signed(diagrams.among(fields.tos, ((value, value | 3),)), match.dscp)
+        if isinstance(match, TosMatch):
+            return self._signed(fields.octet_under(fields.tos, match.tos.value), match.tos)
+        return None
+
+    def _within(self, level: int, wanted: Range) -> Node:
+        if wanted.first > wanted.last:
+            return FALSE
+        return self.fields.diagrams.among(level, ((wanted.first, wanted.last),))
+
+    def _hops(self, equal: Negatable[int] | None, less: int | None, greater: int | None) -> Node:
+        fields, diagrams = self.fields, self.fields.diagrams
+        if equal is not None:
+            return self._signed(diagrams.equals(fields.ttl, equal.value), equal)
+        if less is not None:
+            return diagrams.among(fields.ttl, ((0, less - 1),)) if less else FALSE
+        return diagrams.among(fields.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
+
+    def _transport(self, match: TcpMatch | UdpMatch | SctpMatch) -> Node:
+        fields = self.fields
+        parts = []
+        for level, ports in ((fields.sport, match.sport), (fields.dport, match.dport)):
+            if ports is not None:
+                parts.append(self._signed(fields.port_in(level, ports.value), ports))
+        if isinstance(match, TcpMatch):
+            if match.flags is not None:
+                wanted = Masked(match.flags.value.comp, match.flags.value.mask)
+                parts.append(self._signed(fields.octet_under(fields.tcp_flags, wanted), match.flags))
+            if match.option is not None:
+                parts.append(self._signed(self._question("header", f"TCP option {match.option.value}"), match.option))
+        if isinstance(match, SctpMatch) and match.chunks is not None:
+            asked = self._question("header", f"SCTP chunks {match.chunks.value.text()}")
+            parts.append(self._signed(asked, match.chunks))
+        return self._all(parts)
+
+    def _multiport(self, match: MultiportMatch) -> Node:
+        fields, diagrams = self.fields, self.fields.diagrams
+        wanted = match.sports or match.dports or match.ports
+        if wanted is None:
+            return self._question("opaque", match.to_save())
+        levels = (fields.sport,) if match.sports else (fields.dport,) if match.dports else (fields.sport, fields.dport)
+        inside = FALSE
+        for level in levels:
+            for ports in wanted.value:
+                inside = diagrams.either(inside, fields.port_in(level, ports))
+        return diagrams.both(fields.has_ports(), self._signed(inside, wanted))
+
+    def _icmp(self, match: IcmpMatch | Icmp6Match) -> Node:
+        fields, diagrams = self.fields, self.fields.diagrams
+        wanted = match.icmp_type.value
+        if isinstance(match, IcmpMatch) and wanted.type == 255:
+            return FALSE if match.icmp_type.negated else TRUE
+        codes = self._within(fields.icmp_code, wanted.codes)
+        return self._signed(diagrams.equals(fields.icmp_type, wanted.type, codes), match.icmp_type)
+
+    def _conntrack(self, match: ConntrackMatch | StateMatch, stage: Stage) -> Node:
+        wanted = match.state if isinstance(match, StateMatch) else match.ctstate
+        parts = [] if wanted is None else [self._signed(self._state(wanted.value, stage), wanted)]
+        if isinstance(match, StateMatch):
+            return self._all(parts)
+        if not stage.tracked:
+            return self._all(parts) if parts else FALSE
+        fields, diagrams = self.fields, self.fields.diagrams
+        if match.ctdir is not None:
+            backward = FALSE if stage.fresh else diagrams.equals(fields.reply, 1)
+            parts.append(diagrams.negate(backward) if match.ctdir == "ORIGINAL" else backward)
+        new = stage.fresh and not stage.looped
+        for name, level, network in (
+            ("ctorigsrc", fields.src if new else None, match.ctorigsrc),
+            ("ctorigdst", fields.dst if new and stage.phase == BEFORE else None, match.ctorigdst),
+            ("ctreplsrc", fields.dst if new else None, match.ctreplsrc),
+            ("ctrepldst", fields.src if new else None, match.ctrepldst),
+        ):
+            if network is not None:
+                if level is None:
+                    text = f"--{name} {network.value}"
+                    held = self.fields.question(Question("conntrack", text, (name, network.value)))
+                else:
+                    held = fields.address_under(level, network.value)
+                parts.append(self._signed(held, network))
+        for name, level, ports in (
+            ("ctorigsrcport", fields.sport if new else None, match.ctorigsrcport),
+            ("ctorigdstport", fields.dport if new and stage.phase == BEFORE else None, match.ctorigdstport),
+            ("ctreplsrcport", fields.dport if new else None, match.ctreplsrcport),
+            ("ctrepldstport", fields.sport if new else None, match.ctrepldstport),
+        ):
+            if ports is not None:
+                if level is None:
+                    held = self.fields.question(
+                        Question("conntrack", f"--{name} {ports.value.text()}", (name, ports.value))
+                    )
+                else:
+                    held = fields.port_in(level, ports.value)
+                parts.append(self._signed(held, ports))
+        if match.ctproto is not None:
+            parts.append(self._signed(diagrams.equals(fields.protocol, match.ctproto.value), match.ctproto))
+        if match.ctstatus is not None:
+            parts.append(self._signed(self._status(match.ctstatus.value, stage), match.ctstatus))
+        if match.ctexpire is not None:
+            parts.append(self._question("opaque", match.to_save(), (stage.hook, stage.table)))
+        return self._all(parts)
+
+    def _state(self, names: frozenset[str], stage: Stage) -> Node:
+        fields, diagrams = self.fields, self.fields.diagrams
+        if stage.table == "raw" and not stage.looped:  # only a rule of this table can have said anything yet
+            answers = [TRUE if name in names else FALSE for name in ("UNTRACKED", "INVALID")]
+            return diagrams.choose(diagrams.equals(fields.untracked, 1), *answers)
+        if stage.ctstate in names:
+            return TRUE
+        result = FALSE
+        if stage.tracked:
+            for name, level in (("DNAT", fields.dnat), ("SNAT", fields.snat)):
+                # The first packet's connection is not translated before the nat tables have translated it.
+                if name in names and not (
+                    stage.fresh and (stage.phase == BEFORE or (name == "SNAT" and not stage.looped))
+                ):
+                    result = diagrams.either(result, diagrams.equals(level, 1))
+        return result
+
+    def _status(self, names: frozenset[str], stage: Stage) -> Node:
+        if stage.ctstate == "NEW":
+            return TRUE if stage.looped and "CONFIRMED" in names else FALSE
+        if stage.ctstate == "ESTABLISHED" and names & {"SEEN_REPLY", "CONFIRMED"}:
+            return TRUE
+        result = FALSE
+        for name in sorted(names):
+            result = self.fields.diagrams.either(result, self._question("conntrack", f"--ctstatus {name}", name))
+        return result
+
+    def _addrtype(self, match: AddrtypeMatch, stage: Stage) -> Node:
+        fields = self.fields
+        if match.limit_iface_in or match.limit_iface_out:
+            return self._question("opaque", match.to_save(), (stage.hook, stage.table))
+        parts = []
+        for level, kind, wanted in (
+            (fields.src, fields.src_kind, match.src_type),
+            (fields.dst, fields.dst_kind, match.dst_type),
+        ):
+            if wanted is not None:
+                held = self._kind_v4(kind, wanted.value)
+                if fields.family is Family.IPV6:
+                    held = self._kind_v6(level, kind, wanted.value, match, stage)
+                parts.append(self._signed(held, wanted))
+        return self._all(parts)
+
+    def _kind_v4(self, level: int, names: frozenset[str]) -> Node:
+        numbers = {"UNICAST": UNICAST, "LOCAL": LOCAL, "BROADCAST": BROADCAST, "MULTICAST": MULTICAST}
+        wanted = sorted(numbers[name] for name in names if name in numbers)
+        return self.fields.diagrams.among(level, [(number, number) for number in wanted])
+
+    def _kind_v6(self, level: int, kind: int, names: frozenset[str], match: AddrtypeMatch, stage: Stage) -> Node:
+        """As `matches_state._fits_v6`: types are alternatives only among those that routing answers."""
+        fields, diagrams = self.fields, self.fields.diagrams
+        if not names <= {"LOCAL", "UNICAST", "MULTICAST", "UNSPEC"}:
+            return self._question("opaque", match.to_save(), (stage.hook, stage.table))
+        multicast = fields.address_under(level, Network(Family.IPV6, 0xFF << 120, 0xFF << 120))
+        zero = fields.address_under(level, Network(Family.IPV6, 0, Family.IPV6.full_mask))
+        parts = []
+        if "MULTICAST" in names:
+            parts.append(multicast)
+        if "UNICAST" in names:
+            parts.append(diagrams.negate(diagrams.either(multicast, zero)))
+        if "UNSPEC" in names:
+            parts.append(zero)
+        if "LOCAL" in names:
+            parts.append(diagrams.equals(kind, LOCAL))
+        return self._all(parts)
+
+    def _recent(self, match: RecentMatch, stage: Stage) -> Asked:
+        action = match.action.value
+        if action == "set":
+            return Seen(FALSE if match.action.negated else TRUE, match)
+        held = self.fields.question(recent_question(match, stage))
+        return Seen(self._signed(held, match.action), match)
+
+    def _set(self, match: SetMatch, stage: Stage) -> Node:
+        reference = match.match_set.value
+        plain = SetMatch(Negatable(reference))
+        if match.return_nomatch or match != SetMatch(
+            match.match_set, update_counters=match.update_counters, update_subcounters=match.update_subcounters
+        ):
+            return self._question("opaque", match.to_save(), (stage.hook, stage.table))
+        asked = self._question("set", plain.to_save(), (reference, set_moment(reference, stage)))
+        return self._signed(asked, match.match_set)
+
+    def _owner(self, match: OwnerMatch) -> Node:
+        parts = []
+        if match.socket_exists is not None:
+            held = self._question("owner", "-m owner --socket-exists", "socket")
+            parts.append(held if match.socket_exists else self.fields.diagrams.negate(held))
+        for name, wanted in (("uid", match.uid_owner), ("gid", match.gid_owner)):
+            if wanted is not None:
+                groups = name == "gid" and match.suppl_groups
+                text = f"-m owner --{name}-owner {wanted.value.text('-')}" + (" --suppl-groups" if groups else "")
+                held = self._question("owner", text, (name, wanted.value.first, wanted.value.last, groups))
+                parts.append(self._signed(held, wanted))
+        return self._all(parts)
+
+
+def set_moment(reference: SetReference, stage: Stage) -> tuple[str, ...]:
+    """When the packet has the addresses that a set is asked for."""
+    sides = {"src": "source", "dst": "dest"}
+    return tuple(moment(sides[direction], stage) for direction in reference.directions)
+
+
+class Listed(NamedTuple):
+    """What a question of kind `recent` is about."""
+
+    name: str
+    side: str
+    mask: int
+    seconds: int | None
+    hits: int
+    moment: str
+
+
+def moment(side: str, stage: Stage) -> str:
+    """When the packet has the address that a list is asked for."""
+    if side == "source":
+        return LOOPED if stage.looped else BEFORE
+    return stage.phase
+
+
+def recent_question(match: RecentMatch, stage: Stage) -> Question:
+    """Whether a list holds the packet's address, recently and often enough."""
+    plain = RecentMatch(
+        Negatable("rcheck"), match.name, match.mask, match.side, match.seconds, False, match.hitcount, match.rttl
+    )
+    if match.rttl:
+        return Question("opaque", plain.to_save(), moment(match.side, stage))
+    when = moment(match.side, stage)
+    about = Listed(match.name, match.side, match.mask.value, match.seconds, match.hitcount or 1, when)
+    return Question("recent", plain.to_save(), about)
+
+
+def asked_before(question: Question) -> Question | None:
+    """The question about a looped packet's source asked before the source might be rewritten; None for any other."""
+    where = question.where
+    if isinstance(where, Listed) and where.moment == LOOPED:
+        return question._replace(where=where._replace(moment=BEFORE))
+    if question.kind == "set" and isinstance(where, tuple) and LOOPED in where[1]:
+        return question._replace(where=(where[0], tuple(BEFORE if item == LOOPED else item for item in where[1])))
+    return None

@@ -1,0 +1,365 @@
+"""The way through the hooks as one function per origin and connection state, built from its end to its beginning.
+
+It is the way of `way` and `inbound`, for every host at once: whether an address is the host's own, and by which
+interface a packet leaves, are fields. What else a host may do to a packet on its own (refuse to forward it, say)
+depends on the packet alone and not on the rules, so it can only make more packets alike; the functions are those of a
+host that lets everything pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.dataplane.model.host import MULTICAST_NETWORKS
+from kproxy.dataplane.model.packet import ICMP, ICMPV6
+from kproxy.dataplane.symbolic.chains import Evaluator
+from kproxy.dataplane.symbolic.conditions import AFTER, BEFORE, Question, Stage, asked_before
+from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
+from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
+from kproxy.dataplane.symbolic.nat import Exits
+from kproxy.dataplane.symbolic.normalize import Side
+from kproxy.dataplane.symbolic.targets import Actions
+from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Fields
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.codec import Range
+from kproxy.netfilter.family import Family
+
+LO: Final = 1
+MULTICAST: Final = Question("multicast", "multicast is for this host, not to be passed on")
+"""The evaluator does not follow multicast; here it goes either way, so that a difference on it is not missed."""
+NFT: Final = Question("variant", "these are rules of iptables-nft, not of iptables-legacy")
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A connection state to evaluate for: the name, what `-m conntrack` sees, whether there is a conntrack entry, and
+    whether the packet is the first of its connection."""
+
+    name: str
+    ctstate: str
+    tracked: bool
+    fresh: bool
+
+
+STATES: Final = (
+    Connected("NEW", "NEW", True, True),
+    Connected("ESTABLISHED", "ESTABLISHED", True, False),
+    Connected("RELATED (a connection)", "RELATED", True, True),
+    Connected("RELATED (an ICMP error)", "RELATED", True, False),
+    Connected("INVALID", "INVALID", False, False),
+    Connected("UNTRACKED", "UNTRACKED", False, False),
+)
+ORIGINS: Final = ("arriving", "local")
+
+
+@dataclass(frozen=True)
+class InPlay:
+    """What the rules of either side use, so that what nobody asks need not be followed. `stateful` are the tables with
+    rules that ask for the connection."""
+
+    ttl: bool
+    tproxy: bool
+    untracking: bool
+    stateful: frozenset[str]
+
+
+class Ways:
+    """Builds the functions of both sides."""
+
+    def __init__(
+        self, fields: Fields, outcomes: Outcomes, actions: Actions, evaluator: Evaluator, in_play: InPlay
+    ) -> None:
+        self._fields = fields
+        self._diagrams = fields.diagrams
+        self._outcomes = outcomes
+        self._actions = actions
+        self._translation = actions.translation
+        self._evaluator = evaluator
+        self._in_play = in_play
+        self._stages: dict[tuple[object, ...], Stage] = {}
+        self._exits: dict[tuple[object, ...], Exits] = {}
+        self._end = outcomes.sure(Outcome("ACCEPT"))
+        self._to_multicast = fields.address_under(fields.dst, MULTICAST_NETWORKS[fields.family])
+
+    def function(self, side: Side, origin: str, state: Connected) -> Node:
+        """What becomes of a packet of this origin and state."""
+        fields, diagrams = self._fields, self._diagrams
+        hook = "PREROUTING" if origin == "arriving" else "OUTPUT"
+        node = self._tracked(side, origin, state)
+        if self._in_play.untracking and state.name != "UNTRACKED":
+            other = self._outcomes.change_header(self._tracked(side, origin, STATES[-1]), "not tracked")
+            node = diagrams.choose(diagrams.equals(fields.untracked, 1), other, node)
+        raw = Connected("before", "INVALID", False, False)
+        node = self._run(side, "raw", hook, raw, BEFORE, node)
+        node = diagrams.assign(node, ((fields.untracked, 0), (fields.assigned, 0)))
+        if state.fresh:
+            node = self._outcomes.forget_marks_of_dropped(node)
+        if origin == "local":
+            return node
+        if fields.family is Family.IPV6:
+            loopback = diagrams.either(
+                fields.address_between(fields.src, 1, 1), fields.address_between(fields.dst, 1, 1)
+            )
+            node = diagrams.choose(loopback, self._dropped(), node)
+        return node
+
+    def _dropped(self) -> Node:
+        return self._translation.file(self._actions.drop, 0)
+
+    def _run(
+        self,
+        side: Side,
+        table: str,
+        hook: str,
+        state: Connected,
+        phase: str,
+        accept: Node,
+        *,
+        local: bool = False,
+        looped: bool = False,
+        onward: Node = 2,
+        rerouted: Node = 2,
+    ) -> Node:
+        """A table at a hook, if the side has it."""
+        found = side.hooks.get((table, hook))
+        if found is None:
+            return accept
+        if table not in self._in_play.stateful and state.fresh:
+            state = STATES[0]  # no rule of the table can tell, so that the results are shared
+        stage_key = (hook, table, state, phase, local, looped)
+        stage = self._stages.get(stage_key)
+        if stage is None:
+            stage = self._stages[stage_key] = Stage(
+                hook,
+                table,
+                state.ctstate,
+                state.tracked,
+                state.fresh,
+                phase,
+                input=hook in ("PREROUTING", "INPUT", "FORWARD") or (hook == "POSTROUTING" and not local),
+                output=hook in ("OUTPUT", "FORWARD", "POSTROUTING"),
+                looped=looped,
+            )
+        exits_key = (stage, accept, onward, rerouted)
+        exits = self._exits.get(exits_key)
+        if exits is None:
+            exits = self._exits[exits_key] = Exits(stage, accept, onward, rerouted)
+        chain, policy = found
+        return self._evaluator.table(chain, policy, exits)
+
+    def _tracked(self, side: Side, origin: str, state: Connected) -> Node:
+        """From conntrack to the end."""
+        if origin == "local":
+            straight, rerouted = self._out(side, state)
+            node = self._destination(side, "OUTPUT", state, straight, rerouted)
+            return self._run(side, "mangle", "OUTPUT", state, BEFORE, node)
+        after = self._routed(side, state)
+        node = self._destination(side, "PREROUTING", state, after, after)
+        return self._run(side, "mangle", "PREROUTING", state, BEFORE, node)
+
+    def _destination(self, side: Side, hook: str, state: Connected, onward: Node, rerouted: Node) -> Node:
+        """The nat table where it translates destinations."""
+        fields, diagrams = self._fields, self._diagrams
+        if not state.fresh:
+            if state.tracked:
+                onward = diagrams.choose(self._translated(True), self._elsewhere(rerouted), onward)
+            return self._translation.file(onward, 0)
+        untranslated = diagrams.assign(onward, ((fields.dnat, 0),))
+        accept = self._translation.file(untranslated, 0)
+        node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
+        for key, level in list(fields.questions.items()):
+            if isinstance(key, Question) and key.kind == "conntrack" and isinstance(key.where, tuple):
+                node = self._answered(node, level, key.where)
+        return node
+
+    def _answered(self, node: Node, level: int, where: tuple[object, ...]) -> Node:
+        """What rules asked about the original destination is known where the packet still has it."""
+        fields, diagrams = self._fields, self._diagrams
+        name, wanted = where
+        if name == "ctorigdst" and isinstance(wanted, Network):
+            held = fields.address_under(fields.dst, wanted)
+        elif name == "ctorigdstport" and isinstance(wanted, Range):
+            held = fields.port_in(fields.dport, wanted)
+        elif name == "ctorigsrc" and isinstance(wanted, Network):
+            held = fields.address_under(fields.src, wanted)
+        elif name == "ctorigsrcport" and isinstance(wanted, Range):
+            held = fields.port_in(fields.sport, wanted)
+        else:
+            return node
+        yes, no = (diagrams.assign(node, ((level, value),)) for value in (1, 0))
+        return diagrams.choose(held, yes, no)
+
+    def _translated(self, destination: bool) -> Node:
+        """Whether the connection translates the destination (or source) of a packet of its direction."""
+        fields, diagrams = self._fields, self._diagrams
+        forward, backward = (fields.dnat, fields.snat) if destination else (fields.snat, fields.dnat)
+        return diagrams.choose(
+            diagrams.equals(fields.reply, 1), diagrams.equals(backward, 1), diagrams.equals(forward, 1)
+        )
+
+    def _elsewhere(self, node: Node) -> Node:
+        """The function for a packet whose destination the connection translates, to nobody knows where."""
+        fields = self._fields
+        now, later = (fields.dst, fields.dport), (fields.later_dst, fields.later_dport)
+        return self._opened(node, now, later, {fields.dst_kind: fields.later_kind})
+
+    # after PREROUTING
+
+    def _routed(self, side: Side, state: Connected) -> Node:
+        fields, diagrams = self._fields, self._diagrams
+        onward = self._forward(side, state)
+        inward = self._input(side, state)
+        here = diagrams.among(fields.dst_kind, ((LOCAL, BROADCAST),))
+        here = diagrams.choose(self._to_multicast, fields.question(MULTICAST), here)
+        node = diagrams.choose(here, inward, onward)
+        if fields.family is Family.IPV6:
+            return node
+        # inbound._martian: refused by every host
+        zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
+        strange = diagrams.either(
+            fields.address_under(fields.src, MULTICAST_NETWORKS[Family.IPV4]), fields.address_between(fields.src, *ones)
+        )
+        to_all = fields.address_between(fields.dst, *ones)
+        nowhere = diagrams.both(fields.address_between(fields.src, *zero), diagrams.negate(to_all))
+        refused = diagrams.either(diagrams.either(strange, nowhere), fields.address_between(fields.dst, *zero))
+        return diagrams.choose(refused, self._actions.drop, node)
+
+    def _input(self, side: Side, state: Connected) -> Node:
+        """The tables of INPUT. Which of nat and security comes first depends on the variant (walk.ORDERS)."""
+        node = self._source_last(side, state)
+        if side.has_rules("nat", "INPUT") and side.has_rules("security", "INPUT"):
+            first = self._source_first(side, state)
+            if side.variant:
+                node = first if side.variant == "nft" else node
+            else:
+                node = self._diagrams.choose(self._fields.question(NFT), first, node)
+        for table in ("filter", "mangle"):
+            node = self._run(side, table, "INPUT", state, AFTER, node)
+        return node
+
+    def _source_last(self, side: Side, state: Connected) -> Node:
+        node = self._end
+        if state.fresh:
+            node = self._run(side, "nat", "INPUT", state, AFTER, node, onward=node)
+        return self._run(side, "security", "INPUT", state, AFTER, node)
+
+    def _source_first(self, side: Side, state: Connected) -> Node:
+        diagrams, fields = self._diagrams, self._fields
+        after = self._run(side, "security", "INPUT", state, AFTER, self._end)
+        if state.fresh:
+            accept = diagrams.assign(after, ((fields.snat, 0),))
+            return self._run(side, "nat", "INPUT", state, AFTER, accept, onward=after)
+        if state.tracked:
+            return diagrams.choose(self._translated(False), self._other_source(after), after)
+        return after
+
+    def _other_source(self, node: Node) -> Node:
+        """The function for a packet whose source the connection translates, to nobody knows what."""
+        fields = self._fields
+        now, later = (fields.src, fields.sport), (fields.later_src, fields.later_sport)
+        return self._opened(node, now, later, {fields.src_kind: fields.later_src_kind})
+
+    def _opened(self, node: Node, now: tuple[int, int], later: tuple[int, int], kinds: dict[int, int]) -> Node:
+        """The function with an address and port, given by their first levels, called by levels of their own."""
+        moved = {now[0] + chunk: later[0] + chunk for chunk in range(self._fields.chunks)}
+        moved |= {now[1]: later[1], now[1] + 1: later[1] + 1}
+        return self._translation.renamed(node, moved | kinds)
+
+    def _forward(self, side: Side, state: Connected) -> Node:
+        fields, diagrams = self._fields, self._diagrams
+        node = self._postrouting(side, state, self._end, local=False)
+        for table in ("security", "filter", "mangle"):
+            node = self._run(side, table, "FORWARD", state, AFTER, node)
+        if self._in_play.ttl:
+            node = self._actions.decremented(node)
+        if self._in_play.tproxy:
+            node = diagrams.choose(diagrams.equals(fields.assigned, 1), self._actions.drop, node)
+        return node
+
+    def _postrouting(self, side: Side, state: Connected, end: Node, *, local: bool) -> Node:
+        diagrams, fields = self._diagrams, self._fields
+        same = self._same_source(end) if local else end
+        if state.fresh:
+            accept = diagrams.assign(same, ((fields.snat, 0),))
+            node = self._run(side, "nat", "POSTROUTING", state, AFTER, accept, local=local, onward=end)
+        elif state.tracked and local:
+            node = diagrams.choose(self._translated(False), self._other_source(end), same)
+        else:
+            node = same
+        return self._run(side, "mangle", "POSTROUTING", state, AFTER, node, local=local)
+
+    def _same_source(self, node: Node) -> Node:
+        """The function for a packet whose source was not rewritten: what is asked of it later is what is asked now."""
+        moved = {}
+        for key, level in list(self._fields.questions.items()):
+            earlier = asked_before(key) if isinstance(key, Question) else None
+            if earlier is not None:
+                self._fields.question(earlier)
+                moved[level] = self._fields.questions[earlier]
+        node = self._outcomes.map_outcomes(
+            node,
+            "same source",
+            lambda outcome: (
+                outcome._replace(
+                    effects=frozenset(text.replace("the source as rewritten", "the source") for text in outcome.effects)
+                )
+                if outcome.effects
+                else outcome
+            ),
+        )
+        return self._translation.renamed(node, moved)
+
+    # after OUTPUT's nat table
+
+    def _out(self, side: Side, state: Connected) -> tuple[Node, Node]:
+        """From OUTPUT's filter table on: for a packet that keeps its destination, and for one that is routed again.
+
+        Only POSTROUTING sees the interface that routing chose the second time (way._route_again).
+        """
+        fields, diagrams = self._fields, self._diagrams
+        back = diagrams.assign(self._loop(side, state), ((fields.in_interface, LO),))
+        end = diagrams.choose(diagrams.equals(fields.out_interface, LO), back, self._end)
+        after = self._postrouting(side, state, end, local=True)
+        elsewhere = self._translation.renamed(after, {fields.out_interface: fields.later_out})
+        again = diagrams.choose(
+            diagrams.equals(fields.dst_kind, LOCAL), diagrams.assign(after, ((fields.out_interface, LO),)), elsewhere
+        )
+        straight, rerouted = after, again
+        for table in ("security", "filter"):
+            straight = self._run(side, table, "OUTPUT", state, AFTER, straight)
+            rerouted = self._run(side, table, "OUTPUT", state, AFTER, rerouted)
+        by_lo = diagrams.assign(straight, ((fields.out_interface, LO),))
+        straight = diagrams.choose(diagrams.equals(fields.dst_kind, LOCAL), by_lo, straight)
+        return straight, rerouted
+
+    def _loop(self, side: Side, state: Connected) -> Node:
+        """The way back in, by the loopback interface: the nat tables are not walked again."""
+        node = self._end
+        for table in ("security", "filter", "mangle"):
+            node = self._run(side, table, "INPUT", state, AFTER, node, looped=True)
+        for table in ("mangle", "raw"):
+            node = self._run(side, table, "PREROUTING", state, AFTER, node, looped=True)
+        return node
+
+
+def feasible_start(fields: Fields, origin: str, state: Connected) -> Node:
+    """Which packets of an origin and state there are: conditions that the rules cannot change."""
+    diagrams = fields.diagrams
+    result = TRUE
+    if state.ctstate == "RELATED":
+        errors = {ICMP: (3, 4, 5, 11, 12), ICMPV6: (1, 2, 3, 4)}
+        number = ICMP if fields.family is Family.IPV4 else ICMPV6
+        kinds = diagrams.among(fields.icmp_type, [(kind, kind) for kind in errors[number]])
+        error = diagrams.equals(fields.protocol, number, kinds)
+        result = diagrams.negate(error) if state.fresh else error
+    outside = diagrams.among(fields.out_interface, ((LO + 1, diagrams.sizes[fields.out_interface] - 1),))
+    if origin == "arriving":
+        # Nothing is forwarded by way of the loopback interface: it would come back and be forwarded for ever.
+        arrives = diagrams.among(fields.in_interface, ((LO + 1, diagrams.sizes[fields.in_interface] - 1),))
+        return diagrams.both(diagrams.both(result, arrives), outside)
+    leaves = diagrams.choose(
+        diagrams.equals(fields.dst_kind, LOCAL), diagrams.equals(fields.out_interface, LO), outside
+    )
+    again = diagrams.among(fields.later_out, ((LO + 1, diagrams.sizes[fields.later_out] - 1),))
+    return diagrams.both(diagrams.both(result, leaves), again)

@@ -1,0 +1,304 @@
+"""Leaves of outcome functions: distributions over what can become of a packet, and what is done to whole functions.
+
+An `Outcome` is everything about a packet's end but its destination, which is a level of the diagram
+(`symbolic_fields`). Weights are exact fractions. A leaf of weight less than one is no mistake: it is the part of the
+distribution that belongs to one final destination.
+
+Marks that no rule of either side tests cannot change the way of a packet, only what others (routing policy, traffic
+control, the next packet of the connection) make of it. They are not followed bit by bit: an outcome holds how the mark
+at the end follows from the marks at the beginning, for each bit as an exclusive or of bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.symbolic.mtbdd import ZERO, Node
+from kproxy.dataplane.symbolic.variables import Fields
+
+ACCEPT: Final = "ACCEPT"
+DROP: Final = "DROP"
+REJECT: Final = "REJECT"
+UNDECIDED: Final = "INDETERMINATE"
+
+Expression = frozenset[int]
+"""An exclusive or: levels of mark bits, and -1 for the constant one."""
+
+ONE: Final = -1
+
+Bits = tuple[tuple[int, Expression], ...]
+"""For levels of mark bits, what they become, ascending; a level that is not there keeps its value."""
+
+
+class Outcome(NamedTuple):
+    """What becomes of a packet.
+
+    Attributes:
+        verdict: ACCEPT, DROP, REJECT or INDETERMINATE.
+        detail: REJECT's answer; why it is indeterminate.
+        source: how the source is rewritten, as in the rule (`MASQUERADE`, `SNAT 10.0.0.1`), or empty.
+        headers: other changes to the packet, in order.
+        effects: what the packet leaves behind: entries in lists and sets, copies sent elsewhere.
+        marks: how the marks that matter end.
+    """
+
+    verdict: str
+    detail: str = ""
+    source: str = ""
+    headers: tuple[str, ...] = ()
+    effects: frozenset[str] = frozenset()
+    marks: Bits = ()
+
+
+Entry = tuple[int, int]
+
+
+class Outcomes:
+    """Makes and changes leaves. Outcomes and weights are kept once and known by number.
+
+    `watched` are the levels of mark bits whose end an outcome tells.
+    """
+
+    def __init__(self, fields: Fields, watched: Iterable[int] = ()) -> None:
+        self.fields = fields
+        self.watched = tuple(sorted(watched))
+        self._outcomes: list[Outcome] = []
+        self._outcome_numbers: dict[Outcome, int] = {}
+        self._weights: list[Fraction] = []
+        self._weight_numbers: dict[Fraction, int] = {}
+        self._changers: dict[Bits, Callable[[int, Node], Node | None]] = {}
+        self._products: dict[Entry, int] = {}
+        self._sums: dict[Entry, int] = {}
+        self._one = self._weight(Fraction(1))
+
+    def _weight(self, value: Fraction) -> int:
+        number = self._weight_numbers.get(value)
+        if number is None:
+            number = self._weight_numbers[value] = len(self._weights)
+            self._weights.append(value)
+        return number
+
+    def _number(self, outcome: Outcome) -> int:
+        number = self._outcome_numbers.get(outcome)
+        if number is None:
+            number = self._outcome_numbers[outcome] = len(self._outcomes)
+            self._outcomes.append(outcome)
+        return number
+
+    def sure(self, outcome: Outcome) -> Node:
+        """The leaf of one outcome with certainty."""
+        return self.fields.diagrams.leaf(((self._number(outcome), self._one),))
+
+    def entries(self, leaf: Node) -> list[tuple[Outcome, Fraction]]:
+        """The distribution of a leaf."""
+        if leaf == ZERO:
+            return []
+        value = self.fields.diagrams.value(leaf)
+        assert isinstance(value, tuple), value
+        return [(self._outcomes[outcome], self._weights[weight]) for outcome, weight in value]
+
+    def _raw(self, leaf: Node) -> tuple[Entry, ...]:
+        value = self.fields.diagrams.value(leaf)
+        assert isinstance(value, tuple), value
+        return value
+
+    def _leaf(self, entries: Iterable[Entry]) -> Node:
+        kept = tuple(sorted(entries))
+        return self.fields.diagrams.leaf(kept) if kept else ZERO
+
+    def join(self, one: Node, other: Node) -> Node:
+        """The sum of two leaves."""
+        total = dict(self._raw(one))
+        for outcome, weight in self._raw(other):
+            held = total.get(outcome)
+            if held is not None:
+                key = (held, weight) if held < weight else (weight, held)
+                both = self._sums.get(key)
+                if both is None:
+                    both = self._sums[key] = self._weight(self._weights[held] + self._weights[weight])
+                weight = both
+            total[outcome] = weight
+        return self._leaf(total.items())
+
+    def add_all(self, nodes: list[Node]) -> Node:
+        """The sum of several functions."""
+        return self.fields.diagrams.add_all(nodes, self.join)
+
+    def scale(self, node: Node, factor: Fraction) -> Node:
+        """A function times a number from 0 to 1."""
+        if factor == 1:
+            return node
+        if factor == 0:
+            return ZERO
+        number = self._weight(factor)
+
+        def change(leaf: Node) -> Node:
+            return (
+                leaf
+                if leaf == ZERO
+                else self._leaf((outcome, self._product(weight, number)) for outcome, weight in self._raw(leaf))
+            )
+
+        return self.fields.diagrams.map_leaves(node, ("scale", number), change)
+
+    def _product(self, one: int, other: int) -> int:
+        if one == self._one:
+            return other
+        key = (one, other)
+        found = self._products.get(key)
+        if found is None:
+            found = self._products[key] = self._weight(self._weights[one] * self._weights[other])
+        return found
+
+    def map_outcomes(self, node: Node, name: Hashable, change: Callable[[Outcome], Outcome | None]) -> Node:
+        """Change every outcome; None takes it away. `change` must be the same function for the same `name`."""
+
+        def change_leaf(leaf: Node) -> Node:
+            if leaf <= 3:
+                return leaf
+            result = ZERO
+            for outcome, weight in self._raw(leaf):
+                changed = change(self._outcomes[outcome])
+                if changed is not None:
+                    part = self._leaf(((self._number(changed), weight),))
+                    result = part if result == ZERO else self.join(result, part)
+            return result
+
+        return self.fields.diagrams.map_leaves(node, ("map", name), change_leaf)
+
+    # what rules do to an outcome function: given the function for the packet afterwards, the one for it before
+
+    def rewrite_source(self, node: Node, text: str, *, always: bool = False) -> Node:
+        """The source is rewritten; unless the packet goes no further anyway, or `always`."""
+        return self.map_outcomes(
+            node,
+            ("source", text, always),
+            lambda outcome: outcome._replace(source=text) if always or outcome.verdict == ACCEPT else outcome,
+        )
+
+    def change_header(self, node: Node, text: str) -> Node:
+        """Something else in the packet is rewritten."""
+        return self.map_outcomes(
+            node,
+            ("header", text),
+            lambda outcome: (
+                outcome._replace(headers=(text, *outcome.headers)) if outcome.verdict == ACCEPT else outcome
+            ),
+        )
+
+    def leave_behind(self, node: Node, text: str, unless: str = "") -> Node:
+        """The packet leaves something behind, whatever becomes of it; `unless` is a later effect that undoes it."""
+        return self.map_outcomes(
+            node,
+            ("effect", text),
+            lambda outcome: (
+                outcome if unless in outcome.effects else outcome._replace(effects=outcome.effects | {text})
+            ),
+        )
+
+    def assign_marks(self, node: Node, change: Bits) -> Node:
+        """Mark bits change, all at once."""
+        if not change:
+            return node
+        diagrams = self.fields.diagrams
+        result = node
+        if self.watched:
+            result = self.map_outcomes(result, ("marks", change), lambda outcome: self._before(outcome, change))
+        return diagrams.replace(result, change[0][0], ("bits", change), self._bit_changer(change))
+
+    def _bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
+        found = self._changers.get(change)
+        if found is None:
+            found = self._changers[change] = self._make_bit_changer(change)
+        return found
+
+    def _make_bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
+        diagrams, table, first = self.fields.diagrams, dict(change), change[0][0]
+
+        def replace(level: int, found: Node) -> Node | None:
+            expression = table.get(level)
+            if expression is None:
+                return None
+            changer = self._bit_changer(change)
+            no, yes = (diagrams.replace(kid, first, ("bits", change), changer) for kid in diagrams.kids[found])
+            return diagrams.choose(self.expression(expression), yes, no)
+
+        return replace
+
+    def _watched_of(self, outcome: Outcome) -> Iterable[int]:
+        """The mark bits whose end matters: of a packet that goes no further, only its connection's."""
+        if outcome.verdict in (ACCEPT, UNDECIDED):
+            return self.watched
+        return (level for level in self.watched if level >= self.fields.connmark)
+
+    def _before(self, outcome: Outcome, change: Bits) -> Outcome:
+        """`outcome.marks` says how the marks end, from those after the change; now from those before it."""
+        table, later = dict(change), dict(outcome.marks)
+        marks: list[tuple[int, Expression]] = []
+        for level in self._watched_of(outcome):
+            expression: Expression = frozenset()
+            for bit in later.get(level, frozenset({level})):
+                expression ^= table.get(bit, frozenset({bit}))
+            if expression != {level}:
+                marks.append((level, expression))
+        return outcome._replace(marks=tuple(marks))
+
+    def forget_marks_of_dropped(self, node: Node) -> Node:
+        """A new connection whose first packet is dropped leaves no mark behind."""
+        if not self.watched:
+            return node
+        return self.map_outcomes(
+            node, "forget", lambda outcome: outcome if outcome.verdict == ACCEPT else outcome._replace(marks=())
+        )
+
+    def expression(self, expression: Expression) -> Node:
+        """The condition that an exclusive or is one."""
+        diagrams = self.fields.diagrams
+        result = 1 if ONE in expression else 0
+        for level in sorted(expression - {ONE}, reverse=True):
+            result = diagrams.choose(diagrams.equals(level, 1), diagrams.negate(result), result)
+        return result
+
+    def settled(self, outcome: Outcome, values: Mapping[int, int]) -> Outcome:
+        """The outcome with its marks as they end for a packet with these values."""
+        if not self.watched:
+            return outcome
+        held = dict(outcome.marks)
+        marks = []
+        for level in self._watched_of(outcome):
+            bits = held.get(level, frozenset({level}))
+            value = sum(1 if bit == ONE else values.get(bit, 0) for bit in bits) % 2
+            marks.append((level, frozenset({ONE}) if value else frozenset()))
+        return outcome._replace(marks=tuple(marks))
+
+    def settle_marks(self, node: Node) -> Node:
+        """Make equal what is equal: mark bits that a path has decided become constants in its outcomes."""
+        if not self.watched:
+            return node
+        fields, diagrams = self.fields, self.fields.diagrams
+        end = fields.connmark + 32
+
+        def change(level: int, found: Node) -> Node | None:
+            if level >= end:
+                return found
+            kids = [diagrams.replace(kid, 0, "settle", change) for kid in diagrams.kids[found]]
+            if level >= fields.mark:
+                kids = [self._settle_below(kid, level, value) for value, kid in enumerate(kids)]
+            return diagrams.node(level, diagrams.cuts[found], kids)
+
+        return diagrams.replace(node, 0, "settle", change)
+
+    def _settle_below(self, node: Node, level: int, value: int) -> Node:
+        known = frozenset({ONE}) if value else frozenset()
+
+        def change(outcome: Outcome) -> Outcome:
+            held = dict(outcome.marks)
+            for at in self._watched_of(outcome):
+                expression = held.get(at, frozenset({at}))
+                if level in expression:
+                    held[at] = (expression - {level}) ^ known
+            return outcome._replace(marks=tuple(sorted(held.items(), key=lambda item: item[0])))
+
+        return self.map_outcomes(node, ("settle", level, value), change)

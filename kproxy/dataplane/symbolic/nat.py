@@ -1,0 +1,302 @@
+"""Address translation of a whole function of packets.
+
+It fixes the destination in what comes after its hook (or, for addresses that rules do not name, calls it by a level of
+its own: `later_dst` and the like) and files the result under its final destination. Semantics are those of `nat`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from kproxy.dataplane.symbolic.conditions import Question, Stage
+from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcomes
+from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.translated import (
+    KEEP,
+    OPEN,
+    UNCHANGED,
+    Destination,
+    address_choices,
+    is_simple,
+    port_choices,
+    redirect_range,
+    simple_destination,
+)
+from kproxy.dataplane.symbolic.variables import LOCAL, Fields
+from kproxy.netfilter.codec import Range
+from kproxy.netfilter.targets import (
+    DnatTarget,
+    MasqueradeTarget,
+    NatRange,
+    NetmapTarget,
+    RedirectTarget,
+    SnatTarget,
+    Target,
+)
+
+KEPT: Final = Question("kept", "the source that is chosen is the one that the packet has")
+"""What MASQUERADE and the like choose is the host's business."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exits:
+    """Where packets go from a table.
+
+    Attributes:
+        stage: the table and hook.
+        accept: the function for a packet that the table accepts.
+        onward: in the nat table, the function for a translated packet after the hook, not filed under any destination.
+        rerouted: as `onward`, for a packet whose destination address changed.
+    """
+
+    stage: Stage
+    accept: Node
+    onward: Node = ZERO
+    rerouted: Node = ZERO
+
+
+class Translation:
+    """Translates addresses. `finals` lists the final destinations of both sides, `UNCHANGED` first."""
+
+    def __init__(self, fields: Fields, outcomes: Outcomes, finals: tuple[Destination, ...]) -> None:
+        self._fields = fields
+        self._diagrams = fields.diagrams
+        self._outcomes = outcomes
+        self.finals = finals
+        self._places = {final: place for place, final in enumerate(finals)}
+        self._ports_of: dict[int, list[int]] = {}
+        self._addresses_of: dict[int, list[int]] = {}
+        for final in finals:
+            if final.address >= 0 and final.port >= 0:
+                self._ports_of.setdefault(final.address, []).append(final.port)
+                self._addresses_of.setdefault(final.port, []).append(final.address)
+        self._sent_from: dict[Destination, tuple[Node, Node]] = {}
+        self._renamers: dict[Hashable, Callable[[int, Node], Node | None]] = {}
+        self._of_new_destination = {fields.later_kind, fields.later_out}
+        self._of_new_source = {fields.later_src_kind, fields.later_sport, fields.later_sport + 1}
+        self._of_new_source |= set(range(fields.later_src, fields.later_src + fields.chunks))
+
+    def file(self, node: Node, final: int) -> Node:
+        """The function of packets that end at this final destination: those that go no further have none."""
+        if final == 0:
+            return self.filed(node, 0)
+        goes = self._outcomes.map_outcomes(
+            node, "goes", lambda outcome: outcome if outcome.verdict in (ACCEPT, UNDECIDED) else None
+        )
+        ends = self._outcomes.map_outcomes(
+            node, "ends", lambda outcome: None if outcome.verdict in (ACCEPT, UNDECIDED) else outcome
+        )
+        if ends == ZERO:
+            return self.filed(goes, final)
+        # Where it depends on what kind of address the new destination is, the end belongs to this destination only.
+        loose, bound = self._split(ends, self._of_new_destination)
+        return self._outcomes.add_all([self.filed(self._outcomes.add_all([goes, bound]), final), self.filed(loose, 0)])
+
+    def _split(self, node: Node, levels: set[int]) -> tuple[Node, Node]:
+        """A function where some levels do not change it, and the rest."""
+        diagrams = self._diagrams
+        if not diagrams.support(node) & levels:
+            return node, ZERO
+        same = diagrams.unaffected(node, levels)
+        loose = diagrams.choose(same, node, ZERO)
+        return diagrams.assign(loose, tuple((level, 0) for level in sorted(levels))), diagrams.choose(same, ZERO, node)
+
+    def filed(self, node: Node, final: int) -> Node:
+        """The function under one final destination, and nothing under the others."""
+        diagrams, level = self._diagrams, self._fields.final
+        if diagrams.level[node] > level:
+            return diagrams.equals(level, final, node, ZERO)
+        return diagrams.choose(diagrams.equals(level, final), node, ZERO)
+
+    def source(self, target: Target, exits: Exits) -> Node:
+        """SNAT, MASQUERADE, or NETMAP where sources are translated."""
+        fields, diagrams = self._fields, self._diagrams
+        later = exits.onward
+        moved = {fields.sport: fields.later_sport, fields.sport + 1: fields.later_sport + 1}
+        wanted = target.to_source if isinstance(target, SnatTarget) else None
+        if wanted is None or wanted.addresses is None or wanted.addresses[0] != wanted.addresses[1]:
+            moved |= {fields.src + chunk: fields.later_src + chunk for chunk in range(fields.chunks)}
+            if isinstance(target, MasqueradeTarget):  # takes one of the host's own
+                later = diagrams.assign(later, ((fields.src_kind, LOCAL),))
+            else:
+                moved[fields.src_kind] = fields.later_src_kind
+        else:
+            later = diagrams.assign(later, fields.address_values(fields.src, wanted.addresses[0]))
+            later = self._kind_of(later, fields.src_kind, fields.later_src_kind, wanted.addresses[0])
+            if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
+                moved = {}
+        later = self.renamed(diagrams.assign(later, ((fields.snat, 1),)), moved)
+        same = diagrams.assign(exits.onward, ((fields.snat, 0),))
+        if same != diagrams.assign(exits.onward, ((fields.snat, 1),)):
+            # Given the source that it has anyway, a packet does not count as translated, and some rule asks that.
+            later = diagrams.choose(self._keeps_source(target), same, later)
+        text = target.to_save()[3:]
+        loose, bound = self._split(later, self._of_new_source)
+        rewritten = self._outcomes.rewrite_source(loose, text)
+        if bound == ZERO:
+            return rewritten
+        return self._outcomes.add_all([rewritten, self._outcomes.rewrite_source(bound, text, always=True)])
+
+    def _keeps_source(self, target: Target) -> Node:
+        """Whether the new source is the one that the packet has."""
+        fields, diagrams = self._fields, self._diagrams
+        ports, random = None, False
+        here = fields.question(KEPT)
+        if isinstance(target, SnatTarget):
+            wanted = target.to_source
+            ports, random = wanted.ports, target.random or target.random_fully
+            if wanted.addresses is None:
+                here = TRUE
+            elif wanted.addresses[0] == wanted.addresses[1]:
+                here = fields.address_between(fields.src, wanted.addresses[0], wanted.addresses[0])
+        elif isinstance(target, MasqueradeTarget):
+            ports, random = target.to_ports, target.random or target.random_fully
+        if ports is not None:
+            return diagrams.both(here, fields.port_in(fields.sport, ports))
+        return diagrams.both(here, diagrams.negate(fields.has_ports())) if random else here
+
+    def _kind_of(self, node: Node, kind: int, later: int, address: int) -> Node:
+        certain = self._fields.certain_kind(address)
+        if certain is not None:
+            return self._diagrams.assign(node, ((kind, certain),))
+        return self.renamed(node, {kind: later})
+
+    def renamed(self, node: Node, levels: dict[int, int]) -> Node:
+        """The function with some fields called by other levels."""
+        diagrams = self._diagrams
+        if not levels:
+            return node
+        first = min(levels)
+        if not diagrams.reaches(node, first):
+            return node
+        name = ("rename", tuple(levels.items()))
+        change = self._renamers.get(name)
+        if change is None:
+
+            def change(level: int, found: Node) -> Node | None:
+                new = levels.get(level)
+                if new is None:
+                    return None
+                kids = [self.renamed(kid, levels) for kid in diagrams.kids[found]]
+                return diagrams.rebuilt(new, diagrams.cuts[found], kids)
+
+            self._renamers[name] = change
+        return diagrams.replace(node, first, name, change)
+
+    def destination(self, target: Target, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
+        """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
+        fields = self._fields
+        if isinstance(target, DnatTarget) and is_simple(target):
+            return self._to(simple_destination(target), known, exits)
+        if isinstance(target, DnatTarget):
+            wanted, random = target.to_destination, target.random
+        elif isinstance(target, RedirectTarget):
+            wanted, random = redirect_range(target, fields.family, exits.stage.hook), target.random
+        else:
+            assert isinstance(target, NetmapTarget), target
+            return self._to(Destination(OPEN, KEEP, target.to_save()[3:]), known, exits)
+        redirected = isinstance(target, RedirectTarget)
+        result = []
+        addresses = address_choices(wanted, redirected)
+        for address, text in addresses:
+            result.append(
+                self._outcomes.scale(
+                    self._ports(wanted, address, text, random, known, exits), Fraction(1, len(addresses))
+                )
+            )
+        return self._outcomes.add_all(result)
+
+    def _ports(
+        self,
+        wanted: NatRange,
+        address: int,
+        text: str,
+        random: bool,
+        known: tuple[tuple[int, int], ...],
+        exits: Exits,
+    ) -> Node:
+        ports = wanted.ports
+        parts = []
+        choices = port_choices(wanted, random)
+        for port, about in choices:
+            final = Destination(address, port, " ".join(filter(None, (text, about))))
+            parts.append(self._outcomes.scale(self._to(final, known, exits), Fraction(1, len(choices))))
+        result = self._outcomes.add_all(parts)
+        if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
+            stays = self._diagrams.assign(self._fields.port_in(self._fields.dport, ports), known)
+            kept = self._to(Destination(address, KEEP, text), known, exits) if stays != FALSE else result
+            result = self._diagrams.choose(stays, kept, result)
+        return result
+
+    def _to(self, final: Destination, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
+        """The function for a packet sent to a final destination, filed under it."""
+        fields, diagrams = self._fields, self._diagrams
+        if final == UNCHANGED:
+            return diagrams.assign(self.file(exits.onward, 0), known)
+        place = self._places[final]
+        sent = self._file_exact(diagrams.assign(self.treated(final, exits), ((fields.dnat, 1),)), final, place)
+        if OPEN in (final.address, final.port):
+            return diagrams.assign(sent, known)
+        # Sent to where it goes anyway, a packet does not count as translated; to another port there, it is not routed
+        # again.
+        there = TRUE if final.address == KEEP else diagrams.assign(self._at_address(final.address), known)
+        if there == FALSE:
+            return diagrams.assign(sent, known)
+        if final.port == KEEP:
+            stays = exits.accept
+        else:
+            other_port = self._send(Destination(KEEP, final.port), exits.onward)
+            stays = self._file_exact(diagrams.assign(other_port, ((fields.dnat, 1),)), final, place)
+            here = fields.port_in(fields.dport, Range(final.port, final.port))
+            stays = diagrams.choose(here, exits.accept, stays)
+        return diagrams.assign(diagrams.choose(there, stays, sent), known)
+
+    def treated(self, final: Destination, exits: Exits) -> Node:
+        """The function for a packet that is sent on to a destination, in terms of the packet before."""
+        start = exits.rerouted if final.address != KEEP else exits.onward
+        if start != self._sent_from.get(final, (-1, ZERO))[0]:
+            self._sent_from[final] = start, self._send(final, start)
+        return self._sent_from[final][1]
+
+    def _send(self, final: Destination, after: Node) -> Node:
+        fields, diagrams = self._fields, self._diagrams
+        moved: dict[int, int] = {}
+        fixed: tuple[tuple[int, int], ...] = ()
+        if final.address >= 0:
+            fixed += fields.address_values(fields.dst, final.address)
+            certain = fields.certain_kind(final.address)
+            if certain is None:
+                moved[fields.dst_kind] = fields.later_kind
+            else:
+                fixed += ((fields.dst_kind, certain),)
+        elif final.address == OPEN:
+            moved |= {fields.dst + chunk: fields.later_dst + chunk for chunk in range(fields.chunks)}
+            if final.text.startswith("REDIRECT"):
+                fixed += ((fields.dst_kind, LOCAL),)
+            else:
+                moved[fields.dst_kind] = fields.later_kind
+        if final.port >= 0:
+            fixed += fields.port_values(fields.dport, final.port)
+        elif final.port == OPEN:
+            moved |= {fields.dport: fields.later_dport, fields.dport + 1: fields.later_dport + 1}
+        return self.renamed(diagrams.assign(after, tuple(sorted(fixed))), moved)
+
+    def _at_address(self, address: int) -> Node:
+        return self._fields.address_is(self._fields.dst, address)
+
+    def _file_exact(self, after: Node, final: Destination, place: int) -> Node:
+        """File under the most exact name: an address whose port stays is address and port where the port is known."""
+        fields, diagrams = self._fields, self._diagrams
+        result = self.file(after, place)
+        if final.address >= 0 and final.port == KEEP:
+            for port in self._ports_of.get(final.address, ()):
+                exact = self.file(after, self._places[Destination(final.address, port)])
+                result = diagrams.choose(fields.port_in(fields.dport, Range(port, port)), exact, result)
+        elif final.address == KEEP and final.port >= 0:
+            for address in self._addresses_of.get(final.port, ()):
+                exact = self.file(after, self._places[Destination(address, final.port)])
+                result = diagrams.choose(self._at_address(address), exact, result)
+        return result

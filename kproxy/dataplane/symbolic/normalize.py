@@ -1,0 +1,365 @@
+"""Rule sets reduced to their structure: chains without names, rules without what does not change a packet's treatment.
+
+Both sides share one `Structure`. A chain is known by a number, and two chains, of either side, have the same number if
+their rules are the same: comments and counters apart, rules that only log or count apart, and with the numbers of the
+chains they jump to in place of names. So two rule sets whose built-in chains have the same numbers treat every packet
+alike, which takes one pass to find out.
+
+Lists of `-m recent` are known by name, and a renderer may name them after chains. `match_lists` finds out which list of
+the one side plays the part of which list of the other; renaming lists one to one changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.concrete.index import index_ruleset
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset, Table
+from kproxy.netfilter.matches import (
+    CommentMatch,
+    LimitMatch,
+    Match,
+    NfacctMatch,
+    RecentMatch,
+    StatisticMatch,
+)
+from kproxy.netfilter.targets import DnatTarget, LogTarget, NflogTarget, Target, TraceTarget
+
+IDLE_MATCHES: Final = (CommentMatch, NfacctMatch)
+IDLE_TARGETS: Final = (LogTarget, NflogTarget, TraceTarget)
+
+
+class Shape(NamedTuple):
+    """A rule of a chain: the rule with its fixed part, the matches that count, and the target; for a jump, `callee` is
+    the number of the chain. `rank` tells equal rate limits of one chain apart."""
+
+    rule: Rule
+    matches: tuple[Match, ...]
+    target: Target | None
+    callee: int = -1
+    goto: bool = False
+    rank: Hashable = 0
+
+
+@dataclass
+class Structure:
+    """The chains of both sides, by number."""
+
+    chains: list[tuple[Shape, ...]] = field(default_factory=list)
+    _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _shapes: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _pieces: dict[object, int] = field(default_factory=dict)
+    shapes: list[Shape] = field(default_factory=list)
+
+    def piece(self, value: object) -> int:
+        """A number that equal values share."""
+        found = self._pieces.get(value)
+        if found is None:
+            found = self._pieces[value] = len(self._pieces)
+        return found
+
+    def shape(self, key: tuple[object, ...], shape: Shape) -> int:
+        """A number that equal rules share."""
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = len(self.shapes)
+            self.shapes.append(shape)
+        return found
+
+    def chain(self, shapes: tuple[int, ...]) -> int:
+        """A number that equal chains share."""
+        found = self._numbers.get(shapes)
+        if found is None:
+            found = self._numbers[shapes] = len(self.chains)
+            self.chains.append(tuple(self.shapes[shape] for shape in shapes))
+        return found
+
+
+def ordered_chains(table: Table) -> list[Chain]:
+    """The chains that the built-in ones reach, each after all that it jumps to.
+
+    Raises:
+        DataplaneError: a jump to a chain that is not there, or a loop.
+    """
+    done: set[str] = set()
+    order: list[Chain] = []
+    for name in BUILTIN_CHAINS[table.name]:
+        start = table.chain(name)
+        if start is None or name in done:
+            continue
+        path: list[tuple[Chain, Iterator[str]]] = [(start, _callees(start))]
+        on_path = {name}
+        while path:
+            chain, callees = path[-1]
+            following = next(callees, None)
+            if following is None:
+                path.pop()
+                on_path.discard(chain.name)
+                done.add(chain.name)
+                order.append(chain)
+            elif following in on_path:
+                names = [item.name for item, _ in path] + [following]
+                raise DataplaneError(f"table {table.name}: a loop of jumps: {' -> '.join(names)}")
+            elif following not in done:
+                callee = table.chain(following)
+                if callee is None:
+                    raise DataplaneError(
+                        f"table {table.name}: chain {chain.name} jumps to chain {following}, which is not there"
+                    )
+                path.append((callee, _callees(callee)))
+                on_path.add(following)
+    return order
+
+
+def _callees(chain: Chain) -> Iterator[str]:
+    return (rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump))
+
+
+class Side:
+    """One rule set reduced. `hooks` gives, by table and hook, the built-in chain's number and policy.
+
+    `lists` renames lists of `-m recent`; `reached` keeps the reachable chains per table in order.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        ruleset: Ruleset,
+        reached: dict[str, list[Chain]],
+        lists: dict[str, str],
+        roles: dict[tuple[str, str, int], Hashable],
+    ) -> None:
+        self.ruleset = ruleset
+        self.variant = index_ruleset(ruleset).variant
+        self.hooks: dict[tuple[str, str], tuple[int, str]] = {}
+        self._structure = structure
+        self.lists = lists
+        self._roles = roles
+        self._matches: dict[int, tuple[tuple[Match, ...], int, bool]] = {}
+        self._heads: dict[int, int] = {}
+        for table in ruleset.tables:
+            numbers: dict[str, int] = {}
+            for chain in reached[table.name]:
+                numbers[chain.name] = self._chain(table.name, chain, numbers)
+            for name in BUILTIN_CHAINS[table.name]:
+                built_in = table.chain(name)
+                if built_in is not None:
+                    self.hooks[table.name, name] = numbers[name], built_in.policy or "ACCEPT"
+
+    def has_rules(self, table: str, hook: str) -> bool:
+        """Whether a built-in chain holds rules that count."""
+        found = self.hooks.get((table, hook))
+        return found is not None and bool(self._structure.chains[found[0]])
+
+    def key(self) -> tuple[object, ...]:
+        """Equal for two sides of one structure that treat every packet alike for this reason alone."""
+        empty = self._structure.chain(())
+        orders = self.has_rules("nat", "INPUT") and self.has_rules("security", "INPUT")
+        places = sorted((place, hook) for place, hook in self.hooks.items() if hook != (empty, "ACCEPT"))
+        return (*places, self.variant if orders else None)
+
+    def _chain(self, table: str, chain: Chain, numbers: dict[str, int]) -> int:
+        structure = self._structure
+        shapes: list[int] = []
+        for place, rule in enumerate(chain.rules):
+            matches, key, acts = self._effective(rule.matches)
+            target: Target | None = rule.target
+            callee, goto = -1, False
+            what: object
+            if isinstance(target, Jump):
+                callee, goto = numbers[target.chain], target.goto
+                if not structure.chains[callee] and not goto and not acts:
+                    continue
+                what, target = (callee, goto), None
+            elif target is None or isinstance(target, IDLE_TARGETS):
+                if not acts:
+                    continue
+                what, target = -1, None
+            else:
+                what = target
+            rank = self._roles.get((table, chain.name, place), 0)
+            shape_key = (self._head(rule), key, what, rank)
+            shapes.append(structure.shape(shape_key, Shape(rule, matches, target, callee, goto, rank)))
+        return structure.chain(tuple(shapes))
+
+    def _head(self, rule: Rule) -> int:
+        return self._structure.piece(
+            (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol, rule.fragment)
+        )
+
+    def _effective(self, matches: tuple[Match, ...]) -> tuple[tuple[Match, ...], int, bool]:
+        """The matches that count, a number for them, and whether being asked changes something."""
+        kept = []
+        acts = False
+        for match in matches:
+            if isinstance(match, IDLE_MATCHES):
+                continue
+            if isinstance(match, RecentMatch):
+                acts = acts or match.action.value != "rcheck"
+                if match.name in self.lists:
+                    match = dataclasses.replace(match, name=self.lists[match.name])
+            kept.append(match)
+        result = tuple(kept)
+        return result, self._structure.piece(result), acts
+
+
+def contexts_of(structure: Structure, table: Table, reached: list[Chain]) -> dict[tuple[str, str], int]:
+    """For each chain a number for where packets come to it from: the conditions of the jumps on the way, names and
+    chances apart. Chains that play the same part on both sides have the same number."""
+    calls: dict[str, set[tuple[int, int]]] = {chain.name: set() for chain in reached}
+    result: dict[tuple[str, str], int] = {}
+    for chain in reversed(reached):
+        inside = chain.name if chain.policy is not None or chain.name in BUILTIN_CHAINS[table.name] else ""
+        own = structure.piece(("context", table.name, inside, tuple(sorted(calls[chain.name]))))
+        result[table.name, chain.name] = own
+        for rule in chain.rules:
+            if isinstance(rule.target, Jump):
+                head = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol)
+                kept = tuple(
+                    dataclasses.replace(match, name="") if isinstance(match, RecentMatch) else match
+                    for match in rule.matches
+                    if not isinstance(match, (*IDLE_MATCHES, StatisticMatch))
+                )
+                if not kept and head == (None,) * len(head) and not inside:
+                    calls[rule.target.chain] |= calls[chain.name]  # a chain in between changes nothing
+                else:
+                    calls[rule.target.chain].add((own, structure.piece((head, kept))))
+    return result
+
+
+Part = tuple[object, ...]
+
+
+def list_parts(
+    ruleset: Ruleset, reached: dict[str, list[Chain]], contexts: dict[tuple[str, str], int]
+) -> dict[str, Part]:
+    """For each list of `-m recent`, the part it plays: where it is asked, how, and which destinations follow."""
+    parts: dict[str, list[tuple[str, ...]]] = {}
+    for table in ruleset.tables:
+        for chain in reached[table.name]:
+            for rule in chain.rules:
+                for match in rule.matches:
+                    if isinstance(match, RecentMatch):
+                        plain = dataclasses.replace(match, name="").to_save()
+                        parts.setdefault(match.name, []).append(
+                            (str(contexts[table.name, chain.name]), plain, *_destinations(table, chain, rule))
+                        )
+    return {name: tuple(sorted(found)) for name, found in parts.items()}
+
+
+def _destinations(table: Table, chain: Chain, rule: Rule) -> list[str]:
+    callee = table.chain(rule.target.chain) if isinstance(rule.target, Jump) else chain
+    rules = () if callee is None else callee.rules
+    return [str(item.target.to_destination) for item in rules if isinstance(item.target, DnatTarget)]
+
+
+def match_lists(ours: dict[str, Part], theirs: dict[str, Part]) -> dict[str, str]:
+    """Which of our lists each of their lists is: same part first, then same name. Lists left over keep apart."""
+    result: dict[str, str] = {}
+    taken: set[str] = set()
+    by_part: dict[Part, list[str]] = {}
+    for name, part in sorted(ours.items()):
+        by_part.setdefault(part, []).append(name)
+    for name, part in sorted(theirs.items()):
+        if name in by_part.get(part, ()):
+            result[name] = name
+            taken.add(name)
+    for name, part in sorted(theirs.items()):
+        if name not in result:
+            found = next((other for other in by_part.get(part, ()) if other not in taken), None)
+            if found is not None:
+                result[name] = found
+                taken.add(found)
+    for name in sorted(theirs):
+        if name not in result:
+            alone = name if name in ours and name not in taken else f"{name} (of the second)"
+            result[name] = alone
+            taken.add(alone)
+    return result
+
+
+Roles = dict[tuple[str, str, int], Hashable]
+Rates = dict[tuple[str, str, int], tuple[int, int]]
+
+
+def rate_rules(
+    structure: Structure, ruleset: Ruleset, reached: dict[str, list[Chain]], contexts: dict[tuple[str, str], int]
+) -> Rates:
+    """The rules with a rate limit of their own, by place: what they ask, and where packets come to them from."""
+    found = {}
+    for table in ruleset.tables:
+        for chain in reached[table.name]:
+            for place, rule in enumerate(chain.rules):
+                if any(isinstance(match, LimitMatch) for match in rule.matches):
+                    kept = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
+                    head = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol)
+                    asked = structure.piece((table.name, head, kept))
+                    found[table.name, chain.name, place] = asked, contexts[table.name, chain.name]
+    return found
+
+
+def match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:
+    """Which rate-limited rule of one side is which of the other: those that ask the same in the same circumstances,
+    then in a chain of the same name, then in the same order."""
+    roles: tuple[Roles, Roles] = ({}, {})
+    for fits in (
+        lambda place, rate: (rate, 0),
+        lambda place, rate: (rate[0], place[1]),
+        lambda place, rate: (rate[0], 0),
+    ):
+        waiting: dict[Hashable, list[tuple[str, str, int]]] = {}
+        for place, rate in ours.items():
+            if place not in roles[0]:
+                waiting.setdefault(fits(place, rate), []).append(place)
+        for place, rate in theirs.items():
+            candidates = waiting.get(fits(place, rate), [])
+            if place not in roles[1] and candidates:
+                mine = candidates.pop(0)
+                roles[0][mine] = roles[1][place] = mine
+    for number, rates in enumerate((ours, theirs)):
+        for place in rates:
+            roles[number].setdefault(place, (number, place))
+    return roles
+
+
+def reduce_both(one: Ruleset, other: Ruleset) -> tuple[Structure, Side, Side]:
+    """Both rule sets over one structure.
+
+    Raises:
+        DataplaneError: see `ordered_chains`.
+    """
+    structure = Structure()
+    reached = [{table.name: ordered_chains(table) for table in ruleset.tables} for ruleset in (one, other)]
+    contexts: list[dict[tuple[str, str], int]] = [{}, {}]
+    lists: dict[str, str] = {}
+    roles: tuple[Roles, Roles] = ({}, {})
+    if any(_has_state_by_name(found) for found in reached):
+        for place, ruleset in enumerate((one, other)):
+            for table in ruleset.tables:
+                contexts[place] |= contexts_of(structure, table, reached[place][table.name])
+        parts = [list_parts(ruleset, reached[place], contexts[place]) for place, ruleset in enumerate((one, other))]
+        lists = match_lists(parts[0], parts[1])
+        rates = [
+            rate_rules(structure, ruleset, reached[place], contexts[place])
+            for place, ruleset in enumerate((one, other))
+        ]
+        roles = match_rates(rates[0], rates[1])
+    return (
+        structure,
+        Side(structure, one, reached[0], {}, roles[0]),
+        Side(structure, other, reached[1], lists, roles[1]),
+    )
+
+
+def _has_state_by_name(reached: dict[str, list[Chain]]) -> bool:
+    return any(
+        isinstance(match, (RecentMatch, LimitMatch))
+        for chains in reached.values()
+        for chain in chains
+        for rule in chain.rules
+        for match in rule.matches
+    )

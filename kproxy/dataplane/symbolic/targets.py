@@ -1,0 +1,287 @@
+"""What targets do to a whole function: given the function for a packet afterwards, the one for it before.
+
+Semantics are those of `act`; address translation is in `symbolic_translation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kproxy.dataplane.symbolic.conditions import BEFORE, Listed, Question, Seen, Stage, moment, set_moment
+from kproxy.dataplane.symbolic.leaves import (
+    ACCEPT,
+    DROP,
+    ONE,
+    REJECT,
+    UNDECIDED,
+    Bits,
+    Expression,
+    Outcome,
+    Outcomes,
+)
+from kproxy.dataplane.symbolic.mtbdd import Node
+from kproxy.dataplane.symbolic.nat import Exits, Translation
+from kproxy.dataplane.symbolic.variables import Fields
+from kproxy.netfilter.codec import UINT32
+from kproxy.netfilter.matches import RecentMatch, SetMatch
+from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.targets import (
+    ConnmarkTarget,
+    CtTarget,
+    DnatTarget,
+    DscpTarget,
+    HlTarget,
+    MarkTarget,
+    MasqueradeTarget,
+    NetmapTarget,
+    NfqueueTarget,
+    NotrackTarget,
+    OpaqueTarget,
+    RedirectTarget,
+    RejectTarget,
+    SetTarget,
+    SnatTarget,
+    Target,
+    TcpmssTarget,
+    TeeTarget,
+    TosTarget,
+    TproxyTarget,
+    TtlTarget,
+    Verdict,
+)
+
+_HARMLESS: Final = frozenset(
+    {"AUDIT", "CHECKSUM", "CLASSIFY", "ECN", "IDLETIMER", "LED", "RATEEST", "TCPOPTSTRIP", "ULOG"}
+)
+
+
+class Actions:
+    """Applies targets. `read_lists` are the lists of `-m recent` that some rule asks."""
+
+    def __init__(
+        self, fields: Fields, outcomes: Outcomes, translation: Translation, read_lists: frozenset[str]
+    ) -> None:
+        self._fields = fields
+        self._diagrams = fields.diagrams
+        self._outcomes = outcomes
+        self.read_lists = read_lists
+        self.translation = translation
+        self._mark_changes: dict[MarkTarget, Bits] = {}
+        self.drop = outcomes.sure(Outcome(DROP))
+        self._actions: dict[type[Target], Callable[[Any, Node, Exits], Node]] = {
+            ConnmarkTarget: self._connmark,
+            CtTarget: self._ct,
+            DscpTarget: self._dscp,
+            HlTarget: self._hops,
+            MarkTarget: self._mark,
+            NfqueueTarget: self._undecided,
+            NotrackTarget: self._untrack,
+            OpaqueTarget: self._opaque,
+            RejectTarget: self._reject,
+            SetTarget: self._set,
+            TcpmssTarget: self._header,
+            TeeTarget: self._leaves,
+            TosTarget: self._tos,
+            TproxyTarget: self._tproxy,
+            TtlTarget: self._hops,
+        }
+
+    def apply(self, target: Target | None, after: Node, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
+        """A target: `after` is the function of the next rule, `known` what is fixed about the packet."""
+        if target is None:
+            return after
+        if isinstance(target, Verdict):
+            return self._diagrams.assign(self.verdict(target.verdict, exits), known)
+        if isinstance(target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)):
+            return self._translate(target, known, exits)
+        action = self._actions.get(type(target))
+        if action is None:
+            return self._undecided(target, after, exits)
+        return action(target, after, exits)
+
+    def verdict(self, name: str, exits: Exits) -> Node:
+        """ACCEPT, DROP, or a verdict that leaves it to user space."""
+        if name in (ACCEPT, "RETURN"):
+            return exits.accept
+        if name == DROP:
+            return self._stop(Outcome(DROP), exits)
+        return self._stop(Outcome(UNDECIDED, f"{name}: user space decides"), exits)
+
+    def _stop(self, outcome: Outcome, exits: Exits) -> Node:
+        """The end of the way: before the destination is translated, that is without a final destination."""
+        node = self._outcomes.sure(outcome)
+        return self.translation.filed(node, 0) if exits.stage.phase == BEFORE else node
+
+    # matches that act
+
+    def seen(self, step: Seen, yes: Node, no: Node, stage: Stage) -> Node:
+        """A `-m recent` match between the function of what follows if it applies and if not."""
+        match, condition = step.match, step.condition
+        action = match.action.value
+        diagrams = self._diagrams
+        if action == "set":
+            return diagrams.choose(condition, self._listed(match, stage, yes), self._listed(match, stage, no))
+        if action == "update":
+            return diagrams.choose(condition, self._listed(match, stage, yes), no)
+        if action == "remove":
+            held = diagrams.negate(condition) if match.action.negated else condition
+            yes = diagrams.choose(held, self._unlisted(match, stage, yes), yes)
+            no = diagrams.choose(held, self._unlisted(match, stage, no), no)
+        return diagrams.choose(condition, yes, no)
+
+    def _listed(self, match: RecentMatch, stage: Stage, node: Node) -> Node:
+        return self._list_changed(match, stage, node, 1, "added to")
+
+    def _unlisted(self, match: RecentMatch, stage: Stage, node: Node) -> Node:
+        return self._list_changed(match, stage, node, 0, "removed from")
+
+    def _list_changed(self, match: RecentMatch, stage: Stage, node: Node, value: int, did: str) -> Node:
+        if match.name not in self.read_lists:
+            return node
+        asked = (match.name, match.side, match.mask.value, moment(match.side, stage))
+        for key, level in self._fields.questions.items():
+            about = key.where if isinstance(key, Question) else None
+            if not isinstance(about, Listed) or (about.hits > 1 and value):
+                continue
+            if (about.name, about.side, about.mask, about.moment) == asked:
+                node = self._diagrams.assign(node, ((level, value),))
+        rewritten = "" if moment(match.side, stage) == BEFORE else " as rewritten"
+        about = f"list {match.name}/{match.mask}"
+        later = f"the {match.side}{rewritten} is removed from {about}"
+        return self._outcomes.leave_behind(node, f"the {match.side}{rewritten} is {did} {about}", unless=later)
+
+    # targets
+
+    def _undecided(self, target: Target, _after: Node, exits: Exits) -> Node:
+        return self._stop(Outcome(UNDECIDED, target.to_save()), exits)
+
+    def _opaque(self, target: OpaqueTarget, after: Node, exits: Exits) -> Node:
+        return self._header(target, after, exits) if target.name in _HARMLESS else self._undecided(target, after, exits)
+
+    def _header(self, target: Target, after: Node, _exits: Exits) -> Node:
+        return self._outcomes.change_header(after, target.to_save()[3:])
+
+    def _leaves(self, target: Target, after: Node, _exits: Exits) -> Node:
+        return self._outcomes.leave_behind(after, target.to_save()[3:])
+
+    def _reject(self, target: RejectTarget, _after: Node, exits: Exits) -> Node:
+        return self._stop(Outcome(REJECT, target.reject_with), exits)
+
+    def _mark(self, target: MarkTarget, after: Node, _exits: Exits) -> Node:
+        change = self._mark_changes.get(target)
+        if change is None:
+            level = self._fields.mark
+            change = self._mark_changes[target] = self._bits(level, target.xmark.mask, target.xmark.value, level, 0, 0)
+        return self._outcomes.assign_marks(after, change)
+
+    def _bits(self, level: int, clear: int, xor: int, other: int, take: int, shift: int) -> Bits:
+        """`mark & ~clear ^ xor ^ shifted(other & take)`; a positive shift is to the left."""
+        changes = []
+        for bit in range(31, -1, -1):
+            at = level + 31 - bit
+            expression: Expression = frozenset() if clear >> bit & 1 else frozenset({at})
+            if xor >> bit & 1:
+                expression ^= {ONE}
+            origin = bit - shift
+            if 0 <= origin < 32 and take >> origin & 1:
+                expression ^= {other + 31 - origin}
+            if expression != {at}:
+                changes.append((at, expression))
+        return tuple(changes)
+
+    def _connmark(self, target: ConnmarkTarget, after: Node, exits: Exits) -> Node:
+        fields = self._fields
+        if not exits.stage.tracked:
+            return after
+        shift = (target.left_shift or 0) - (target.right_shift or 0)
+        nfmask = UINT32 if target.nfmask is None else target.nfmask
+        ctmask = UINT32 if target.ctmask is None else target.ctmask
+        if target.copy == "restore":
+            change = self._bits(fields.mark, nfmask, 0, fields.connmark, ctmask, shift)
+        elif target.copy == "save":
+            change = self._bits(fields.connmark, ctmask, 0, fields.mark, nfmask, shift)
+        elif target.xmark is not None:
+            moved = target.xmark.value << shift & UINT32 if shift > 0 else target.xmark.value >> -shift
+            keep = ~target.xmark.mask & UINT32
+            change = self._bits(fields.connmark, UINT32, moved, fields.connmark, keep, shift)
+        else:
+            return after
+        return self._outcomes.assign_marks(after, change)
+
+    def _ct(self, target: CtTarget, after: Node, exits: Exits) -> Node:
+        return self._untrack(target, after, exits) if target.notrack else self._header(target, after, exits)
+
+    def _untrack(self, _target: Target, after: Node, exits: Exits) -> Node:
+        if exits.stage.table != "raw" or exits.stage.looped:
+            return after
+        return self._diagrams.assign(after, ((self._fields.untracked, 1),))
+
+    def _tproxy(self, target: TproxyTarget, _after: Node, exits: Exits) -> Node:
+        fields, diagrams = self._fields, self._diagrams
+        change = self._bits(fields.mark, target.tproxy_mark.mask, target.tproxy_mark.value, fields.mark, 0, 0)
+        taken = diagrams.assign(self._outcomes.assign_marks(exits.accept, change), ((fields.assigned, 1),))
+        taken = self._outcomes.change_header(taken, f"TPROXY to {target.on_ip} port {target.on_port or 'as it is'}")
+        asked = fields.question(Question("socket", f"a transparent socket on port {target.on_port}", target.on_port))
+        return diagrams.choose(asked, taken, self._stop(Outcome(DROP), exits))
+
+    def _remapped(self, node: Node, level: int, values: tuple[int, ...]) -> Node:
+        """The function for a field that becomes `values[field]`."""
+        diagrams = self._diagrams
+
+        def change(at: int, found: Node) -> Node | None:
+            if at != level:
+                return None
+            cuts = range(1, len(values) + 1)
+            return diagrams.node(level, cuts, [diagrams.assign(found, ((level, value),)) for value in values])
+
+        return diagrams.replace(node, level, ("remap", level, values), change)
+
+    def _tos(self, target: TosTarget, after: Node, exits: Exits) -> Node:
+        values = tuple(octet & ~target.tos.mask & 0xFF ^ target.tos.value for octet in range(256))
+        return self._header(target, self._remapped(after, self._fields.tos, values), exits)
+
+    def _dscp(self, target: DscpTarget, after: Node, exits: Exits) -> Node:
+        values = tuple(octet & 3 | target.dscp << 2 for octet in range(256))
+        return self._header(target, self._remapped(after, self._fields.tos, values), exits)
+
+    def _hops(self, target: TtlTarget | HlTarget, after: Node, exits: Exits) -> Node:
+        if isinstance(target, TtlTarget):
+            new, less, more = target.ttl_set, target.ttl_dec, target.ttl_inc
+        else:
+            new, less, more = target.hl_set, target.hl_dec, target.hl_inc
+        values = tuple(min(max(ttl - (less or 0) + (more or 0), 0), 255) if new is None else new for ttl in range(256))
+        return self._header(target, self._remapped(after, self._fields.ttl, values), exits)
+
+    def decremented(self, node: Node) -> Node:
+        """The function for a packet that is about to be forwarded: its TTL goes down, and 1 is the end of it."""
+        values = tuple(max(ttl - 1, 0) for ttl in range(256))
+        alive = self._diagrams.among(self._fields.ttl, ((2, 255),))
+        return self._diagrams.choose(alive, self._remapped(node, self._fields.ttl, values), self.drop)
+
+    def _set(self, target: SetTarget, after: Node, exits: Exits) -> Node:
+        for reference, value in ((target.del_set, 0), (target.add_set, 1)):
+            if reference is not None:
+                text = SetMatch(Negatable(reference)).to_save()
+                level = self._fields.questions.get(
+                    Question("set", text, (reference, set_moment(reference, exits.stage)))
+                )
+                if level is not None:
+                    after = self._diagrams.assign(after, ((level, value),))
+        return self._leaves(target, after, exits)
+
+    def _translate(
+        self,
+        target: DnatTarget | RedirectTarget | NetmapTarget | SnatTarget | MasqueradeTarget,
+        known: tuple[tuple[int, int], ...],
+        exits: Exits,
+    ) -> Node:
+        stage = exits.stage
+        wants_source = isinstance(target, (SnatTarget, MasqueradeTarget))
+        at_source = stage.hook in ("POSTROUTING", "INPUT")
+        if stage.table != "nat" or (not isinstance(target, NetmapTarget) and wants_source != at_source):
+            text = f"{target.NAME} in table {stage.table} at {stage.hook}"
+            return self._stop(Outcome(UNDECIDED, text), exits)
+        if at_source:
+            return self._diagrams.assign(self.translation.source(target, exits), known)
+        return self.translation.destination(target, known, exits)

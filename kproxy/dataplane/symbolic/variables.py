@@ -1,0 +1,292 @@
+"""The fields of a packet and of its surroundings as levels of a diagram, and conditions on them.
+
+The order of the levels is what keeps diagrams small. First comes what selects a service (destination, protocol,
+destination port), then `final`, then the source and the rest.
+
+`final` is not a field of the packet: it is where the packet ends up. An outcome function maps a packet *and* a final
+destination to the distribution of everything else (verdict, source rewrite, ...) restricted to this destination. Two
+outcome functions are equal exactly if the distributions are, and a service with n endpoints takes n small branches
+where a distribution as a leaf would take n leaves of n entries. Final destination 0 stands for "as the packet has it".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final
+
+from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
+from kproxy.dataplane.model.packet import PORT_PROTOCOLS
+from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.codec import UINT16, Masked, Range
+from kproxy.netfilter.family import Family
+
+UNICAST: Final = 0
+LOCAL: Final = 1
+BROADCAST: Final = 2
+MULTICAST: Final = 3
+ADDRESS_KINDS: Final = ("UNICAST", "LOCAL", "BROADCAST", "MULTICAST")
+
+CHUNK: Final = 16
+NO_INTERFACE: Final = 0
+"""The atom of "no interface": the input of a packet that the host makes, the output of one that is not routed yet."""
+
+Interval = tuple[int, int]
+
+
+class Interfaces:
+    """The interface names that rules can tell apart: each name in play, what else fits each `+` pattern, the rest.
+
+    Atom 0 is no interface and atom 1 is `lo`.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = sorted({*patterns, "lo"})
+        names = [name for name in self.patterns if not name.endswith("+")]
+        stems = [name[:-1] for name in self.patterns if name.endswith("+")]
+        examples = [_example(stem, self.patterns) for stem in stems] + [_stranger(self.patterns)]
+        self.names = ["", "lo"]
+        seen = {self.signature("lo")}
+        for name in [*names, *(example for example in examples if example)]:
+            if name not in self.names and (name in names or self.signature(name) not in seen):
+                self.names.append(name)
+                seen.add(self.signature(name))
+
+    def signature(self, name: str) -> tuple[bool, ...]:
+        """Which patterns an interface fits."""
+        return tuple(fits(pattern, name) for pattern in self.patterns)
+
+    def atoms(self, pattern: str) -> list[Interval]:
+        """The atoms that fit a pattern."""
+        return [(place, place) for place, name in enumerate(self.names) if fits(pattern, name)]
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Whether an interface has the name, or begins with it if the pattern ends in `+`; no interface is ""."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("+") else name == pattern
+
+
+def _example(stem: str, patterns: Sequence[str]) -> str:
+    """A short name that begins with the stem and fits no pattern that the stem itself does not."""
+    wanted = [fits(pattern, stem) for pattern in patterns if pattern != stem]
+    for tail in ("0", *"123456789", *"abcdefghijklmnopqrstuvwxyz"):
+        name: str = stem + tail
+        if name not in patterns and [fits(pattern, name) for pattern in patterns if pattern != stem] == wanted:
+            return name[:15]
+    return ""
+
+
+def _stranger(patterns: Sequence[str]) -> str:
+    """A name that fits no pattern but `+`."""
+    known = [pattern for pattern in patterns if pattern != "+"]
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = ("eth0", *(f"{one}{two}{three}0" for one in letters for two in letters for three in letters))
+    return next((name for name in names if not any(fits(pattern, name) for pattern in known)), "")
+
+
+class Fields:
+    """The levels for one family, and the diagrams that use them."""
+
+    def __init__(self, family: Family, interfaces: Interfaces, finals: int) -> None:
+        self.family = family
+        self.interfaces = interfaces
+        chunks = family.bits // CHUNK
+        self.chunks = chunks
+        sizes: list[int] = []
+
+        def take(count: int, size: int) -> int:
+            sizes.extend([size] * count)
+            return len(sizes) - count
+
+        wide = 1 << CHUNK
+        self.untracked = take(1, 2)
+        self.assigned = take(1, 2)
+        self.dst = take(chunks, wide)
+        self.later_dst = take(chunks, wide)
+        self.protocol = take(1, 256)
+        self.dport = take(2, 256)
+        self.later_dport = take(2, 256)
+        self.final = take(1, max(finals, 1))
+        self.src = take(chunks, wide)
+        self.later_src = take(chunks, wide)
+        self.sport = take(2, 256)
+        self.later_sport = take(2, 256)
+        self.in_interface = take(1, len(interfaces.names))
+        self.out_interface = take(1, len(interfaces.names))
+        self.later_out = take(1, len(interfaces.names))
+        self.dst_kind = take(1, 4)
+        self.later_kind = take(1, 4)
+        self.src_kind = take(1, 4)
+        self.later_src_kind = take(1, 4)
+        self.reply = take(1, 2)
+        self.dnat = take(1, 2)
+        self.snat = take(1, 2)
+        self.icmp_type = take(1, 256)
+        self.icmp_code = take(1, 256)
+        self.tcp_flags = take(1, 64)
+        self.fragment = take(1, 2)
+        self.length = take(1, 1 << 16)
+        self.ttl = take(1, 256)
+        self.tos = take(1, 256)
+        self.mark = take(32, 2)
+        self.connmark = take(32, 2)
+        self.diagrams = Diagrams(sizes)
+        self.questions: dict[Hashable, int] = {}
+
+    # conditions
+
+    def address_under(self, level: int, network: Network) -> Node:
+        """An address agrees with another under a mask."""
+        node = TRUE
+        if network.address & ~network.mask:
+            return FALSE
+        for chunk in range(self.chunks - 1, -1, -1):
+            shift = CHUNK * (self.chunks - 1 - chunk)
+            value, mask = network.address >> shift & UINT16, network.mask >> shift & UINT16
+            if mask:
+                node = self.diagrams.among(level + chunk, masked_intervals(value, mask, CHUNK), node)
+        return node
+
+    def address_is(self, level: int, address: int) -> Node:
+        """An address is this one."""
+        node = TRUE
+        for at, value in reversed(self.address_values(level, address)):
+            node = self.diagrams.equals(at, value, node)
+        return node
+
+    def address_between(self, level: int, first: int, last: int) -> Node:
+        """An address lies between two others, both included."""
+        if first > last:
+            return FALSE
+        low, high, inside = TRUE, TRUE, TRUE
+        diagrams = self.diagrams
+        for chunk in range(self.chunks - 1, -1, -1):
+            shift = CHUNK * (self.chunks - 1 - chunk)
+            start, end = first >> shift & UINT16, last >> shift & UINT16
+            at = level + chunk
+            if first >> shift + CHUNK == last >> shift + CHUNK and start != end:
+                inside = diagrams.node(
+                    at, *_steps(((start, FALSE), (start + 1, low), (end, TRUE), (end + 1, high), (1 << CHUNK, FALSE)))
+                )
+            elif start == end and first >> shift + CHUNK == last >> shift + CHUNK:
+                inside = diagrams.equals(at, start, inside)
+            low = diagrams.node(at, *_steps(((start, FALSE), (start + 1, low), (1 << CHUNK, TRUE))))
+            high = diagrams.node(at, *_steps(((end, TRUE), (end + 1, high), (1 << CHUNK, FALSE))))
+        return inside
+
+    def address_values(self, level: int, address: int) -> tuple[tuple[int, int], ...]:
+        """One address as pairs of level and value, for `Diagrams.assign`."""
+        return tuple(
+            (level + chunk, address >> CHUNK * (self.chunks - 1 - chunk) & UINT16) for chunk in range(self.chunks)
+        )
+
+    def port_values(self, level: int, port: int) -> tuple[tuple[int, int], ...]:
+        """One port as pairs of level and value."""
+        return (level, port >> 8), (level + 1, port & 0xFF)
+
+    def port_in(self, level: int, ports: Range) -> Node:
+        """A port lies in a range."""
+        if ports.first > ports.last:
+            return FALSE
+        high, low = ports.first >> 8, ports.first & 0xFF
+        end_high, end_low = ports.last >> 8, ports.last & 0xFF
+        diagrams = self.diagrams
+        if high == end_high:
+            return diagrams.equals(level, high, diagrams.among(level + 1, ((low, end_low),)))
+        first = diagrams.among(level + 1, ((low, 0xFF),))
+        last = diagrams.among(level + 1, ((0, end_low),))
+        steps = ((high, FALSE), (high + 1, first), (end_high, TRUE), (end_high + 1, last), (256, FALSE))
+        return diagrams.node(level, *_steps(steps))
+
+    def has_ports(self) -> Node:
+        """The protocol is one with ports."""
+        return self.diagrams.among(self.protocol, [(number, number) for number in sorted(PORT_PROTOCOLS)])
+
+    def bits_equal(self, level: int, wanted: Masked) -> Node:
+        """Mark bits: `mark & mask == value`. Bit 31 comes first."""
+        if wanted.value & ~wanted.mask:
+            return FALSE
+        node = TRUE
+        for bit in range(32):
+            if wanted.mask >> bit & 1:
+                node = self.diagrams.equals(level + 31 - bit, wanted.value >> bit & 1, node)
+        return node
+
+    def octet_under(self, level: int, wanted: Masked) -> Node:
+        """An octet: `octet & mask == value`."""
+        if wanted.value & ~wanted.mask:
+            return FALSE
+        size = self.diagrams.sizes[level].bit_length() - 1
+        return self.diagrams.among(level, masked_intervals(wanted.value, wanted.mask, size))
+
+    def interface_fits(self, level: int, pattern: str) -> Node:
+        """An interface fits a name or pattern."""
+        return self.diagrams.among(level, self.interfaces.atoms(pattern))
+
+    def question(self, key: Hashable) -> Node:
+        """Something that the fields do not hold and that is yes or no: the same for the same key."""
+        level = self.questions.get(key)
+        if level is None:
+            level = self.questions[key] = self.diagrams.add_level(2)
+        return self.diagrams.equals(level, 1)
+
+    def possible(self, level: int, kind: int) -> Node:
+        """What is certain about the kind of an address without knowing the host: loopback addresses are local, and so
+        on (`routing.address_type`)."""
+        diagrams = self.diagrams
+        rest = diagrams.among(kind, ((UNICAST, BROADCAST),))
+        if self.family is Family.IPV6:
+            rest = diagrams.among(kind, ((UNICAST, LOCAL),))
+        loopback = self.address_under(level, LOOPBACK_NETWORKS[self.family])
+        result = diagrams.choose(loopback, diagrams.equals(kind, LOCAL), rest)
+        # IPv6 has no kind for multicast in `addrtype`; it is not one of the host's own addresses.
+        multicast = self.address_under(level, MULTICAST_NETWORKS[self.family])
+        of_group = UNICAST if self.family is Family.IPV6 else MULTICAST
+        result = diagrams.choose(multicast, diagrams.equals(kind, of_group), result)
+        if self.family is Family.IPV4:
+            for first, last in ((0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)):
+                broadcast = self.address_between(level, first, last)
+                result = diagrams.choose(broadcast, diagrams.equals(kind, BROADCAST), result)
+        return result
+
+    def certain_kind(self, address: int) -> int | None:
+        """The kind of an address if it is certain without knowing the host."""
+        if LOOPBACK_NETWORKS[self.family].contains(address):
+            return LOCAL
+        if self.family is Family.IPV6:
+            return UNICAST if MULTICAST_NETWORKS[self.family].contains(address) else None
+        if address >> 24 == 0 or address == 0xFFFFFFFF:
+            return BROADCAST
+        return MULTICAST if MULTICAST_NETWORKS[self.family].contains(address) else None
+
+
+def masked_intervals(value: int, mask: int, bits: int) -> list[Interval]:
+    """The numbers of so many bits that have a value under a mask, as ascending intervals."""
+    full = (1 << bits) - 1
+    mask &= full
+    free = ~mask & full
+    low = 0
+    while low < bits and free >> low & 1:
+        low += 1
+    size = (1 << low) - 1
+    high = free & ~size
+    found = []
+    part = 0
+    while True:
+        found.append((value | part, value | part | size))
+        if part == high:
+            return found
+        part = (part - high) & high  # the next subset of the free bits, in ascending order
+
+
+def _steps(steps: Iterable[tuple[int, Node]]) -> tuple[list[int], list[Node]]:
+    """Ends and children, intervals without values left out."""
+    cuts: list[int] = []
+    kids: list[Node] = []
+    start = 0
+    for end, kid in steps:
+        if end > start:
+            cuts.append(end)
+            kids.append(kid)
+            start = end
+    return cuts, kids
