@@ -29,8 +29,8 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import UINT32, Masked
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT32, Masked
 
 _TIMEOUT: Final = 30.0
 _PER_INTERFACE: Final = ("rp_filter", "route_localnet", "accept_local", "forwarding")

@@ -30,24 +30,24 @@ what is guaranteed and what is not. Nothing here does I/O.
 from __future__ import annotations
 
 from kproxy.netfilter.address import Address, AddressRange, Network
-from kproxy.netfilter.check import Problem, check_ruleset, find_loop, line_of_rule
-from kproxy.netfilter.codec import Masked, Range
-from kproxy.netfilter.errors import RestoreError, RuleSyntaxError
 from kproxy.netfilter.family import BUILTIN_CHAINS, Family
-from kproxy.netfilter.listing import print_list
-from kproxy.netfilter.matches import Match, OpaqueMatch
-from kproxy.netfilter.operation import Operation
-from kproxy.netfilter.option import Negatable
-from kproxy.netfilter.restore import (
+from kproxy.netfilter.iptables.check import Problem, check_ruleset, find_loop, line_of_rule
+from kproxy.netfilter.iptables.codec import Masked, Range
+from kproxy.netfilter.iptables.errors import RestoreError, RuleSyntaxError
+from kproxy.netfilter.iptables.listing import print_list
+from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
+from kproxy.netfilter.iptables.operation import Operation
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.restore import (
     TableRestore,
     apply_restore,
     canonical_ruleset,
     parse_restore,
 )
-from kproxy.netfilter.rule import Counters, Rule
-from kproxy.netfilter.ruleset import Chain, Ruleset, Table
-from kproxy.netfilter.save import canonicalize_rule, detect_family, parse_rule, parse_save, print_save
-from kproxy.netfilter.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
+from kproxy.netfilter.iptables.rule import Counters, Rule
+from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
+from kproxy.netfilter.iptables.save import canonicalize_rule, detect_family, parse_rule, parse_save, print_save
+from kproxy.netfilter.iptables.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
 
 __all__ = [
     "ACCEPT",

@@ -23,12 +23,12 @@ from kproxy.netfilter import (
     Table,
     Verdict,
 )
-from kproxy.netfilter import matches as m
-from kproxy.netfilter import targets as t
 from kproxy.netfilter.family import BUILTIN_CHAINS, VERDICTS
-from kproxy.netfilter.matches.header import TOS_NAMES
-from kproxy.netfilter.option import Extension, UnsupportedError
-from kproxy.netfilter.targets.track import EVENTS
+from kproxy.netfilter.iptables import matches as m
+from kproxy.netfilter.iptables import targets as t
+from kproxy.netfilter.iptables.matches.header import TOS_NAMES
+from kproxy.netfilter.iptables.option import Extension, UnsupportedError
+from kproxy.netfilter.iptables.targets.track import EVENTS
 
 UINT32 = (1 << 32) - 1
 

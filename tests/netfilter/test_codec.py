@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.netfilter.codec import (
+from kproxy.netfilter.family import PROTOCOL_NAMES, Family, protocol_name
+from kproxy.netfilter.iptables.codec import (
     Masked,
     Range,
     choice,
@@ -15,7 +16,6 @@ from kproxy.netfilter.codec import (
     parse_uint,
     string,
 )
-from kproxy.netfilter.family import PROTOCOL_NAMES, Family, protocol_name
 
 V4 = Family.IPV4
 

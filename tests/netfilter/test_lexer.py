@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.netfilter.lexer import quote, split_words, unquote
+from kproxy.netfilter.iptables.lexer import quote, split_words, unquote
 
 
 @pytest.mark.parametrize(

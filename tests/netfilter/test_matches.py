@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.netfilter import Address, Family, Masked, Negatable, OpaqueMatch, Range, RuleSyntaxError, parse_rule
-from kproxy.netfilter import matches as m
+from kproxy.netfilter.iptables import matches as m
 
 
 def match(text: str, family: Family = Family.IPV4) -> Any:

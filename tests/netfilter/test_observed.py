@@ -15,8 +15,8 @@ from kproxy.netfilter import (
     parse_rule,
     print_list,
 )
-from kproxy.netfilter.matches import MATCH_CLASSES
-from kproxy.netfilter.targets import TARGET_CLASSES
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES
+from kproxy.netfilter.iptables.targets import TARGET_CLASSES
 from tests.netfilter.recorded_rules import Group, Observed, groups
 
 all_groups = pytest.mark.parametrize("group", groups(), ids=lambda group: group.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.netfilter import ACCEPT, Chain, Jump, Rule, Table
-from kproxy.netfilter.operation import Operation, RefusedError, TableState
+from kproxy.netfilter.iptables.operation import Operation, RefusedError, TableState
 
 
 def test_a_new_table_has_its_built_in_chains() -> None:

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import pytest
 
-from kproxy.netfilter.codec import number
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.matches import MATCH_CLASSES, Match
-from kproxy.netfilter.option import Extension, Negatable, Option, at_most_one, require
-from kproxy.netfilter.targets import TARGET_CLASSES
+from kproxy.netfilter.iptables.codec import number
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES, Match
+from kproxy.netfilter.iptables.option import Extension, Negatable, Option, at_most_one, require
+from kproxy.netfilter.iptables.targets import TARGET_CLASSES
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from kproxy.netfilter import (
     print_list,
     print_save,
 )
-from kproxy.netfilter.lexer import split_words
-from kproxy.netfilter.matches import MATCH_CLASSES, Match
-from kproxy.netfilter.option import Extension
-from kproxy.netfilter.reader import RuleReader
-from kproxy.netfilter.targets import TARGET_CLASSES
+from kproxy.netfilter.iptables.lexer import split_words
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES, Match
+from kproxy.netfilter.iptables.option import Extension
+from kproxy.netfilter.iptables.reader import RuleReader
+from kproxy.netfilter.iptables.targets import TARGET_CLASSES
 from tests.netfilter.recorded_rules import groups
 from tests.netfilter.strategies import FIELDS, V4_ONLY, V6_ONLY, extensions, families, rules, rulesets
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.netfilter import Counters, Family, Jump, Negatable, Network, Rule
-from kproxy.netfilter.matches import CommentMatch, MarkMatch, TcpMatch
-from kproxy.netfilter.reader import RuleReader
+from kproxy.netfilter.iptables.matches import CommentMatch, MarkMatch, TcpMatch
+from kproxy.netfilter.iptables.reader import RuleReader
 
 COMMENT = '-m comment --comment "ns/n:p cluster IP"'
 SAVED = f"! -s 10.244.0.0/16 -d 10.96.2.1/32 -p tcp {COMMENT} -m tcp --dport 55 -j KUBE-MARK-MASQ"

@@ -23,7 +23,7 @@ from kproxy.netfilter import (
     parse_save,
     print_save,
 )
-from kproxy.netfilter.operation import (
+from kproxy.netfilter.iptables.operation import (
     Append,
     DeclareChain,
     Delete,
@@ -38,7 +38,7 @@ from kproxy.netfilter.operation import (
     SetPolicy,
     ZeroCounters,
 )
-from kproxy.netfilter.restore import expand_addresses
+from kproxy.netfilter.iptables.restore import expand_addresses
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 CASES = sorted((REFERENCE / "clusters").glob("case-*"))

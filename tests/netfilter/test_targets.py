@@ -19,7 +19,7 @@ from kproxy.netfilter import (
     Verdict,
     parse_rule,
 )
-from kproxy.netfilter import targets as t
+from kproxy.netfilter.iptables import targets as t
 
 V4, V6 = Family.IPV4, Family.IPV6
 UINT32 = (1 << 32) - 1

@@ -21,7 +21,7 @@ from kproxy.netfilter import (
     parse_restore,
     parse_save,
 )
-from kproxy.netfilter.targets import DnatTarget
+from kproxy.netfilter.iptables.targets import DnatTarget
 from tests.netns.dataplane_agree import Bench, Tally
 from tests.netns.dataplane_rules import Generator, Packets, set_commands, set_contents
 from tests.netns.dataplane_wire import Node, fresh_node, node_host

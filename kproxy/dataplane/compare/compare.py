@@ -28,10 +28,10 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.hooks import ORIGINS, STATES
-from kproxy.netfilter.matches import NfacctMatch
-from kproxy.netfilter.ruleset import Ruleset
-from kproxy.netfilter.save import collector_paused
-from kproxy.netfilter.targets import LogTarget, MarkTarget, NflogTarget, TraceTarget
+from kproxy.netfilter.iptables.matches import NfacctMatch
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.save import collector_paused
+from kproxy.netfilter.iptables.targets import LogTarget, MarkTarget, NflogTarget, TraceTarget
 
 Progress = Callable[[str], None]
 """Is told what is being done, in a few words."""

@@ -35,8 +35,8 @@ from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.ruleset import Ruleset
-from kproxy.netfilter.targets import SnatTarget
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.targets import SnatTarget
 
 _MOST_TRIES: Final = 60
 _MOST_BOXES: Final = 3

@@ -22,7 +22,7 @@ from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.targets import NetmapTarget, SnatTarget
+from kproxy.netfilter.iptables.targets import NetmapTarget, SnatTarget
 
 _MOST_UPPER: Final = 8
 _MOST_MASQUERADED: Final = 60

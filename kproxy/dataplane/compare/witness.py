@@ -31,8 +31,8 @@ from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import BROADCAST, CHUNK, LOCAL, Fields
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import Masked
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.codec import Masked
+from kproxy.netfilter.iptables.matches import (
     HashlimitMatch,
     LimitMatch,
     MarkMatch,
@@ -43,10 +43,10 @@ from kproxy.netfilter.matches import (
     SetMatch,
     TcpMatch,
 )
-from kproxy.netfilter.option import Negatable
-from kproxy.netfilter.rule import Rule
-from kproxy.netfilter.ruleset import Ruleset, Table
-from kproxy.netfilter.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.rule import Rule
+from kproxy.netfilter.iptables.ruleset import Ruleset, Table
+from kproxy.netfilter.iptables.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
 
 Observation = tuple[object, ...]
 """What becomes of a packet as far as rule sets are compared by it."""

@@ -21,7 +21,7 @@ from kproxy.dataplane.concrete.state import Answer, Maybe, Place, State, View, o
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.iptables.option import Negatable
 
 HOOKS: Final = {
     "PREROUTING": ("raw", "conntrack", "mangle", "nat"),

@@ -18,7 +18,7 @@ from kproxy.dataplane.concrete.chains import End, Fork, Node, Step
 from kproxy.dataplane.concrete.hooks import Journey
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.netfilter.codec import UINT32
+from kproxy.netfilter.iptables.codec import UINT32
 
 MOST_NODES: Final = 50_000
 """Ways beyond this many places are not followed; what they lead to counts as INDETERMINATE."""

@@ -19,10 +19,10 @@ from kproxy.dataplane.concrete.state import Place
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.matches import Match, SctpMatch, TcpMatch, UdpMatch
-from kproxy.netfilter.rule import Rule
-from kproxy.netfilter.ruleset import Chain, Ruleset, Table
-from kproxy.netfilter.targets import Jump
+from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
+from kproxy.netfilter.iptables.rule import Rule
+from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
+from kproxy.netfilter.iptables.targets import Jump
 
 _SMALL: Final = 8
 

@@ -18,9 +18,16 @@ from kproxy.dataplane.model.conntrack import ORIGINAL, tuple_of
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.netfilter.address import format_address
-from kproxy.netfilter.codec import Range
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.targets import DnatTarget, MasqueradeTarget, NatRange, NetmapTarget, RedirectTarget, SnatTarget
+from kproxy.netfilter.iptables.codec import Range
+from kproxy.netfilter.iptables.targets import (
+    DnatTarget,
+    MasqueradeTarget,
+    NatRange,
+    NetmapTarget,
+    RedirectTarget,
+    SnatTarget,
+)
 
 MOST_CHOICES: Final = 64
 """More addresses or ports than these to choose from are not told apart: the choice is then open."""

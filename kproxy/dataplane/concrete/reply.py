@@ -14,7 +14,7 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.ruleset import Ruleset
+from kproxy.netfilter.iptables.ruleset import Ruleset
 
 _RST = 0x04
 _ECHO_REPLY = {ICMP: 0, ICMPV6: 129}

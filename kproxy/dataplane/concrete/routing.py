@@ -18,8 +18,8 @@ from kproxy.dataplane.model.host import (
     RoutingRule,
 )
 from kproxy.dataplane.model.packet import LOOPBACK
-from kproxy.netfilter.codec import UINT32
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT32
 
 _ALL_ONES: Final = 0xFFFFFFFF
 

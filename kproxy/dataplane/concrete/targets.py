@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from kproxy.dataplane.concrete.matches.state import set_key
 from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
-from kproxy.netfilter.codec import UINT32
-from kproxy.netfilter.targets import (
+from kproxy.netfilter.iptables.codec import UINT32
+from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
     CtTarget,
     DnatTarget,

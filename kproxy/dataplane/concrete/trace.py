@@ -29,8 +29,8 @@ from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet, format_endpoint
-from kproxy.netfilter.ruleset import Ruleset
-from kproxy.netfilter.save import collector_paused
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.save import collector_paused
 
 ACCEPT: Final = "ACCEPT"
 DROP: Final = "DROP"

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.netfilter.check import check_ruleset
 from kproxy.netfilter.family import BUILTIN_CHAINS
-from kproxy.netfilter.ruleset import Ruleset
+from kproxy.netfilter.iptables.check import check_ruleset
+from kproxy.netfilter.iptables.ruleset import Ruleset
 
 
 def check_traceable(ruleset: Ruleset) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.packet import Packet
-from kproxy.netfilter.codec import UINT32
+from kproxy.netfilter.iptables.codec import UINT32
 
 NEW: Final = "NEW"
 ESTABLISHED: Final = "ESTABLISHED"

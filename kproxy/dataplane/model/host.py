@@ -15,8 +15,8 @@ from typing import Final
 from kproxy.dataplane.model.ipset import IpSet
 from kproxy.dataplane.model.packet import LOOPBACK, parse_ip
 from kproxy.netfilter.address import Network, format_address
-from kproxy.netfilter.codec import Masked
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import Masked
 
 LOOPBACK_NETWORKS: Final = {
     Family.IPV4: Network.parse("127.0.0.0/8", Family.IPV4),

@@ -24,8 +24,8 @@ from kproxy.dataplane.model.host import (
 from kproxy.dataplane.model.ipset import IpSet
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import UINT32, Masked, parse_protocol, parse_uint
 from kproxy.netfilter.family import BUILTIN_CHAINS, Family
+from kproxy.netfilter.iptables.codec import UINT32, Masked, parse_protocol, parse_uint
 
 T = TypeVar("T")
 

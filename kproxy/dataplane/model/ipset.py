@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.address import Network, parse_address
-from kproxy.netfilter.codec import parse_protocol
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import parse_protocol
 
 _BITMAP_PROTOCOLS: Final = (6, 17)
 """bitmap:port holds ports of TCP and UDP alike, and of nothing else (ip_set_get_ip_port)."""

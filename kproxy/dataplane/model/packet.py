@@ -14,8 +14,8 @@ from typing import Final
 
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.address import format_address
-from kproxy.netfilter.codec import UINT32, parse_protocol
 from kproxy.netfilter.family import Family, protocol_name
+from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 
 TCP: Final = 6
 UDP: Final = 17

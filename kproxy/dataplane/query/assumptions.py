@@ -24,8 +24,8 @@ from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, SHORT_SYSCTLS, Host
 from kproxy.dataplane.model.packet import LOCAL, Packet
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.ruleset import Ruleset
-from kproxy.netfilter.targets import Jump
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.targets import Jump
 
 _OURS: Final = "KUBE-"
 _NODE_PORTS: Final = "KUBE-NODEPORTS"

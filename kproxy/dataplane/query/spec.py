@@ -32,9 +32,9 @@ from kproxy.dataplane.model.packet import (
     make_packet,
     parse_endpoint,
 )
-from kproxy.netfilter.codec import UINT32, parse_protocol
 from kproxy.netfilter.family import Family, protocol_name
-from kproxy.netfilter.matches.transport import TCP_FLAGS
+from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
+from kproxy.netfilter.iptables.matches.transport import TCP_FLAGS
 
 FIELDS: Final = (
     "name", "src", "dst", "proto", "in", "origin", "mark", "ctstate", "recent", "inPort", "tcpFlags", "icmpType",

@@ -14,9 +14,9 @@ from kproxy.dataplane.symbolic.normalize import Shape, Side, Structure, reduce_b
 from kproxy.dataplane.symbolic.targets import Actions
 from kproxy.dataplane.symbolic.translated import UNCHANGED, finals_of
 from kproxy.dataplane.symbolic.variables import Fields, Interfaces
-from kproxy.netfilter.codec import UINT32
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.codec import UINT32
+from kproxy.netfilter.iptables.matches import (
     ConnmarkMatch,
     ConntrackMatch,
     HlMatch,
@@ -25,8 +25,8 @@ from kproxy.netfilter.matches import (
     StateMatch,
     TtlMatch,
 )
-from kproxy.netfilter.ruleset import Ruleset
-from kproxy.netfilter.targets import (
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
     CtTarget,
     HlTarget,

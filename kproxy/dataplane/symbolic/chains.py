@@ -27,8 +27,8 @@ from kproxy.dataplane.symbolic.normalize import Shape, Structure
 from kproxy.dataplane.symbolic.targets import Actions
 from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
 from kproxy.dataplane.symbolic.variables import Fields
-from kproxy.netfilter.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
-from kproxy.netfilter.targets import (
+from kproxy.netfilter.iptables.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
+from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
     DnatTarget,
     MarkTarget,

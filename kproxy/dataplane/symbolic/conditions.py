@@ -22,9 +22,9 @@ from kproxy.dataplane.symbolic.variables import (
     Fields,
 )
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import Masked, Range
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.codec import Masked, Range
+from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
     CommentMatch,
     ConnmarkMatch,
@@ -54,8 +54,8 @@ from kproxy.netfilter.matches import (
     TtlMatch,
     UdpMatch,
 )
-from kproxy.netfilter.option import Negatable
-from kproxy.netfilter.rule import Rule
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.rule import Rule
 
 BEFORE: Final = "before"
 """Before the destination of a new connection is translated; `AFTER` thereafter."""

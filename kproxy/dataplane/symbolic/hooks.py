@@ -22,8 +22,8 @@ from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.dataplane.symbolic.targets import Actions
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Fields
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import Range
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import Range
 
 LO: Final = 1
 MULTICAST: Final = Question("multicast", "multicast is for this host, not to be passed on")

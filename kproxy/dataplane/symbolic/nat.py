@@ -26,8 +26,8 @@ from kproxy.dataplane.symbolic.translated import (
     simple_destination,
 )
 from kproxy.dataplane.symbolic.variables import LOCAL, Fields
-from kproxy.netfilter.codec import Range
-from kproxy.netfilter.targets import (
+from kproxy.netfilter.iptables.codec import Range
+from kproxy.netfilter.iptables.targets import (
     DnatTarget,
     MasqueradeTarget,
     NatRange,

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.concrete.index import index_ruleset
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset, Table
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.matches import (
     CommentMatch,
     LimitMatch,
     Match,
@@ -27,7 +27,7 @@ from kproxy.netfilter.matches import (
     RecentMatch,
     StatisticMatch,
 )
-from kproxy.netfilter.targets import DnatTarget, LogTarget, NflogTarget, Target, TraceTarget
+from kproxy.netfilter.iptables.targets import DnatTarget, LogTarget, NflogTarget, Target, TraceTarget
 
 IDLE_MATCHES: Final = (CommentMatch, NfacctMatch)
 IDLE_TARGETS: Final = (LogTarget, NflogTarget, TraceTarget)

@@ -23,10 +23,10 @@ from kproxy.dataplane.symbolic.leaves import (
 from kproxy.dataplane.symbolic.mtbdd import Node
 from kproxy.dataplane.symbolic.nat import Exits, Translation
 from kproxy.dataplane.symbolic.variables import Fields
-from kproxy.netfilter.codec import UINT32
-from kproxy.netfilter.matches import RecentMatch, SetMatch
-from kproxy.netfilter.option import Negatable
-from kproxy.netfilter.targets import (
+from kproxy.netfilter.iptables.codec import UINT32
+from kproxy.netfilter.iptables.matches import RecentMatch, SetMatch
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
     CtTarget,
     DnatTarget,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.concrete.nat import MOST_CHOICES
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.targets import DnatTarget, NatRange, NetmapTarget, RedirectTarget, Target
+from kproxy.netfilter.iptables.targets import DnatTarget, NatRange, NetmapTarget, RedirectTarget, Target
 
 KEEP: Final = -1
 """The packet's own address or port."""

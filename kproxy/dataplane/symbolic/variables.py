@@ -18,8 +18,8 @@ from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import UINT16, Masked, Range
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT16, Masked, Range
 
 UNICAST: Final = 0
 LOCAL: Final = 1

@@ -6,8 +6,8 @@ from collections.abc import Hashable
 
 from kproxy.dataplane.concrete.state import Answer, Maybe, State, View, negate, open_question, unknown
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, PORT_PROTOCOLS, Packet
-from kproxy.netfilter.codec import UINT32, Masked, Range
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.codec import UINT32, Masked, Range
+from kproxy.netfilter.iptables.matches import (
     CHUNK_TYPES,
     ConnmarkMatch,
     DscpMatch,
@@ -26,7 +26,7 @@ from kproxy.netfilter.matches import (
     TtlMatch,
     UdpMatch,
 )
-from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.iptables.option import Negatable
 
 
 def both(view: View, answers: list[Answer]) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from kproxy.dataplane.concrete.matches import header as header
 from kproxy.dataplane.concrete.matches import state as state
 from kproxy.dataplane.concrete.state import Answer, View, unknown
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
     CommentMatch,
     ConnmarkMatch,

@@ -11,9 +11,9 @@ from kproxy.dataplane.model.conntrack import ESTABLISHED, ORIGINAL, FlowTuple, t
 from kproxy.dataplane.model.ipset import PortPart
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, Packet
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.codec import Range
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.matches import (
+from kproxy.netfilter.iptables.codec import Range
+from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
     ConntrackMatch,
     HashlimitMatch,
@@ -24,7 +24,7 @@ from kproxy.netfilter.matches import (
     StateMatch,
     StatisticMatch,
 )
-from kproxy.netfilter.option import Negatable
+from kproxy.netfilter.iptables.option import Negatable
 
 
 def state_answer(view: View, wanted: Negatable[frozenset[str]]) -> Answer:

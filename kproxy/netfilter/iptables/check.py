@@ -1,0 +1,143 @@
+"""What is wrong with a rule set that parses: jumps to nowhere, loops, matches that the kernel would refuse.
+
+A dump that a kernel printed has none of these; hand-written rules and edited dumps do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.netfilter.family import BUILTIN_CHAINS, protocol_name
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.rule import Rule
+from kproxy.netfilter.iptables.ruleset import Ruleset, Table
+from kproxy.netfilter.iptables.targets import (
+    DnatTarget,
+    Jump,
+    MasqueradeTarget,
+    RedirectTarget,
+    RejectTarget,
+    SnatTarget,
+    TproxyTarget,
+)
+
+_RULE_OF: Final = re.compile(r"(?:\[\d+:\d+\] )?-A ")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong. `place` is the rule's number in the chain, from 1; 0 means the chain as a whole. `kind` is
+    `missing-chain`, `builtin-target`, `loop` or `protocol`."""
+
+    kind: str
+    table: str
+    chain: str
+    place: int
+    text: str
+
+    def __str__(self) -> str:
+        where = f"rule {self.place}: " if self.place else ""
+        return f"table {self.table}: chain {self.chain}: {where}{self.text}"
+
+
+def check_ruleset(ruleset: Ruleset) -> tuple[Problem, ...]:
+    """All problems, in the order of the rule set; empty if there are none."""
+    problems: list[Problem] = []
+    for table in ruleset.tables:
+        builtin = BUILTIN_CHAINS.get(table.name, ())
+        for chain in table.chains:
+            for place, rule in enumerate(chain.rules, 1):
+                for kind, text in _rule_problems(table, builtin, rule):
+                    problems.append(Problem(kind, table.name, chain.name, place, text))
+        loop = find_loop(table)
+        if loop:
+            problems.append(Problem("loop", table.name, loop[0], 0, f"a loop of jumps: {' -> '.join(loop)}"))
+    return tuple(problems)
+
+
+def line_of_rule(text: str, table: str, chain: str, place: int) -> int:
+    """The line of a dump, from 1, in which a chain's rule of this number stands; 0 if it does not hold that rule."""
+    current, count = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("*"):
+            current = line[1:].strip()
+        elif current == table and _RULE_OF.match(line) is not None:
+            words = line.partition("-A ")[2].split(" ", 1)
+            count += words[0] == chain
+            if count == place and words[0] == chain:
+                return number
+    return 0
+
+
+def _rule_problems(table: Table, builtin: tuple[str, ...], rule: Rule) -> list[tuple[str, str]]:
+    found = []
+    if isinstance(rule.target, Jump):
+        chain = rule.target.chain
+        if chain in builtin:
+            found.append(("builtin-target", f"a jump to the built-in chain {chain}"))
+        elif table.chain(chain) is None:
+            found.append(("missing-chain", f"a jump to chain {chain}, which is not there"))
+        return found if not rule.matches else found + _protocol_problems(rule)
+    return found + _protocol_problems(rule)
+
+
+def _protocol_problems(rule: Rule) -> list[tuple[str, str]]:
+    protocol = rule.protocol
+    number = protocol.value if isinstance(protocol, Negatable) and not protocol.negated else None
+    found = []
+    for match in rule.matches:
+        if match.PROTOCOLS and number not in match.PROTOCOLS:
+            wanted = " or ".join(protocol_name(item) for item in sorted(match.PROTOCOLS))
+            found.append(("protocol", f"-m {match.NAME} needs -p {wanted}"))
+    target = rule.target
+    if isinstance(target, RejectTarget) and target.reject_with == "tcp-reset" and number != 6:
+        found.append(("protocol", "--reject-with tcp-reset needs -p tcp"))
+    if target is not None and _has_port(rule) and number not in target.PORT_PROTOCOLS:
+        found.append(("protocol", f"a port of {target.NAME} needs -p tcp, udp, sctp or dccp"))
+    if isinstance(target, TproxyTarget) and number not in (6, 17):
+        found.append(("protocol", "TPROXY needs -p tcp or udp"))
+    return found
+
+
+def _has_port(rule: Rule) -> bool:
+    target = rule.target
+    if isinstance(target, DnatTarget):
+        return target.to_destination.ports is not None
+    if isinstance(target, SnatTarget):
+        return target.to_source.ports is not None
+    return isinstance(target, (MasqueradeTarget, RedirectTarget)) and target.to_ports is not None
+
+
+def find_loop(table: Table, *, hooked: bool = False) -> tuple[str, ...]:
+    """A loop of jumps and gotos, as the chains in order with the first one again at the end; empty if there is none.
+
+    With `hooked` only loops that a built-in chain leads to count, whether or not a packet could go round: these
+    iptables-nft refuses. (iptables-legacy took them all when tried, with Linux 6.18.)
+    """
+    jumps = {
+        chain.name: tuple(dict.fromkeys(rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)))
+        for chain in table.chains
+    }
+    starts = [chain.name for chain in table.chains if chain.policy is not None] if hooked else list(jumps)
+    done: set[str] = set()
+    for start in starts:
+        if start in done or not jumps[start]:
+            continue
+        path: list[str] = [start]
+        on_path = {start}
+        pending = [iter(jumps[start])]
+        while path:
+            following = next(pending[-1], None)
+            if following is None:
+                pending.pop()
+                done.add(path[-1])
+                on_path.discard(path.pop())
+            elif following in on_path:
+                return (*path[path.index(following) :], following)
+            elif following in jumps and following not in done:
+                path.append(following)
+                on_path.add(following)
+                pending.append(iter(jumps[following]))
+    return ()

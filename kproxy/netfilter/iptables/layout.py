@@ -1,0 +1,269 @@
+"""Whose word is it: the layout of a rule's command line.
+
+iptables takes options in any order. Each belongs to the match or target that was loaded last among those that know it;
+failing that, to the protocol's own match, which is then loaded (`-p tcp --dport 80`). kproxy does not know the options
+of opaque extensions, so it takes every long option after one, up to the next `-m`, `-j` or `-g`, for its own, which is
+what iptables-save means. An option that nothing knows makes the extension loaded last opaque.
+
+This depends only on the option words, on the names of extensions and on the protocol, not on the other words. So it is
+worked out once for all lines of the same shape: `shape_of` blanks the words that cannot matter, and `lay_out` turns a
+line into places of words, which then serve for every line of that shape. Options may not be abbreviated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Final
+
+from kproxy.netfilter.family import PROTOCOL_NUMBERS, VERDICTS, Family
+from kproxy.netfilter.iptables.codec import parse_protocol
+from kproxy.netfilter.iptables.lexer import unquote
+from kproxy.netfilter.iptables.matches import MATCHES, PROTOCOL_MATCHES
+from kproxy.netfilter.iptables.option import Extension, Option
+from kproxy.netfilter.iptables.targets import OPAQUE_TARGETS, TARGETS
+
+_HEAD_OPTIONS: Final = {
+    "-s": "source", "--source": "source", "--src": "source",
+    "-d": "destination", "--destination": "destination", "--dst": "destination",
+    "-i": "in_interface", "--in-interface": "in_interface",
+    "-o": "out_interface", "--out-interface": "out_interface",
+    "-p": "protocol", "--protocol": "protocol", "--proto": "protocol",
+}  # fmt: skip
+_FLAGS: Final = {"-m": "-m", "--match": "-m", "-j": "-j", "--jump": "-j", "-g": "-g", "--goto": "-g"}
+_FRAGMENT: Final = frozenset({"-f", "--fragment", "--fragments"})
+_COUNTERS: Final = frozenset({"-c", "--set-counters"})
+_FAMILIES: Final = {"-4": Family.IPV4, "--ipv4": Family.IPV4, "-6": Family.IPV6, "--ipv6": Family.IPV6}
+
+_NAMES: Final = (
+    frozenset(MATCHES)
+    | frozenset(PROTOCOL_MATCHES.values())
+    | frozenset(TARGETS)
+    | OPAQUE_TARGETS
+    | VERDICTS
+    | frozenset(PROTOCOL_NUMBERS)
+)
+"""Words that matter to the layout although they are not options."""
+
+
+class OtherFamilyError(Exception):
+    """The rule is marked, with `-4` or `-6`, as one for the other family; iptables-restore skips it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An option of a typed match or target: its row, whether `!` stood before it, and where its arguments begin and end
+    in the part's own words; `inline` is the value of `--option=value`."""
+
+    row: Option
+    negated: bool
+    first: int
+    stop: int
+    inline: str | None = None
+
+
+@dataclass(slots=True)
+class Part:
+    """A match or target: `words` are the places of its words in the line, the name's first (-1: the match was loaded
+    by itself, and `name` says which). `name` is None if it does not matter: for a chain. `opaque` parts are not read by
+    their `options`."""
+
+    flag: str
+    name: str | None
+    cls: type[Extension] | None
+    words: list[int]
+    options: list[Place] = field(default_factory=list)
+    opaque: bool = False
+
+    def takes_options(self) -> bool:
+        """Whether an unknown option may be this extension's. Verdicts and `-g` have none; what stands after `-j` is a
+        target extension that we have never heard of if options follow it."""
+        return self.flag != "-g" and self.name not in VERDICTS
+
+    def pick(self) -> Callable[[Sequence[str]], tuple[str, ...]]:
+        """A function that takes this part's words, the name included, out of a line of the layout's shape."""
+        words = self.words
+        if words[0] < 0:
+            name, rest = self.name or "", words[1:]
+            return lambda raw: (name, *[raw[place] for place in rest])
+        if len(words) == 1:
+            only = words[0]
+            return lambda raw: (raw[only],)
+        return itemgetter(*words)
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where everything stands in lines of one shape. `head` maps the fields of the fixed part to the place of their
+    value and the negation; `counters` is the place of the two numbers after `-c`. `general` is False if words that the
+    shape does not hold mattered too, so that the layout is good for this line only."""
+
+    head: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    fragment: bool | None = None
+    counters: int | None = None
+    parts: list[Part] = field(default_factory=list)
+    general: bool = True
+
+    def only_part(self) -> Part | None:
+        """The part, if there is one and nothing else."""
+        alone = len(self.parts) == 1 and not self.head and self.fragment is None and self.counters is None
+        return self.parts[0] if alone else None
+
+
+def shape_of(raw: Sequence[str]) -> tuple[str | None, ...]:
+    """The words that decide the layout, with None for the others. Words from `split_words` are never empty."""
+    return tuple([word if word[0] in "-!" or word in _NAMES or word[:2] in _QUOTED else None for word in raw])
+
+
+_QUOTED: Final = frozenset({'"-', '"!'})
+
+
+def lay_out(raw: Sequence[str], family: Family) -> Layout:
+    """Work out the layout of a line from `split_words`.
+
+    Raises:
+        ValueError: iptables would refuse the line; the message says what was expected.
+        OtherFamilyError: see there.
+    """
+    layout = Layout()
+    place, count, negated = 0, len(raw), False
+    while place < count:
+        word = unquote(raw[place])
+        place += 1
+        if word == "!":
+            if negated:
+                raise ValueError("an option expected after !")
+            negated = True
+            continue
+        field = _HEAD_OPTIONS.get(word)
+        if word[:2] == "--" and word not in _FLAGS and layout.parts and layout.parts[-1].opaque:
+            place = _option(layout, raw, place, negated)
+        elif field is not None or word in _FLAGS:
+            if place == count:
+                raise ValueError(f"a value expected after {word}")
+            if field is not None:
+                _head_option(layout, field, word, place, negated)
+            elif negated:
+                raise ValueError(f"no ! expected before {word}")
+            else:
+                _load(layout, _FLAGS[word], raw, place)
+            place += 1
+        elif word in _FRAGMENT:
+            if family is Family.IPV6 or layout.fragment is not None:
+                raise ValueError("-f only once expected, and only in IPv4")
+            layout.fragment = not negated
+        elif word in _COUNTERS and not negated:
+            if place + 2 > count:
+                raise ValueError("packets and bytes expected after -c")
+            layout.counters = place
+            place += 2
+        elif word in _FAMILIES and not negated:
+            if _FAMILIES[word] is not family:
+                raise OtherFamilyError
+        else:
+            place = _option(layout, raw, place, negated)
+        negated = False
+    if negated:
+        raise ValueError("an option expected after !")
+    return layout
+
+
+def _head_option(layout: Layout, field: str, word: str, place: int, negated: bool) -> None:
+    if field in layout.head:
+        raise ValueError(f"{word} only once expected")
+    layout.head[field] = (place, negated)
+
+
+def _load(layout: Layout, flag: str, raw: Sequence[str], place: int) -> None:
+    name = unquote(raw[place])
+    if not name or name.startswith("-") or not name.isprintable() or " " in name:
+        raise ValueError(f"a name expected after {flag}, not {name!r}")
+    if raw[place] != name and name in _NAMES:
+        layout.general = False  # a name in quotes, of which the shape knows nothing
+    cls: type[Extension] | None
+    if flag == "-m":
+        cls = MATCHES.get(name)
+        layout.parts.append(Part("-m", name, cls, [place], opaque=cls is None))
+        return
+    if any(part.flag != "-m" for part in layout.parts):
+        raise ValueError("only one of -j and -g expected, once")
+    cls = TARGETS.get(name)
+    if flag == "-g" and (cls is not None or name in VERDICTS or name in OPAQUE_TARGETS):
+        raise ValueError(f"a chain expected after -g, not {name}")
+    known = cls is not None or name in VERDICTS or name in OPAQUE_TARGETS
+    layout.parts.append(Part(flag, name if known else None, cls, [place], opaque=name in OPAQUE_TARGETS))
+
+
+def _option(layout: Layout, raw: Sequence[str], place: int, negated: bool) -> int:
+    """Give the option before `place`, and its arguments, to its owner; return the place after them."""
+    word = unquote(raw[place - 1])
+    if len(word) < 3 or not word.startswith("--"):
+        return _stray(layout, raw, place, negated)
+    name, equals, value = word.partition("=")
+    owner, row = _owner(layout, raw, name)
+    stop = place
+    if row is None:
+        while not equals and stop < len(raw) and not _is_option(raw[stop]):
+            stop += 1
+    else:
+        stop += row.arity - bool(equals)
+        if stop > len(raw) or stop < place:
+            raise ValueError(f"{row.arity} argument(s) expected after {name}")
+        if any(known.row.field == row.field for known in owner.options):
+            raise ValueError(f"{name}: only one of its kind expected")
+        first = len(owner.words) + negated + 1
+        owner.options.append(Place(row, negated, first, first + stop - place, value if equals else None))
+    if negated:
+        owner.words.append(place - 2)
+    owner.words += range(place - 1, stop)
+    return stop
+
+
+def _owner(layout: Layout, raw: Sequence[str], option: str) -> tuple[Part, Option | None]:
+    parts = layout.parts
+    if parts and parts[-1].opaque:
+        return parts[-1], None
+    for part in reversed(parts):
+        row = None if part.cls is None else part.cls.options().get(option)
+        if row is not None:
+            return part, row
+    name = _protocol_match(layout, raw)
+    if name is not None and not any(part.name == name for part in parts):
+        cls = MATCHES.get(name)
+        row = None if cls is None else cls.options().get(option)
+        if row is not None or cls is None:
+            parts.append(Part("-m", name, cls, [-1], opaque=cls is None))
+            return parts[-1], row
+    for part in reversed(parts):
+        if part.takes_options():
+            part.opaque = True
+            return part, None
+    raise ValueError(f"a known option expected, not {option}")
+
+
+def _protocol_match(layout: Layout, raw: Sequence[str]) -> str | None:
+    """The name of the match that belongs to the line's protocol so far."""
+    place, negated = layout.head.get("protocol", (None, False))
+    if place is None or negated:
+        return None
+    if raw[place] not in PROTOCOL_NUMBERS:
+        layout.general = False  # a number, capitals or quotes: the shape does not hold them
+    return PROTOCOL_MATCHES.get(parse_protocol(unquote(raw[place])))
+
+
+def _stray(layout: Layout, raw: Sequence[str], place: int, negated: bool) -> int:
+    """A word that is neither an option nor an argument: part of a name that iptables printed without quotes."""
+    word = raw[place - 1]
+    last = layout.parts[-1] if layout.parts else None
+    if last is not None and last.options and not negated and not word.startswith("-"):
+        option = last.options[-1]
+        if option.row.loose and option.inline is None and last.words[-1] == place - 2:
+            last.words.append(place - 1)
+            last.options[-1] = replace(option, stop=option.stop + 1)
+            return place
+    raise ValueError(f"an option expected, not {word}")
+
+
+def _is_option(raw: str) -> bool:
+    return raw == "!" or (len(raw) > 1 and raw[0] == "-" and not raw[1].isdigit())

@@ -1,0 +1,92 @@
+"""Matches: what a rule wants of a packet. One class per extension, `OpaqueMatch` for the rest."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.netfilter.iptables.matches.addrtype import ADDRESS_TYPES, AddrtypeMatch
+from kproxy.netfilter.iptables.matches.base import Match, OpaqueMatch
+from kproxy.netfilter.iptables.matches.comment import CommentMatch
+from kproxy.netfilter.iptables.matches.conntrack import STATES, STATUSES, ConntrackMatch, StateMatch
+from kproxy.netfilter.iptables.matches.header import DscpMatch, HlMatch, IprangeMatch, LengthMatch, TosMatch, TtlMatch
+from kproxy.netfilter.iptables.matches.icmp import Icmp6Match, IcmpMatch, IcmpType
+from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
+from kproxy.netfilter.iptables.matches.limit import HashlimitMatch, LimitMatch
+from kproxy.netfilter.iptables.matches.link import MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch
+from kproxy.netfilter.iptables.matches.local import NfacctMatch, OwnerMatch
+from kproxy.netfilter.iptables.matches.mark import ConnmarkMatch, MarkMatch
+from kproxy.netfilter.iptables.matches.multiport import MultiportMatch
+from kproxy.netfilter.iptables.matches.recent import RecentMatch
+from kproxy.netfilter.iptables.matches.statistic import StatisticMatch
+from kproxy.netfilter.iptables.matches.transport import (
+    CHUNK_TYPES,
+    TCP_FLAGS,
+    ChunkTypes,
+    SctpMatch,
+    TcpFlags,
+    TcpMatch,
+    UdpMatch,
+)
+
+MATCH_CLASSES: Final[tuple[type[Match], ...]] = (
+    AddrtypeMatch, CommentMatch, ConnmarkMatch, ConntrackMatch, DscpMatch, HashlimitMatch, HlMatch, Icmp6Match,
+    IcmpMatch, IprangeMatch, LengthMatch, LimitMatch, MacMatch, MarkMatch, MultiportMatch, NfacctMatch, OwnerMatch,
+    PhysdevMatch, PkttypeMatch, RecentMatch, RpfilterMatch, SctpMatch, SetMatch, StateMatch, StatisticMatch, TcpMatch,
+    TosMatch, TtlMatch, UdpMatch,
+)  # fmt: skip
+"""Every match that kproxy interprets."""
+
+MATCHES: Final = MappingProxyType({name: cls for cls in MATCH_CLASSES for name in (cls.NAME, *cls.NAMES)})
+"""The interpreted matches by every name that `-m` takes."""
+
+PROTOCOL_MATCHES: Final = MappingProxyType(
+    {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmp6", 33: "dccp", 50: "esp", 51: "ah", 135: "mh"}
+)
+"""The match that iptables loads by itself when an option follows `-p` that nothing else knows."""
+
+__all__ = [
+    "ADDRESS_TYPES",
+    "CHUNK_TYPES",
+    "MATCHES",
+    "MATCH_CLASSES",
+    "PROTOCOL_MATCHES",
+    "STATES",
+    "STATUSES",
+    "TCP_FLAGS",
+    "AddrtypeMatch",
+    "ChunkTypes",
+    "CommentMatch",
+    "ConnmarkMatch",
+    "ConntrackMatch",
+    "DscpMatch",
+    "HashlimitMatch",
+    "HlMatch",
+    "Icmp6Match",
+    "IcmpMatch",
+    "IcmpType",
+    "IprangeMatch",
+    "LengthMatch",
+    "LimitMatch",
+    "MacMatch",
+    "MarkMatch",
+    "Match",
+    "MultiportMatch",
+    "NfacctMatch",
+    "OpaqueMatch",
+    "OwnerMatch",
+    "PhysdevMatch",
+    "PkttypeMatch",
+    "RecentMatch",
+    "RpfilterMatch",
+    "SctpMatch",
+    "SetMatch",
+    "SetReference",
+    "StateMatch",
+    "StatisticMatch",
+    "TcpFlags",
+    "TcpMatch",
+    "TosMatch",
+    "TtlMatch",
+    "UdpMatch",
+]

@@ -1,0 +1,53 @@
+"""`-m addrtype`: what kind of address the routing table says it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import names
+from kproxy.netfilter.iptables.matches.base import Match
+from kproxy.netfilter.iptables.option import Negatable, Option, at_most_one, require
+
+ADDRESS_TYPES: Final = (
+    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT",
+    "THROW", "NAT", "XRESOLVE",
+)  # fmt: skip
+"""The kernel's route types, in its order."""
+
+_TYPES: Final = names(ADDRESS_TYPES, "address types")
+
+
+@dataclass(frozen=True, slots=True)
+class AddrtypeMatch(Match):
+    """The type of the source and of the destination address; each holds names of `ADDRESS_TYPES`.
+
+    With `limit_iface_in` (or `limit_iface_out`) only routes over the packet's input (output) interface count.
+    """
+
+    src_type: Negatable[frozenset[str]] | None = None
+    dst_type: Negatable[frozenset[str]] | None = None
+    limit_iface_in: bool = False
+    limit_iface_out: bool = False
+
+    NAME: ClassVar[str] = "addrtype"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--src-type", "src_type", _TYPES, negatable=True),
+        Option("--dst-type", "dst_type", _TYPES, negatable=True),
+        Option("--limit-iface-in", "limit_iface_in"),
+        Option("--limit-iface-out", "limit_iface_out"),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, "src_type", "dst_type")
+        at_most_one(values, "limit_iface_in", "limit_iface_out")
+
+    def to_list(self) -> str:
+        parts = ["ADDRTYPE match"]
+        for name, types in (("src-type", self.src_type), ("dst-type", self.dst_type)):
+            if types is not None:
+                parts.append(f"{name} {'!' if types.negated else ''}{_TYPES.text(types.value)}")
+        parts += ["limit-in"] * self.limit_iface_in + ["limit-out"] * self.limit_iface_out
+        return " ".join(parts)

@@ -1,0 +1,110 @@
+"""`-m conntrack` and its forerunner `-m state`: what connection tracking knows about the packet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT16, UINT32, Range, choice, names, number_range, parse_protocol
+from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError, require
+
+STATES: Final = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED")
+"""The states of `-m state`, in the order of iptables-save; `-m conntrack` knows SNAT and DNAT too."""
+
+STATUSES: Final = ("EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED")
+
+
+def _parse_network(words: Sequence[str], family: Family) -> Network:
+    network = Network.parse(words[0], family, keep_host_bits=True)
+    if network.prefix_length is None:
+        raise UnsupportedError("iptables-save does not print a mask with holes here")
+    return network
+
+
+def _network_text(value: Network) -> str:
+    return str(value) if value.mask != value.family.full_mask else str(value)[: str(value).index("/")]
+
+
+_NETWORK: Final = Codec(_parse_network, _network_text)
+_PORTS: Final = number_range(UINT16)
+_EXPIRE: Final = number_range(UINT32)
+_STATE: Final = names((*STATES, "SNAT", "DNAT"), "connection states")
+_PROTOCOL: Final = Codec(lambda words, _family: parse_protocol(words[0]), str)
+
+
+def _parse_status(words: Sequence[str], family: Family) -> frozenset[str]:
+    # NONE is the empty set: beside another name it adds nothing.
+    others = [word for word in words[0].split(",") if word.upper() != "NONE"]
+    return names(STATUSES, "connection statuses").parse([",".join(others)], family) if others else frozenset()
+
+
+_STATUS: Final = Codec(
+    _parse_status, lambda value: ",".join(status for status in STATUSES if status in value) or "NONE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConntrackMatch(Match):
+    """All options that are given have to hold.
+
+    `ctstate` and `ctstatus` hold names, upper case; an empty `ctstatus` is NONE: no status bit is set. The addresses
+    and ports are those of the original and the reply tuple. `ctexpire` is in seconds. `ctdir` is ORIGINAL or REPLY.
+    """
+
+    ctstate: Negatable[frozenset[str]] | None = None
+    ctproto: Negatable[int] | None = None
+    ctorigsrc: Negatable[Network] | None = None
+    ctorigdst: Negatable[Network] | None = None
+    ctreplsrc: Negatable[Network] | None = None
+    ctrepldst: Negatable[Network] | None = None
+    ctorigsrcport: Negatable[Range] | None = None
+    ctorigdstport: Negatable[Range] | None = None
+    ctreplsrcport: Negatable[Range] | None = None
+    ctrepldstport: Negatable[Range] | None = None
+    ctstatus: Negatable[frozenset[str]] | None = None
+    ctexpire: Negatable[Range] | None = None
+    ctdir: str | None = None
+
+    NAME: ClassVar[str] = "conntrack"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--ctstate", "ctstate", _STATE, negatable=True),
+        Option("--ctproto", "ctproto", _PROTOCOL, negatable=True),
+        Option("--ctorigsrc", "ctorigsrc", _NETWORK, negatable=True),
+        Option("--ctorigdst", "ctorigdst", _NETWORK, negatable=True),
+        Option("--ctreplsrc", "ctreplsrc", _NETWORK, negatable=True),
+        Option("--ctrepldst", "ctrepldst", _NETWORK, negatable=True),
+        Option("--ctorigsrcport", "ctorigsrcport", _PORTS, negatable=True),
+        Option("--ctorigdstport", "ctorigdstport", _PORTS, negatable=True),
+        Option("--ctreplsrcport", "ctreplsrcport", _PORTS, negatable=True),
+        Option("--ctrepldstport", "ctrepldstport", _PORTS, negatable=True),
+        Option("--ctstatus", "ctstatus", _STATUS, negatable=True),
+        Option("--ctexpire", "ctexpire", _EXPIRE, negatable=True),
+        Option("--ctdir", "ctdir", choice(("ORIGINAL", "REPLY"), "a direction")),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, *(row.field for row in cls.OPTIONS))
+
+    def to_list(self) -> str:
+        return self.option_text().replace("--", "")
+
+
+_PLAIN_STATE: Final = names(STATES, "connection states")
+
+
+@dataclass(frozen=True, slots=True)
+class StateMatch(Match):
+    """`state` holds names of `STATES`."""
+
+    state: Negatable[frozenset[str]]
+
+    NAME: ClassVar[str] = "state"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--state", "state", _PLAIN_STATE, negatable=True),)
+
+    def to_list(self) -> str:
+        return join(listed(self.state, f"state {_PLAIN_STATE.text(self.state.value)}"))

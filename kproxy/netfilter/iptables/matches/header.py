@@ -1,0 +1,172 @@
+"""Matches on fields of the IP header: `ttl`, `hl`, `dscp`, `tos`, `length`, `iprange`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kproxy.netfilter.address import AddressRange
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import ADDRESS_RANGE, UINT8, UINT16, Masked, Range, masked, number, number_range
+from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
+
+_HOPS: Final = number(UINT8)
+
+
+def _hops_listed(equal: Negatable[int] | None, less: int | None, greater: int | None) -> str:
+    if equal is not None:
+        return f"{'!=' if equal.negated else '=='} {equal.value}"
+    return f"< {less}" if less is not None else f"> {greater}"
+
+
+@dataclass(frozen=True, slots=True)
+class TtlMatch(Match):
+    """One of the three: the IPv4 TTL equals, is less than, or is greater than."""
+
+    ttl_eq: Negatable[int] | None = None
+    ttl_lt: int | None = None
+    ttl_gt: int | None = None
+
+    NAME: ClassVar[str] = "ttl"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--ttl-eq", "ttl_eq", _HOPS, negatable=True, aliases=("--ttl",)),
+        Option("--ttl-lt", "ttl_lt", _HOPS),
+        Option("--ttl-gt", "ttl_gt", _HOPS),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, "ttl_eq", "ttl_lt", "ttl_gt")
+        at_most_one(values, "ttl_eq", "ttl_lt", "ttl_gt")
+
+    def to_list(self) -> str:
+        return f"TTL match TTL {_hops_listed(self.ttl_eq, self.ttl_lt, self.ttl_gt)}"
+
+
+@dataclass(frozen=True, slots=True)
+class HlMatch(Match):
+    """As `TtlMatch`, for the IPv6 hop limit."""
+
+    hl_eq: Negatable[int] | None = None
+    hl_lt: int | None = None
+    hl_gt: int | None = None
+
+    NAME: ClassVar[str] = "hl"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--hl-eq", "hl_eq", _HOPS, negatable=True, aliases=("--hl",)),
+        Option("--hl-lt", "hl_lt", _HOPS),
+        Option("--hl-gt", "hl_gt", _HOPS),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, "hl_eq", "hl_lt", "hl_gt")
+        at_most_one(values, "hl_eq", "hl_lt", "hl_gt")
+
+    def to_list(self) -> str:
+        return f"HL match HL {_hops_listed(self.hl_eq, self.hl_lt, self.hl_gt)}"
+
+
+DSCP_CLASSES: Final = (
+    {f"CS{n}": n * 8 for n in range(8)}
+    | {f"AF{n}{p}": n * 8 + p * 2 for n in range(1, 5) for p in range(1, 4)}
+    | {"BE": 0, "EF": 46}
+)
+"""The code points that have a name (RFC 2474, 2597, 3246)."""
+
+
+def parse_dscp_class(words: Sequence[str], _family: Family) -> int:
+    """Read the name of a code point in any case. Raises ValueError."""
+    if words[0].upper() not in DSCP_CLASSES:
+        raise ValueError(f"a DSCP class expected ({', '.join(DSCP_CLASSES)}), not {words[0]!r}")
+    return DSCP_CLASSES[words[0].upper()]
+
+
+DSCP: Final = number(63, form="0x{:02x}")
+DSCP_CLASS: Final = Codec(parse_dscp_class, "0x{:02x}".format)
+
+
+@dataclass(frozen=True, slots=True)
+class DscpMatch(Match):
+    """The six-bit code point."""
+
+    dscp: Negatable[int]
+
+    NAME: ClassVar[str] = "dscp"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--dscp", "dscp", DSCP, negatable=True),
+        Option("--dscp-class", "dscp", DSCP_CLASS, negatable=True, printed=False),
+    )
+
+    def to_list(self) -> str:
+        return f"DSCP match {'!' if self.dscp.negated else ''}0x{self.dscp.value:02x}"
+
+
+TOS_NAMES: Final = {
+    "minimize-delay": 0x10, "maximize-throughput": 0x08, "maximize-reliability": 0x04, "minimize-cost": 0x02,
+    "normal-service": 0x00,
+}  # fmt: skip
+_TOS_NUMBER: Final = masked(UINT8, form="0x{:02x}")
+
+
+def parse_tos(words: Sequence[str], family: Family) -> Masked:
+    """Read `value[/mask]`, or a name of `TOS_NAMES`, which counts under the mask 0x3f. Raises ValueError."""
+    if words[0].lower() in TOS_NAMES:
+        return Masked(TOS_NAMES[words[0].lower()], 0x3F)
+    return _TOS_NUMBER.parse(words, family)
+
+
+TOS: Final = Codec(parse_tos, _TOS_NUMBER.text)
+
+
+@dataclass(frozen=True, slots=True)
+class TosMatch(Match):
+    """The TOS or traffic class octet under a mask."""
+
+    tos: Negatable[Masked]
+
+    NAME: ClassVar[str] = "tos"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--tos", "tos", TOS, negatable=True),)
+
+    def to_list(self) -> str:
+        return f"tos match{'!' if self.tos.negated else ''}{TOS.text(self.tos.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthMatch(Match):
+    """The length of the packet in octets, IP header included."""
+
+    length: Negatable[Range]
+
+    NAME: ClassVar[str] = "length"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--length", "length", number_range(UINT16), negatable=True),)
+
+    def to_list(self) -> str:
+        return f"length {'!' if self.length.negated else ''}{self.length.value.text()}"
+
+
+@dataclass(frozen=True, slots=True)
+class IprangeMatch(Match):
+    """Source and destination in ranges of addresses."""
+
+    src_range: Negatable[AddressRange] | None = None
+    dst_range: Negatable[AddressRange] | None = None
+
+    NAME: ClassVar[str] = "iprange"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--src-range", "src_range", ADDRESS_RANGE, negatable=True),
+        Option("--dst-range", "dst_range", ADDRESS_RANGE, negatable=True),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, "src_range", "dst_range")
+
+    def to_list(self) -> str:
+        parts = []
+        for side, addresses in (("source", self.src_range), ("destination", self.dst_range)):
+            if addresses is not None:
+                parts.append(f"{side} IP range {listed(addresses, str(addresses.value))}")
+        return join(*parts)

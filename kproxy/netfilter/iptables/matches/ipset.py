@@ -1,0 +1,86 @@
+"""`-m set`: membership of an ipset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import number
+from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
+
+_COUNTER: Final = number((1 << 64) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SetReference:
+    """A set by name, and for each of its dimensions whether the packet's src or dst part is looked up."""
+
+    name: str
+    directions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {','.join(self.directions)}"
+
+
+def parse_reference(words: Sequence[str], _family: Family) -> SetReference:
+    """Read `NAME src,dst`. Raises ValueError."""
+    directions = tuple(words[1].split(","))
+    if not all(word in ("src", "dst") for word in directions) or len(directions) > 6:
+        raise ValueError(f"a comma-separated list of at most six src and dst expected, not {words[1]!r}")
+    if not 0 < len(words[0]) < 32:
+        raise ValueError(f"a set name of at most 31 characters expected, not {words[0]!r}")
+    return SetReference(words[0], directions)
+
+
+SET_REFERENCE: Final = Codec(parse_reference, str, arity=2)
+
+
+@dataclass(frozen=True, slots=True)
+class SetMatch(Match):
+    """`--match-set` and what it may ask of the matching element's counters.
+
+    `update_counters` and `update_subcounters` are False when switched off with `!`, else None.
+    """
+
+    match_set: Negatable[SetReference]
+    return_nomatch: bool = False
+    update_counters: bool | None = None
+    update_subcounters: bool | None = None
+    packets_eq: Negatable[int] | None = None
+    packets_lt: int | None = None
+    packets_gt: int | None = None
+    bytes_eq: Negatable[int] | None = None
+    bytes_lt: int | None = None
+    bytes_gt: int | None = None
+
+    NAME: ClassVar[str] = "set"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--match-set", "match_set", SET_REFERENCE, negatable=True, aliases=("--set",)),
+        Option("--return-nomatch", "return_nomatch"),
+        Option("--update-counters", "update_counters", negatable=True),
+        Option("--update-subcounters", "update_subcounters", negatable=True),
+        Option("--packets-eq", "packets_eq", _COUNTER, negatable=True),
+        Option("--packets-lt", "packets_lt", _COUNTER),
+        Option("--packets-gt", "packets_gt", _COUNTER),
+        Option("--bytes-eq", "bytes_eq", _COUNTER, negatable=True),
+        Option("--bytes-lt", "bytes_lt", _COUNTER),
+        Option("--bytes-gt", "bytes_gt", _COUNTER),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], family: Family) -> None:
+        require(values, "match_set")
+        at_most_one(values, "packets_eq", "packets_lt", "packets_gt")
+        at_most_one(values, "bytes_eq", "bytes_lt", "bytes_gt")
+        for field in ("update_counters", "update_subcounters"):
+            if values.get(field) is True:  # the default
+                del values[field]
+
+    def to_list(self) -> str:
+        return join(
+            listed(self.match_set, f"match-set {self.match_set.value}"),
+            self.option_text().partition(str(self.match_set.value))[2].replace("--", "").strip(),
+        )

@@ -1,0 +1,112 @@
+"""Matches on the link layer and on the path: `physdev`, `mac`, `pkttype`, `rpfilter`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import INTERFACE, choice
+from kproxy.netfilter.iptables.matches.base import Match
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, require
+
+
+@dataclass(frozen=True, slots=True)
+class PhysdevMatch(Match):
+    """The bridge ports of a bridged packet; a trailing `+` in a name stands for any ending. The three `is_` flags are
+    True, False (negated with `!`) or None."""
+
+    is_in: bool | None = None
+    physdev_in: Negatable[str] | None = None
+    is_out: bool | None = None
+    physdev_out: Negatable[str] | None = None
+    is_bridged: bool | None = None
+
+    NAME: ClassVar[str] = "physdev"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--physdev-is-in", "is_in", negatable=True),
+        Option("--physdev-in", "physdev_in", INTERFACE, negatable=True),
+        Option("--physdev-is-out", "is_out", negatable=True),
+        Option("--physdev-out", "physdev_out", INTERFACE, negatable=True),
+        Option("--physdev-is-bridged", "is_bridged", negatable=True),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        if not values:
+            require(values, *(row.field for row in cls.OPTIONS))
+
+    def to_list(self) -> str:
+        return f"PHYSDEV match {self.option_text()}"
+
+
+_MAC: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")
+
+
+def _parse_mac(words: Sequence[str], _family: Family) -> str:
+    if not _MAC.fullmatch(words[0]):
+        raise ValueError(f"a MAC address expected, not {words[0]!r}")
+    return ":".join(f"{int(part, 16):02x}" for part in words[0].split(":"))
+
+
+@dataclass(frozen=True, slots=True)
+class MacMatch(Match):
+    """The source address of the Ethernet frame, as twelve lower-case hexadecimal digits with colons."""
+
+    mac_source: Negatable[str]
+
+    NAME: ClassVar[str] = "mac"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--mac-source", "mac_source", Codec(_parse_mac, str), negatable=True),
+    )
+
+    def to_list(self) -> str:
+        return f"MAC {self.mac_source.sign}{self.mac_source.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class PkttypeMatch(Match):
+    """`pkt_type` is unicast (to this host), broadcast, multicast or otherhost."""
+
+    pkt_type: Negatable[str]
+
+    NAME: ClassVar[str] = "pkttype"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "--pkt-type",
+            "pkt_type",
+            choice(
+                ("unicast", "broadcast", "multicast", "otherhost"),
+                "a packet type",
+                {"host": "unicast", "bcast": "broadcast", "mcast": "multicast"},
+            ),
+            negatable=True,
+        ),
+    )
+
+    def to_list(self) -> str:
+        return f"PKTTYPE {'!=' if self.pkt_type.negated else '='} {self.pkt_type.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class RpfilterMatch(Match):
+    """Applies when the reply to the packet would leave by the interface it came from; `loose`: by any interface;
+    `invert` turns the result round."""
+
+    loose: bool = False
+    validmark: bool = False
+    accept_local: bool = False
+    invert: bool = False
+
+    NAME: ClassVar[str] = "rpfilter"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--loose", "loose"),
+        Option("--validmark", "validmark"),
+        Option("--accept-local", "accept_local"),
+        Option("--invert", "invert"),
+    )
+
+    def to_list(self) -> str:
+        return f"rpfilter {self.option_text().replace('--', '')}".rstrip()

@@ -1,0 +1,39 @@
+"""`-m mark` and `-m connmark`: the mark of the packet, or of its connection, under a mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kproxy.netfilter.iptables.codec import Masked, masked
+from kproxy.netfilter.iptables.matches.base import Match
+from kproxy.netfilter.iptables.option import Negatable, Option
+
+_MARK = masked(short=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkMatch(Match):
+    """Applies when `mark & mask == value`; a value with bits outside its mask therefore never applies."""
+
+    mark: Negatable[Masked]
+
+    NAME: ClassVar[str] = "mark"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True),)
+
+    def to_list(self) -> str:
+        return f"mark match {self.mark.sign}{_MARK.text(self.mark.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnmarkMatch(Match):
+    """Like `MarkMatch`, with the mark of the packet's conntrack entry."""
+
+    mark: Negatable[Masked]
+
+    NAME: ClassVar[str] = "connmark"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True),)
+
+    def to_list(self) -> str:
+        # Two blanks where `!` would stand; `-m mark` prints one.
+        return f"connmark match {'!' if self.mark.negated else ''} {_MARK.text(self.mark.value)}"

@@ -1,0 +1,62 @@
+"""`-m multiport`: up to fifteen ports and port ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT16, Range, parse_uint
+from kproxy.netfilter.iptables.matches.base import Match
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
+
+_MOST: Final = 15
+
+
+def _parse_ports(words: Sequence[str], _family: Family) -> tuple[Range, ...]:
+    ports = []
+    for word in words[0].split(","):
+        first, colon, last = word.partition(":")
+        low = parse_uint(first, UINT16)
+        ports.append(Range(low, parse_uint(last, UINT16) if colon else low))
+        if colon and ports[-1].last <= low:
+            raise ValueError(f"a range with its lower end first expected, not {word!r}")
+    if sum(1 if port.first == port.last else 2 for port in ports) > _MOST:
+        raise ValueError(f"at most {_MOST} ports expected (a range counts twice)")
+    return tuple(ports)
+
+
+def _ports_text(value: tuple[Range, ...]) -> str:
+    return ",".join(ports.text() for ports in value)
+
+
+_PORTS: Final = Codec(_parse_ports, _ports_text)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiportMatch(Match):
+    """One of `sports`, `dports` and `ports` (either port) is given; the packet's port must be in one of its ranges."""
+
+    sports: Negatable[tuple[Range, ...]] | None = None
+    dports: Negatable[tuple[Range, ...]] | None = None
+    ports: Negatable[tuple[Range, ...]] | None = None
+
+    NAME: ClassVar[str] = "multiport"
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132, 136})
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--sports", "sports", _PORTS, negatable=True, aliases=("--source-ports",)),
+        Option("--dports", "dports", _PORTS, negatable=True, aliases=("--destination-ports",)),
+        Option("--ports", "ports", _PORTS, negatable=True),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, "sports", "dports", "ports")
+        at_most_one(values, "sports", "dports", "ports")
+
+    def to_list(self) -> str:
+        for kind, ports in (("sports", self.sports), ("dports", self.dports), ("ports", self.ports)):
+            if ports is not None:
+                return f"multiport {kind} {' !' if ports.negated else ''}{_ports_text(ports.value)}"
+        return "multiport"

@@ -1,0 +1,68 @@
+"""`-m recent`: named lists of recently seen addresses, which kube-proxy uses for ClientIP session affinity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from kproxy.netfilter.address import Address
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import ADDRESS, bare_name, number
+from kproxy.netfilter.iptables.matches.base import Match, join
+from kproxy.netfilter.iptables.option import Negatable, Option, require
+
+_ACTIONS: Final = {"set": "SET", "rcheck": "CHECK", "update": "UPDATE", "remove": "REMOVE"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecentMatch(Match):
+    """`action` is set, rcheck, update or remove.
+
+    `side` (source or dest) says which address, under `mask`, is the key. With `seconds` an entry must have been seen
+    that recently, with `hitcount` that often; `reap` drops older entries; `rttl` wants the same TTL. Without options
+    the list is called DEFAULT, the mask is full and the side is the source.
+    """
+
+    action: Negatable[str]
+    name: str
+    mask: Address
+    side: str = "source"
+    seconds: int | None = None
+    reap: bool = False
+    hitcount: int | None = None
+    rttl: bool = False
+
+    NAME: ClassVar[str] = "recent"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        *(Option(f"--{action}", "action", constant=action, negatable=True) for action in _ACTIONS),
+        Option("--seconds", "seconds", number(least=1)),
+        Option("--reap", "reap"),
+        Option("--hitcount", "hitcount", number()),
+        Option("--rttl", "rttl"),
+        Option("--name", "name", bare_name(199), loose=True),
+        Option("--mask", "mask", ADDRESS),
+        Option("--rsource", "side", constant="source"),
+        Option("--rdest", "side", constant="dest"),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], family: Family) -> None:
+        require(values, "action")
+        checks = values["action"].value in ("rcheck", "update")
+        if values.get("reap") and not values.get("seconds"):
+            raise ValueError("--seconds expected beside --reap")
+        if not checks and any(values.get(field) for field in ("seconds", "hitcount", "rttl")):
+            raise ValueError("--rcheck or --update expected beside --seconds, --hitcount and --rttl")
+        values.setdefault("name", "DEFAULT")
+        values.setdefault("mask", Address(family, family.full_mask))
+
+    def to_list(self) -> str:
+        sign = "! " if self.action.negated else ""
+        return join(
+            f"{sign}recent: {_ACTIONS[self.action.value]}",
+            f"seconds: {self.seconds}" if self.seconds else "",
+            "reap" if self.reap else "",
+            f"hit_count: {self.hitcount}" if self.hitcount else "",
+            "TTL-Match" if self.rttl else "",
+            f"name: {self.name} side: {self.side} mask: {self.mask}",
+        )

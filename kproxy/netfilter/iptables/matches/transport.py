@@ -1,0 +1,211 @@
+"""`-m tcp`, `-m udp`, `-m sctp`: ports, TCP flags and options, SCTP chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT16, Range, number, number_range
+from kproxy.netfilter.iptables.matches.base import Match, join
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option
+
+_PORTS: Final = number_range(UINT16, ordered=True)
+_ANY_PORT: Final = Negatable(Range(0, UINT16))
+
+TCP_FLAGS: Final = {"FIN": 0x01, "SYN": 0x02, "RST": 0x04, "PSH": 0x08, "ACK": 0x10, "URG": 0x20}
+"""The flags that iptables names, with their bits in the TCP header, in the order of iptables-save."""
+
+
+def _port_options(*, omit: object = None) -> tuple[Option, ...]:
+    return (
+        Option("--sport", "sport", _PORTS, negatable=True, aliases=("--source-port",), omit=omit),
+        Option("--dport", "dport", _PORTS, negatable=True, aliases=("--destination-port",), omit=omit),
+    )
+
+
+def _ports_listed(sport: Negatable[Range] | None, dport: Negatable[Range] | None) -> str:
+    parts = []
+    for name, ports in (("spt", sport), ("dpt", dport)):
+        if ports is not None and ports != _ANY_PORT:
+            many = "s" if ports.value.first != ports.value.last else ""
+            parts.append(f"{name}{many}:{'!' if ports.negated else ''}{ports.value.text()}")
+    return " ".join(parts)
+
+
+def _drop_any_port(values: dict[str, object]) -> None:
+    # The kernel's "no port given" is 0:65535, so iptables cannot tell the two apart.
+    for field in ("sport", "dport"):
+        if values.get(field) == _ANY_PORT:
+            del values[field]
+
+
+@dataclass(frozen=True, slots=True)
+class TcpFlags:
+    """Applies when `flags & mask == comp`; both are bit sets of `TCP_FLAGS`."""
+
+    mask: int
+    comp: int
+
+    def contains(self, flags: int) -> bool:
+        """Whether the flags of a TCP header, as an integer, fit."""
+        return flags & self.mask == self.comp
+
+
+_SYN: Final = TcpFlags(0x17, 0x02)
+
+
+def _flag_bits(text: str) -> int:
+    bits = 0
+    for word in text.split(","):
+        upper = word.upper()
+        if upper == "ALL":
+            bits |= 0x3F
+        elif upper != "NONE":
+            if upper not in TCP_FLAGS:
+                raise ValueError(f"TCP flags expected ({','.join(TCP_FLAGS)},ALL,NONE), not {text!r}")
+            bits |= TCP_FLAGS[upper]
+    return bits
+
+
+def _flag_names(bits: int) -> str:
+    return ",".join(name for name, bit in TCP_FLAGS.items() if bits & bit) or "NONE"
+
+
+def _parse_flags(words: Sequence[str], _family: Family) -> TcpFlags:
+    return TcpFlags(_flag_bits(words[0]), _flag_bits(words[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class TcpMatch(Match):
+    """Ports from 0 to 65535 inclusive, `flags` (`--syn` is FIN,SYN,RST,ACK against SYN) and the presence of a TCP
+    option by number. A port range 0:65535 that is not negated is the absence of the option."""
+
+    sport: Negatable[Range] | None = None
+    dport: Negatable[Range] | None = None
+    option: Negatable[int] | None = None
+    flags: Negatable[TcpFlags] | None = None
+
+    NAME: ClassVar[str] = "tcp"
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6})
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        *_port_options(),
+        Option("--tcp-option", "option", number(255, 1), negatable=True),
+        Option(
+            "--tcp-flags",
+            "flags",
+            Codec(_parse_flags, lambda value: f"{_flag_names(value.mask)} {_flag_names(value.comp)}", arity=2),
+            negatable=True,
+        ),
+        Option("--syn", "flags", constant=_SYN, negatable=True, printed=False),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        _drop_any_port(values)
+        if values.get("flags") == Negatable(TcpFlags(0, 0)):
+            del values["flags"]
+
+    def to_list(self) -> str:
+        option = flags = ""
+        if self.option is not None:
+            option = f"option={'!' if self.option.negated else ''}{self.option.value}"
+        if self.flags is not None:
+            value = self.flags.value
+            flags = f"flags:{'!' if self.flags.negated else ''}0x{value.mask:02X}/0x{value.comp:02X}"
+        return join("tcp", _ports_listed(self.sport, self.dport), option, flags)
+
+
+@dataclass(frozen=True, slots=True)
+class UdpMatch(Match):
+    """Ports as in `TcpMatch`."""
+
+    sport: Negatable[Range] | None = None
+    dport: Negatable[Range] | None = None
+
+    NAME: ClassVar[str] = "udp"
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({17})
+    OPTIONS: ClassVar[tuple[Option, ...]] = _port_options()
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        _drop_any_port(values)
+
+    def to_list(self) -> str:
+        return join("udp", _ports_listed(self.sport, self.dport))
+
+
+CHUNK_TYPES: Final = {
+    "DATA": 0, "INIT": 1, "INIT_ACK": 2, "SACK": 3, "HEARTBEAT": 4, "HEARTBEAT_ACK": 5, "ABORT": 6, "SHUTDOWN": 7,
+    "SHUTDOWN_ACK": 8, "ERROR": 9, "COOKIE_ECHO": 10, "COOKIE_ACK": 11, "ECN_ECNE": 12, "ECN_CWR": 13,
+    "SHUTDOWN_COMPLETE": 14, "ASCONF_ACK": 128, "FORWARD_TSN": 192, "ASCONF": 193,
+}  # fmt: skip
+"""SCTP chunk types by the names that iptables prints, in its order."""
+
+_CHUNK_FLAGS: Final = {"DATA": "----IUBE", "ABORT": "-------T", "SHUTDOWN_COMPLETE": "-------T"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTypes:
+    """`--chunk-types`: `mode` is all, any or only; `chunks` pairs each chunk name with its flag letters, upper case for
+    a flag that must be set, lower case for one that must not; `everything` stands for ALL."""
+
+    mode: str
+    chunks: tuple[tuple[str, str], ...] = ()
+    everything: bool = False
+
+    def text(self, *, numeric: bool = False) -> str:
+        """As iptables-save prints it, or with `numeric` as `iptables -L -n` does."""
+        if self.everything or not self.chunks:
+            return f"{self.mode} {'ALL' if self.everything else 'NONE'}"
+        shown = (f"0x{CHUNK_TYPES[name]:04X}" if numeric else name for name, _ in self.chunks)
+        parts = (f"{name}:{flags}" if flags else name for name, (_, flags) in zip(shown, self.chunks, strict=True))
+        return f"{self.mode} {','.join(parts)}"
+
+
+def _parse_chunk_flags(name: str, letters: str) -> str:
+    places = _CHUNK_FLAGS.get(name, "")
+    chosen: dict[str, str] = {}
+    for letter in letters:
+        if letter == "-" or letter.upper() not in places:
+            raise ValueError(f"flags of SCTP chunk {name} expected, not {letters!r}")
+        chosen.setdefault(letter.upper(), letter)
+        if letter.isupper():
+            chosen[letter] = letter
+    return "".join(chosen[place] for place in places if place in chosen)
+
+
+def _parse_chunks(words: Sequence[str], _family: Family) -> ChunkTypes:
+    mode, listed = words[0].lower(), words[1]
+    if mode not in ("all", "any", "only"):
+        raise ValueError(f"all, any or only expected, not {words[0]!r}")
+    if listed.upper() in ("ALL", "NONE"):
+        return ChunkTypes(mode, everything=listed.upper() == "ALL")
+    chunks = {}
+    for word in listed.split(","):
+        name, _, letters = word.partition(":")
+        if name.upper() not in CHUNK_TYPES:
+            raise ValueError(f"SCTP chunk types expected, not {listed!r}")
+        chunks[name.upper()] = _parse_chunk_flags(name.upper(), letters)
+    return ChunkTypes(mode, tuple((name, chunks[name]) for name in CHUNK_TYPES if name in chunks))
+
+
+@dataclass(frozen=True, slots=True)
+class SctpMatch(Match):
+    """Ports as in `TcpMatch`, except that 0:65535 is kept, and the chunk types of the packet."""
+
+    sport: Negatable[Range] | None = None
+    dport: Negatable[Range] | None = None
+    chunks: Negatable[ChunkTypes] | None = None
+
+    NAME: ClassVar[str] = "sctp"
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({132})
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        *_port_options(),
+        Option("--chunk-types", "chunks", Codec(_parse_chunks, ChunkTypes.text, arity=2), negatable=True),
+    )
+
+    def to_list(self) -> str:
+        chunks = "" if self.chunks is None else self.chunks.sign + self.chunks.value.text(numeric=True)
+        return join("sctp", _ports_listed(self.sport, self.dport), chunks)

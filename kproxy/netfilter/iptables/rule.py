@@ -1,0 +1,111 @@
+"""One rule: what it compares, and what it does. A rule does not know which chain it stands in.
+
+The fixed part (addresses, interfaces, protocol, fragments) has fields of its own; everything after it is a sequence of
+matches. iptables-save prints the fixed part first, in the order of `Rule`'s fields, then the matches as given, then the
+target, and `Rule.spec` does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.iptables.matches import Match
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.targets import Target
+
+
+class Counters(NamedTuple):
+    """Packets and bytes, as the kernel counts them."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.packets}:{self.bytes}]"
+
+
+class Head(NamedTuple):
+    """The fixed part of a rule; see `Rule` for the fields."""
+
+    source: Negatable[Network] | None = None
+    destination: Negatable[Network] | None = None
+    in_interface: Negatable[str] | None = None
+    out_interface: Negatable[str] | None = None
+    protocol: Negatable[int] | None = None
+    fragment: bool | None = None
+
+    def text(self) -> str:
+        """The fixed part as iptables-save prints it."""
+        source, destination, in_interface, out_interface, protocol, fragment = self
+        parts = []
+        if source is not None:
+            parts.append(f"{source.sign}-s {source.value}")
+        if destination is not None:
+            parts.append(f"{destination.sign}-d {destination.value}")
+        if in_interface is not None:
+            parts.append(f"{in_interface.sign}-i {in_interface.value}")
+        if out_interface is not None:
+            parts.append(f"{out_interface.sign}-o {out_interface.value}")
+        if protocol is not None:
+            parts.append(f"{protocol.sign}-p {protocol_name(protocol.value)}")
+        if fragment is not None:
+            parts.append("-f" if fragment else "! -f")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule. It applies when everything that is not None holds and all `matches` apply.
+
+    `source` and `destination` compare addresses under a mask. Interface names may end in `+`, which stands for any
+    ending. `protocol` is a number. `fragment` True (`-f`) wants second and further fragments of an IPv4 packet, False
+    (`! -f`) wants the others. Without a target the rule only counts.
+
+    Two rules that the kernel treats as the same rule are equal: `counters` and `spelling` do not take part. `spelling`
+    is the rule's text as it was read, kept only where it differs from `spec()`.
+    """
+
+    source: Negatable[Network] | None = None
+    destination: Negatable[Network] | None = None
+    in_interface: Negatable[str] | None = None
+    out_interface: Negatable[str] | None = None
+    protocol: Negatable[int] | None = None
+    fragment: bool | None = None
+    matches: tuple[Match, ...] = ()
+    target: Target | None = None
+    counters: Counters | None = field(default=None, compare=False)
+    spelling: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def head(self) -> Head:
+        """The fixed part."""
+        return Head(self.source, self.destination, self.in_interface, self.out_interface, self.protocol, self.fragment)
+
+    def spec(self) -> str:
+        """The rule's arguments as iptables-save prints them once the rule is loaded, without `-A CHAIN`."""
+        parts = [self.head.text(), *(match.to_save() for match in self.matches)]
+        if self.target is not None:
+            parts.append(self.target.to_save())
+        return " ".join(filter(None, parts))
+
+    def to_save(self, chain: str, *, counters: bool = False) -> str:
+        """The line of iptables-save for this rule in a chain, in the spelling in which it was read.
+
+        With `counters`, the line starts with them, as `iptables-save -c` prints it.
+        """
+        return self._line(chain, self.spec() if self.spelling is None else self.spelling, counters)
+
+    def to_restore(self, chain: str, *, counters: bool = False) -> str:
+        """The canonical line: what iptables-save prints once the rule is loaded, which iptables-restore takes too."""
+        return self._line(chain, self.spec(), counters)
+
+    def _line(self, chain: str, spec: str, counters: bool) -> str:
+        line = f"-A {chain} {spec}" if spec else f"-A {chain}"
+        return f"{self.counters or Counters()} {line}" if counters else line
+
+    def canonical(self) -> Rule:
+        """The same rule without the spelling it was read in and without counters."""
+        return Rule(*self.head, self.matches, self.target)

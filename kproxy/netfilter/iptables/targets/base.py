@@ -1,0 +1,95 @@
+"""The common base of targets; the verdicts; jumps; and the target that is not understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kproxy.netfilter.family import VERDICTS
+from kproxy.netfilter.iptables.lexer import split_words, unquote
+from kproxy.netfilter.iptables.option import Extension
+
+
+class Target(Extension):
+    """What a rule does with a packet that matched: one `-j` or `-g` with its options."""
+
+    __slots__ = ()
+
+    FLAG: ClassVar[str] = "-j"
+    PORT_PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132})
+    """The protocols of which the rule must name one when the target has a port."""
+
+    @property
+    def listed_name(self) -> str:
+        """The name in the target column of `iptables -L`."""
+        return self.NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Target):
+    """ACCEPT, DROP, RETURN or QUEUE."""
+
+    verdict: str
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"a verdict expected ({', '.join(sorted(VERDICTS))}), not {self.verdict!r}")
+
+    @property
+    def listed_name(self) -> str:
+        return self.verdict
+
+    def to_save(self) -> str:
+        return f"-j {self.verdict}"
+
+    def to_list(self) -> str:
+        return ""
+
+
+ACCEPT = Verdict("ACCEPT")
+DROP = Verdict("DROP")
+RETURN = Verdict("RETURN")
+QUEUE = Verdict("QUEUE")
+
+
+@dataclass(frozen=True, slots=True)
+class Jump(Target):
+    """`-j CHAIN`: go through a user-defined chain and come back; or `-g CHAIN`: go there for good, so that its end
+    returns to where the last jump came from."""
+
+    chain: str
+    goto: bool = False
+
+    @property
+    def listed_name(self) -> str:
+        return self.chain
+
+    def to_save(self) -> str:
+        return f"{'-g' if self.goto else '-j'} {self.chain}"
+
+    def to_list(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueTarget(Target):
+    """A target extension, or options of a known one, that kproxy does not interpret; `text` is kept exactly."""
+
+    name: str
+    text: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The option words without their quotes."""
+        return tuple(map(unquote, split_words(self.text)))
+
+    @property
+    def listed_name(self) -> str:
+        return self.name
+
+    def to_save(self) -> str:
+        return f"-j {self.name} {self.text}" if self.text else f"-j {self.name}"
+
+    def to_list(self) -> str:
+        """The text in brackets: iptables would print something of the extension's own."""
+        return f"[{self.text}]" if self.text else ""

@@ -1,0 +1,126 @@
+"""`-j MARK` and `-j CONNMARK`: set the mark of the packet, or of its connection, or copy one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import UINT32, Masked, masked, number, parse_uint
+from kproxy.netfilter.iptables.matches.base import join
+from kproxy.netfilter.iptables.option import Codec, Option, at_most_one, require
+from kproxy.netfilter.iptables.targets.base import Target
+
+_XMARK: Final = masked()
+
+
+def _set(words: Sequence[str], family: Family) -> Masked:
+    # set-mark first clears the bits of the mask and then ors the value, so the value's bits join the mask.
+    value = _XMARK.parse(words, family)
+    return Masked(value.value, value.mask | value.value)
+
+
+def _bits(word: str) -> int:
+    return parse_uint(word)
+
+
+_SET: Final = Codec(_set, _XMARK.text)
+_OR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), _bits(words[0])), _XMARK.text)
+_AND: Final = Codec(lambda words, _family: Masked(0, _bits(words[0]) ^ UINT32), _XMARK.text)
+_XOR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), 0), _XMARK.text)
+
+_XMARK_OPTIONS: Final = (
+    Option("--set-xmark", "xmark", _XMARK),
+    Option("--set-mark", "xmark", _SET, printed=False),
+    Option("--or-mark", "xmark", _OR, printed=False),
+    Option("--and-mark", "xmark", _AND, printed=False),
+    Option("--xor-mark", "xmark", _XOR, printed=False),
+)
+
+
+def _xmark_listed(xmark: Masked) -> str:
+    value, mask = xmark.value, xmark.mask
+    if value == 0:
+        return f"and 0x{mask ^ UINT32:x}"
+    if value == mask:
+        return f"or 0x{value:x}"
+    if mask == 0:
+        return f"xor 0x{value:x}"
+    return f"set 0x{value:x}" if mask == UINT32 else f"xset 0x{value:x}/0x{mask:x}"
+
+
+def apply_xmark(mark: int, xmark: Masked) -> int:
+    """The mark after `--set-xmark value/mask`: clear the bits of the mask, then xor the value."""
+    return mark & ~xmark.mask & UINT32 ^ xmark.value
+
+
+@dataclass(frozen=True, slots=True)
+class MarkTarget(Target):
+    """`--set-mark`, `--or-mark`, `--and-mark` and `--xor-mark` all become the `--set-xmark` that the kernel keeps; see
+    `apply_xmark`."""
+
+    xmark: Masked
+
+    NAME: ClassVar[str] = "MARK"
+    OPTIONS: ClassVar[tuple[Option, ...]] = _XMARK_OPTIONS
+
+    def to_list(self) -> str:
+        return f"MARK {_xmark_listed(self.xmark)}"
+
+
+_MASK: Final = number(form="0x{:x}")
+_SHIFT: Final = number(32)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnmarkTarget(Target):
+    """One of `xmark` (as in `MarkTarget`, on the connection's mark), `save` (packet to connection) and `restore`
+    (connection to packet), the latter two under `nfmask` and `ctmask`. A shift in bits is applied on the way."""
+
+    xmark: Masked | None = None
+    copy: str | None = None
+    nfmask: int | None = None
+    ctmask: int | None = None
+    left_shift: int | None = None
+    right_shift: int | None = None
+
+    NAME: ClassVar[str] = "CONNMARK"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        *_XMARK_OPTIONS,
+        Option("--save-mark", "copy", constant="save"),
+        Option("--restore-mark", "copy", constant="restore"),
+        Option("--nfmask", "nfmask", _MASK),
+        Option("--ctmask", "ctmask", _MASK),
+        Option("--mask", "both", _MASK, printed=False),
+        Option("--left-shift-mark", "left_shift", _SHIFT, omit=0),
+        Option("--right-shift-mark", "right_shift", _SHIFT, omit=0),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], family: Family) -> None:
+        at_most_one(values, "xmark", "copy")
+        require(values, "xmark", "copy")
+        at_most_one(values, "left_shift", "right_shift")
+        both = values.pop("both", None)
+        if "copy" in values:
+            for mask in ("nfmask", "ctmask"):
+                values.setdefault(mask, UINT32 if both is None else both)
+        elif both is not None or "nfmask" in values or "ctmask" in values:
+            raise ValueError("--save-mark or --restore-mark expected beside a mask")
+
+    def to_list(self) -> str:
+        shift = ""
+        if self.left_shift or self.right_shift:
+            side = "left" if self.left_shift else "right"
+            shift = f"{side}-shift-mark {self.left_shift or self.right_shift}"
+        if self.xmark is not None:
+            return join("CONNMARK", _xmark_listed(self.xmark), shift)
+        nfmask, ctmask = f"nfmask 0x{self.nfmask or 0:x}", f"ctmask 0x{self.ctmask or 0:x}"
+        if self.nfmask == self.ctmask:
+            masks = "" if self.nfmask == UINT32 else f"mask 0x{self.nfmask or 0:x}"
+        elif self.copy == "save":
+            masks = f"{nfmask} {ctmask.replace(' ', ' ~')}"
+        else:
+            masks = f"{ctmask} {nfmask.replace(' ', ' ~')}"
+        return join("CONNMARK", self.copy or "", masks, shift)
