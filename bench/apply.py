@@ -96,7 +96,7 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
     from kproxy.linux.namespace import Namespace
     from kproxy.linux.wanted import wanted_rules
     from kproxy.render import RenderedTarget
-    from kproxy.render.save import jump_text
+    from kproxy.render.iptables.save import jump_text
     from kproxy.services import IPFamily
 
     _, state, renderer = load(size, directory)

@@ -28,10 +28,10 @@ from kproxy.dataplane.query.spec import FIELDS, read_question
 from kproxy.errors import InputError, KproxyError
 from kproxy.netfilter import Ruleset, parse_save
 from kproxy.render import RenderedTarget
-from kproxy.render.base import jump_origins
+from kproxy.render.iptables.base import jump_origins
+from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
 from kproxy.render.origin import RenderedRule
 from kproxy.render.provenance import RuleRecord, rule_record
-from kproxy.render.save import NETFILTER_FAMILY, saved_ruleset
 from kproxy.services import IPFamily, ServicePortName
 
 RULES_FIELDS: Final = ("service", "family", "table", "chain", "o")

@@ -31,7 +31,7 @@ from kproxy.linux.preflight import run_preflight
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
 from kproxy.linux.variant import choose_variant
 from kproxy.render import Features, Renderer, RenderOptions, Target
-from kproxy.render.base import CANARY_TABLES
+from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.node import node_port_addresses
 

@@ -14,7 +14,7 @@ from kproxy.cli.trace_sources import checked
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.render import Features, render_target, select_target
-from kproxy.render.save import NETFILTER_FAMILY, saved_ruleset
+from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"

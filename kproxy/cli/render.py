@@ -28,8 +28,8 @@ from kproxy.errors import InputError
 from kproxy.netfilter import print_list
 from kproxy.render import Features, RenderedTarget, Target, render_target, select_target
 from kproxy.render.golden import SUFFIX
+from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.provenance import rule_record
-from kproxy.render.save import saved_ruleset
 from kproxy.services import IPFamily
 
 FORMATS = ("save", "restore", "list", "json")

@@ -30,8 +30,8 @@ from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.render import Features, Target, render_target
-from kproxy.render.base import jump_origins
-from kproxy.render.save import saved_ruleset
+from kproxy.render.iptables.base import jump_origins
+from kproxy.render.iptables.save import saved_ruleset
 
 
 class Source(Protocol):

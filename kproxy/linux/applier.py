@@ -39,7 +39,7 @@ from kproxy.linux.stale import (
 from kproxy.linux.steps import Change, plan_runs, run_text
 from kproxy.linux.wanted import rewrite_text, wanted_rules
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
-from kproxy.render.base import CANARY_TABLES
+from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import Changes, ServicePortName, ServiceState
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from kproxy.netfilter import canonicalize_rule, parse_rule
 from kproxy.netfilter.family import Family
-from kproxy.render.save import NETFILTER_FAMILY
+from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services.names import IPFamily
 
 Place = tuple[str, str]

@@ -11,7 +11,7 @@ from kproxy.linux.dump import Dump
 from kproxy.linux.jumps import JumpEdit, JumpFault, ensure_jumps
 from kproxy.linux.owned import foreign_references, is_owned, kubelet_present, owned_chains, target_of
 from kproxy.linux.wanted import Wanted
-from kproxy.render.chains import FILTER, FIREWALL
+from kproxy.render.iptables.chains import FILTER, FIREWALL
 
 
 class Difference(msgspec.Struct, frozen=True):

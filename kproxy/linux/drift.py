@@ -31,7 +31,7 @@ from kproxy.linux.program import program_rules
 from kproxy.linux.report import service_of_rule, services_of_chains
 from kproxy.linux.stale import clean_flows, programmed_addresses, wanted_addresses
 from kproxy.linux.wanted import Wanted
-from kproxy.render.chains import CANARY, NAT
+from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 

@@ -25,7 +25,7 @@ from kproxy.linux.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.report import FamilyReport, Stopwatch, kept_chains, service_changes
 from kproxy.linux.steps import Batch, Change, plan_runs, run_text
 from kproxy.linux.wanted import Wanted
-from kproxy.render.chains import FILTER
+from kproxy.render.iptables.chains import FILTER
 
 Progress = Callable[[str, int, int], None]
 """Called with what is going on, and how many steps of how many are done."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.render.chains import FILTER, MANGLE, NAT
+from kproxy.render.iptables.chains import FILTER, MANGLE, NAT
 
 
 class Feature(msgspec.Struct, frozen=True):

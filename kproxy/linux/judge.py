@@ -33,8 +33,8 @@ from kproxy.linux.owned import is_owned, is_service_chain, target_of
 from kproxy.linux.wanted import Wanted
 from kproxy.netfilter import parse_save
 from kproxy.render import RenderedTarget, RenderOptions
-from kproxy.render.chains import NAT
-from kproxy.render.save import NETFILTER_FAMILY
+from kproxy.render.iptables.chains import NAT
+from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import Endpoint, IPFamily, ServicePort
 
 MOST_SERVICE_PORTS: Final = 20

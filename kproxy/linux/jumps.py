@@ -22,7 +22,7 @@ import msgspec
 from kproxy.linux.canonical import Place, same_rule
 from kproxy.linux.dump import ChainDump, Dump
 from kproxy.linux.owned import TABLES, is_owned, kubelet_present, target_of
-from kproxy.render.chains import FIREWALL
+from kproxy.render.iptables.chains import FIREWALL
 from kproxy.services.names import IPFamily
 
 _TERMINAL: Final = frozenset({"ACCEPT", "DROP", "REJECT", "QUEUE", "NFQUEUE", "RETURN"})

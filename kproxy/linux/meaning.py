@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.linux.owned import target_of
-from kproxy.render.chains import (
+from kproxy.render.iptables.chains import (
     CANARY,
     EXTERNAL_SERVICES,
     FILTER,

@@ -24,7 +24,7 @@ from kproxy.linux.preflight import Preflight, run_preflight
 from kproxy.linux.variant import Choice, choose_variant
 from kproxy.linux.wanted import Wanted, wanted_rules
 from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions, Target, render_options
-from kproxy.render.base import CANARY_TABLES
+from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState
 
 

@@ -15,8 +15,8 @@ import re
 from typing import Final
 
 from kproxy.linux.dump import Dump
-from kproxy.render.base import BASE_CHAINS
-from kproxy.render.chains import CANARY, FILTER, FIREWALL, MANGLE, NAT, SERVICE_PORT_CHAIN_PREFIXES
+from kproxy.render.iptables.base import BASE_CHAINS
+from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, MANGLE, NAT, SERVICE_PORT_CHAIN_PREFIXES
 
 PREFLIGHT_CHAIN: Final = "KUBE-PREFLIGHT"
 """kproxy's own: where it tries what the kernel can load, for a moment (`preflight`)."""

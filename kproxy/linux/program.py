@@ -14,7 +14,7 @@ from kproxy.linux.executor import Executor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.stale import StaleFlow, clean_flows, programmed_addresses
 from kproxy.linux.wanted import Wanted
-from kproxy.render.chains import NAT
+from kproxy.render.iptables.chains import NAT
 
 
 def program_rules(

@@ -18,7 +18,7 @@ from kproxy.linux.dump import Dump
 from kproxy.linux.jumps import JumpFault
 from kproxy.linux.owned import is_service_chain, target_of
 from kproxy.linux.wanted import Wanted
-from kproxy.render.chains import NAT
+from kproxy.render.iptables.chains import NAT
 
 _COMMENT: Final = re.compile(r'--comment (?:"((?:[^"\\]|\\.)*)"|(\S+))')
 _SERVICE: Final = re.compile(r"(?:^| )([a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9-]*(?::[a-z0-9-]+)?)(?: |$)")

@@ -24,7 +24,7 @@ from kproxy.linux.flows import PROTOCOLS, Flow, address_text, delete_flows, read
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.owned import is_service_chain, target_of
 from kproxy.linux.report import service_of_rule
-from kproxy.render.chains import NAT, NODEPORTS, SERVICES
+from kproxy.render.iptables.chains import NAT, NODEPORTS, SERVICES
 from kproxy.services import Changes, Endpoint, ServicePort, ServicePortName, ServiceState
 from kproxy.services.names import IPFamily
 

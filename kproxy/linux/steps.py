@@ -1,6 +1,6 @@
 """Runs: the batches of a change as iptables-restore processes.
 
-`kproxy.render.plan` orders a change into batches, each one transaction; a process carries out several, one after the
+`kproxy.render.iptables.plan` orders a change into batches, each one transaction; a process carries out several, one after the
 other. Starting iptables-nft takes about 5 ms, so 25 batches share a process (5000 services of 10 endpoints: 2.7 s,
 against 3.1 s with a process each); more would make progress jumpy and a failure's text long, and gain nothing.
 """
@@ -14,8 +14,8 @@ import msgspec
 
 from kproxy.linux.binaries import Variant
 from kproxy.linux.owned import is_service_chain, target_of
-from kproxy.render.chains import NAT
-from kproxy.render.plan import CHAINS_PER_BATCH, Batch, Change, order_batches
+from kproxy.render.iptables.chains import NAT
+from kproxy.render.iptables.plan import CHAINS_PER_BATCH, Batch, Change, order_batches
 
 __all__ = ["Batch", "Change", "plan_runs", "run_text"]
 

@@ -24,7 +24,7 @@ from kproxy.linux.executor import IptablesExecutor
 from kproxy.linux.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.owned import KUBELET_CANARY, KUBELET_HINT, owned_chains
-from kproxy.render.chains import MANGLE
+from kproxy.render.iptables.chains import MANGLE
 from kproxy.services.names import IPFamily
 
 

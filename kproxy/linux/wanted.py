@@ -10,8 +10,8 @@ import msgspec
 from kproxy.linux.canonical import Place, canonicalizer
 from kproxy.linux.features import LineRewriter
 from kproxy.render import RenderedTarget
-from kproxy.render.base import CANARY_TABLES, JUMP_RULES, jump_origins
-from kproxy.render.chains import CANARY, FILTER, FIREWALL, NAT
+from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES, jump_origins
+from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily, ServicePortName
 

@@ -13,10 +13,10 @@
 from a cluster to one node's rules.
 """
 
+from kproxy.render.iptables.plan import Batch, Plan
+from kproxy.render.iptables.renderer import Renderer
 from kproxy.render.options import Features, RenderOptions, render_options
 from kproxy.render.origin import Origin, RenderedRule
-from kproxy.render.plan import Batch, Plan
-from kproxy.render.renderer import Renderer
 from kproxy.render.target import NodeError, RenderedTarget, Target, render_target, select_target
 
 __all__ = [

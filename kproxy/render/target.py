@@ -14,11 +14,11 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import InputError
-from kproxy.render.base import jump_origins
+from kproxy.render.iptables.base import jump_origins
+from kproxy.render.iptables.plan import Plan
+from kproxy.render.iptables.renderer import Renderer
 from kproxy.render.options import Features, RenderOptions, render_options
 from kproxy.render.origin import RenderedRule
-from kproxy.render.plan import Plan
-from kproxy.render.renderer import Renderer
 from kproxy.services.names import IPFamily
 from kproxy.services.node import primary_family
 from kproxy.services.tracker import ServiceState
@@ -89,15 +89,15 @@ class RenderedTarget(msgspec.Struct, frozen=True):
 
     @property
     def save_text(self) -> str:
-        """What iptables-save prints in a fresh namespace once the rules are in; see `kproxy.render.save`."""
+        """What iptables-save prints in a fresh namespace once the rules are in; see `kproxy.render.iptables.save`."""
         # Imported here: whoever wants restore text only need not wait for the parser.
-        from kproxy.render.save import save_text
+        from kproxy.render.iptables.save import save_text
 
         return save_text(self.plan.restore_text, self.options.family)
 
     def rules(self) -> Iterator[RenderedRule]:
         """Every rule of the save form with its provenance, jump rules included, in the order of the save form."""
-        from kproxy.render.save import saved_ruleset
+        from kproxy.render.iptables.save import saved_ruleset
 
         origins = jump_origins() | self.renderer.origins(self.state)
         for table in saved_ruleset(self.plan.restore_text, self.options.family).tables:

@@ -29,8 +29,8 @@ from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.render import RenderedTarget, render_target, select_target
+from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.provenance import rule_record
-from kproxy.render.save import saved_ruleset
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import Reply, ask, parse_metrics
 from tests.waiting import eventually

@@ -15,7 +15,7 @@ from kproxy.netfilter import (
     parse_restore,
     print_save,
 )
-from kproxy.render.save import NETFILTER_FAMILY
+from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import IPFamily
 
 

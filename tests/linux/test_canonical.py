@@ -7,7 +7,7 @@ import pytest
 from kproxy.linux.canonical import canonicalizer, same_rule, same_rules
 from kproxy.linux.wanted import wanted_rules
 from kproxy.netfilter import canonicalize_rule
-from kproxy.render.save import NETFILTER_FAMILY, saved_ruleset
+from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
 from kproxy.services import IPFamily
 from tests.recorded import CLUSTERS, MINIKUBE, render
 

@@ -17,7 +17,7 @@ from kproxy.linux.features import BY_NAME, FEATURES, line_rewriter
 from kproxy.linux.preflight import Preflight, UndoingExecutor, probe, probe_text
 from kproxy.linux.wanted import wanted_rules
 from kproxy.netfilter import parse_restore
-from kproxy.render.save import NETFILTER_FAMILY
+from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import IPFamily
 from tests.linux.fake import MemoryExecutor
 from tests.recorded import CLUSTERS, render

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.linux import meaning
 from kproxy.linux.wanted import wanted_rules
-from kproxy.render.base import JUMP_RULES
+from kproxy.render.iptables.base import JUMP_RULES
 from kproxy.render.origin import Origin
 from kproxy.services import IPFamily, ServicePortName
 from tests.recorded import CLUSTERS, render

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.owned import is_owned, target_of
-from kproxy.render.plan import height
+from kproxy.render.iptables.plan import height
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from kproxy.api import KubeProxyConfiguration, load_config, load_manifests
 from kproxy.render import RenderedTarget, Target, render_target
 from kproxy.render.golden import SUFFIX
-from kproxy.render.save import jump_text
+from kproxy.render.iptables.save import jump_text
 from kproxy.services import IPFamily
 from tests.netns.namespaces import fresh_namespace, run, save, split_tables
 from tests.recorded import CLUSTERS, MINIKUBE, render
@@ -80,7 +80,7 @@ def test_the_save_form_has_the_order_of_iptables_nft_save(family: IPFamily) -> N
 @both_families
 def test_list_is_what_iptables_prints(family: IPFamily, variant: str) -> None:
     from kproxy.netfilter import print_list
-    from kproxy.render.save import saved_ruleset
+    from kproxy.render.iptables.save import saved_ruleset
 
     rendered = render(CLUSTERS[1], family)
     command = command_of(family, variant)

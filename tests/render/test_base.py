@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.render import RenderOptions
-from kproxy.render.base import JUMP_RULES, jump_origins, render_base_rules
-from kproxy.render.save import jump_text, saved_ruleset
+from kproxy.render.iptables.base import JUMP_RULES, jump_origins, render_base_rules
+from kproxy.render.iptables.save import jump_text, saved_ruleset
 from kproxy.services import IPFamily, NodePortAddresses
 
 V4, V6 = IPFamily.IPV4, IPFamily.IPV6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.render.chains import endpoint_chain_name, service_port_hash
+from kproxy.render.iptables.chains import endpoint_chain_name, service_port_hash
 from kproxy.services import ServicePortName
 
 

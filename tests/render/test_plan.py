@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kproxy.render import Batch, Plan
-from kproxy.render.plan import Change, deletion_order, height, order_batches
+from kproxy.render.iptables.plan import Change, deletion_order, height, order_batches
 from kproxy.services import ServicePortName
 
 WEB = ServicePortName("shop", "web", "", "TCP")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.render import Plan, Renderer, RenderOptions
-from kproxy.render.chains import NAT
-from kproxy.render.plan import height
-from kproxy.render.renderer import LARGE_CLUSTER_ENDPOINTS
+from kproxy.render.iptables.chains import NAT
+from kproxy.render.iptables.plan import height
+from kproxy.render.iptables.renderer import LARGE_CLUSTER_ENDPOINTS
 from kproxy.services import IPFamily, LocalTrafficDetector, ServicePortName, ServiceState
 from tests.services.builders import make_endpoint, make_service, make_slice
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
-from kproxy.render.base import BASE_CHAINS, render_base_rules
-from kproxy.render.chains import FIREWALL, NAT, SERVICE_PORT_CHAIN_PREFIXES
-from kproxy.render.options import RenderOptions
-from kproxy.render.origin import Origin
-from kproxy.render.plan import Plan, deletion_order
-from kproxy.render.serviceport import (
+from kproxy.render.iptables.base import BASE_CHAINS, render_base_rules
+from kproxy.render.iptables.chains import FIREWALL, NAT, SERVICE_PORT_CHAIN_PREFIXES
+from kproxy.render.iptables.plan import Plan, deletion_order
+from kproxy.render.iptables.serviceport import (
     DISPATCH,
     NAT_SERVICES,
     Place,
@@ -22,6 +20,8 @@ from kproxy.render.serviceport import (
     origins_of_service_port,
     render_service_port,
 )
+from kproxy.render.options import RenderOptions
+from kproxy.render.origin import Origin
 from kproxy.services.names import ServicePortName
 from kproxy.services.topology import select_endpoints
 from kproxy.services.tracker import ServiceState

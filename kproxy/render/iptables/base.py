@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.render.chains import (
+from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     FILTER,
     FIREWALL,
@@ -24,9 +24,9 @@ from kproxy.render.chains import (
     PROXY_FIREWALL,
     SERVICES,
 )
+from kproxy.render.iptables.serviceport import Place
 from kproxy.render.options import RenderOptions
 from kproxy.render.origin import Origin
-from kproxy.render.serviceport import Place
 
 
 class JumpRule(msgspec.Struct, frozen=True):

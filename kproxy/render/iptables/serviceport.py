@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.render.chains import (
+from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     FILTER,
     MARK_MASQ,

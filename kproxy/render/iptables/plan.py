@@ -30,8 +30,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from kproxy.render.chains import FILTER, NAT
-from kproxy.render.serviceport import Place
+from kproxy.render.iptables.chains import FILTER, NAT
+from kproxy.render.iptables.serviceport import Place
 from kproxy.services.names import ServicePortName
 
 CHAINS_PER_BATCH: Final = 200

@@ -7,8 +7,8 @@ with single iptables calls, and has `netfilter` print the whole canonically.
 from __future__ import annotations
 
 from kproxy.netfilter import Family, Ruleset, apply_restore, canonical_ruleset, parse_restore, print_save
-from kproxy.render.base import CANARY_TABLES, JUMP_RULES
-from kproxy.render.chains import CANARY
+from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES
+from kproxy.render.iptables.chains import CANARY
 from kproxy.services.names import IPFamily
 
 NETFILTER_FAMILY = {IPFamily.IPV4: Family.IPV4, IPFamily.IPV6: Family.IPV6}
