@@ -90,11 +90,11 @@ def restore(command: str, namespace: str, text: str) -> float:
 
 def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> FirstApply:
     """Measures a first apply, and the plain restore of the same text."""
-    from kproxy.linux.binaries import Variant, find_iptables
-    from kproxy.linux.engine import apply_rules
-    from kproxy.linux.executor import IptablesExecutor
+    from kproxy.linux.iptables.binaries import Variant, find_iptables
+    from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.wanted import wanted_rules
+    from kproxy.linux.sync.desired import wanted_rules
+    from kproxy.linux.sync.reconcile import apply_rules
     from kproxy.render import RenderedTarget
     from kproxy.render.iptables.save import jump_text
     from kproxy.services import IPFamily
@@ -127,11 +127,11 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
 
 def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneSlice:
     """Measures one changed EndpointSlice at a time, and a bare restore of only the chains it changes."""
-    from kproxy.linux.applier import Applier
-    from kproxy.linux.binaries import Variant, find_iptables
-    from kproxy.linux.executor import IptablesExecutor
+    from kproxy.linux.iptables.binaries import Variant, find_iptables
+    from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.steps import plan_runs, run_text
+    from kproxy.linux.sync.applier import Applier
+    from kproxy.linux.sync.runs import plan_runs, run_text
     from kproxy.services import IPFamily
 
     manifests, state, renderer = load(size, directory)

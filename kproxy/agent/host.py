@@ -17,19 +17,19 @@ import msgspec
 from kproxy.agent.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.agent.log import event
 from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
-from kproxy.linux import nfacct
-from kproxy.linux.applier import Applier
-from kproxy.linux.binaries import Iptables, Variant
 from kproxy.linux.errors import FeatureMissingError, LinuxError
-from kproxy.linux.executor import IptablesExecutor
-from kproxy.linux.features import LineRewriter, line_rewriter
-from kproxy.linux.generation import nft_generation
-from kproxy.linux.lock import DEFAULT_WAIT
+from kproxy.linux.iptables import nfacct
+from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.features import LineRewriter, line_rewriter
+from kproxy.linux.iptables.generation import nft_generation
+from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.preflight import run_preflight
+from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.node import node_options
-from kproxy.linux.preflight import run_preflight
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.prepare import node_options
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
-from kproxy.linux.variant import choose_variant
 from kproxy.render import Features, Renderer, RenderOptions, Target
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, ServiceState

@@ -25,8 +25,8 @@ from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import API_VERSION, KIND, KubeProxyConfiguration, LoadedConfig
 from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
 from kproxy.errors import InputError, Location
-from kproxy.linux.binaries import Variant
-from kproxy.linux.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.render import Features
 from kproxy.services import IPFamily
 

@@ -20,9 +20,9 @@ from kproxy.agent.log import event
 from kproxy.agent.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.errors import KproxyError
-from kproxy.linux.applier import Applier, SyncReport
-from kproxy.linux.engine import describe
 from kproxy.linux.errors import LinuxError, is_lock_held
+from kproxy.linux.sync.applier import Applier, SyncReport
+from kproxy.linux.sync.reconcile import describe
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import (
     IPFamily,

@@ -22,12 +22,12 @@ from kproxy.agent.run import Agent
 from kproxy.agent.servicehealth import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.errors import InputError
-from kproxy.linux import nfacct
-from kproxy.linux.addresses import interface_addresses
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.host.addresses import interface_addresses
+from kproxy.linux.iptables import nfacct
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.node import node_options
+from kproxy.linux.sync.prepare import node_options
 from kproxy.render import Features, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 
@@ -155,7 +155,7 @@ def _debug_pages(agent: Agent, namespace: Namespace, trace_text: TraceText | Non
     @functools.cache
     def pages() -> Mapping[str, Handler]:
         from kproxy.agent.debug import debug_pages
-        from kproxy.linux.hostfacts import read_host
+        from kproxy.linux.host.facts import read_host
 
         return debug_pages(
             lambda: [member.proxier for member in agent.members],

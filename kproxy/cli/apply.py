@@ -20,9 +20,9 @@ from kproxy.cli.kernel import (
     yes_option,
 )
 from kproxy.cli.output import report_note, working
-from kproxy.linux.apply import ApplyReport, apply_node
-from kproxy.linux.node import NodeRequest
-from kproxy.linux.report import FamilyReport
+from kproxy.linux.sync.apply import ApplyReport, apply_node
+from kproxy.linux.sync.prepare import NodeRequest
+from kproxy.linux.sync.report import FamilyReport
 from kproxy.render import Features, select_target
 
 MOST_LINES = 40

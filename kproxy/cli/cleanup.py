@@ -8,7 +8,7 @@ import click
 
 from kproxy.cli.kernel import confirm, netns_option, open_namespace, progress_bar, write_json, write_lines, yes_option
 from kproxy.cli.output import report_note
-from kproxy.linux.cleanup import CleanupReport, cleanup
+from kproxy.linux.sync.cleanup import CleanupReport, cleanup
 
 
 @click.command("cleanup")

@@ -19,9 +19,9 @@ from kproxy.cli.kernel import (
     yes_option,
 )
 from kproxy.cli.output import report_note, working
-from kproxy.linux.drift import CannotTellError, DriftReport, find_drift
+from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
-from kproxy.linux.node import NodeRequest
+from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.render import Features, select_target
 
 MOST_LINES = 200

@@ -13,10 +13,10 @@ import msgspec
 
 from kproxy.cli.output import write_output
 from kproxy.errors import InputError
-from kproxy.linux.binaries import Variant
-from kproxy.linux.engine import Progress
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
+from kproxy.linux.sync.reconcile import Progress
 from kproxy.services import IPFamily
 
 Function = TypeVar("Function", bound=Callable[..., object])

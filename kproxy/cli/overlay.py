@@ -18,8 +18,8 @@ from kproxy.api.addresses import canonical_cidr
 from kproxy.cli.output import report_note, write_output
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
-from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import PrivilegeError
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.overlay.conflist import network_list
 from kproxy.overlay.ipam import Network

@@ -246,7 +246,7 @@ def _surface(agent: Agent) -> AbstractContextManager[SyncObserver]:
 
 def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:
     from kproxy.cli.cleanup import describe
-    from kproxy.linux.cleanup import cleanup
+    from kproxy.linux.sync.cleanup import cleanup
 
     confirm("cleans up", "run --cleanup", netns, yes)
     with open_namespace(netns) as namespace:

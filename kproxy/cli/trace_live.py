@@ -6,10 +6,10 @@ from kproxy.cli.output import working
 from kproxy.cli.trace_hosts import IP_FAMILY
 from kproxy.dataplane import Host
 from kproxy.errors import InputError
-from kproxy.linux.binaries import Variant, installed
 from kproxy.linux.errors import ToolMissingError
-from kproxy.linux.executor import IptablesExecutor
-from kproxy.linux.hostfacts import read_host
+from kproxy.linux.host.facts import read_host
+from kproxy.linux.iptables.binaries import Variant, installed
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter import Family, Ruleset, parse_save
 

@@ -14,8 +14,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.linux import podlink
-from kproxy.linux.cnistore import Store
+from kproxy.linux.pod import podlink
+from kproxy.linux.pod.cnistore import Store
 from kproxy.overlay import ipam
 from kproxy.overlay.attach import PodPlan, link_name, plan_attachment
 from kproxy.overlay.errors import CniError, Code
@@ -97,7 +97,7 @@ def _add(request: Request, conf: NetConf, attachment: Attachment, store: Store) 
     try:
         podlink.attach(plan, request.netns, request.sandbox)
         if conf.ports:
-            from kproxy.linux.portmap import map_ports
+            from kproxy.linux.pod.portmap import map_ports
 
             with store.iptables():
                 map_ports(conf.name, attachment.key, given, conf.ports, conf.iptables)
@@ -118,7 +118,7 @@ def _free(conf: NetConf, store: Store, key: str, has_ports: bool) -> None:
     container, _, ifname = key.partition("/")
     podlink.detach(record.link if record is not None else link_name(conf.name, Attachment(container, ifname)))
     if has_ports or (record is not None and record.ports):
-        from kproxy.linux.portmap import unmap_ports
+        from kproxy.linux.pod.portmap import unmap_ports
 
         with store.iptables():
             unmap_ports([chain_name(conf.name, key)], conf.iptables)
@@ -138,7 +138,7 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
         plan, found = _still_told(plan_attachment(conf, attachment, leases), conf, request)
         found += podlink.check(plan, request.netns, request.sandbox)
         if conf.ports:
-            from kproxy.linux.portmap import check_ports
+            from kproxy.linux.pod.portmap import check_ports
 
             found += check_ports(conf.name, attachment.key, leases, conf.ports, conf.iptables)
     if found:
@@ -213,7 +213,7 @@ def _status(conf: NetConf, store: Store) -> None:
         if ipam.next_address(item, taken, conf.reserved, leases.last.get(item.key)) is None:
             raise unavailable(f"no address is free in {', '.join(str(part.subnet) for part in item.ranges)}")
     try:
-        from kproxy.linux.rtnetlink import Rtnetlink
+        from kproxy.linux.pod.rtnetlink import Rtnetlink
 
         with Rtnetlink() as node:
             link = node.link(conf.bridge)

@@ -27,7 +27,7 @@ from typing import Final
 from kproxy.cni.plugin import serve
 from kproxy.errors import KproxyError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.rtnetlink import inside
+from kproxy.linux.pod.rtnetlink import inside
 
 WORKERS: Final = 2
 """Requests carried out at a time; more would only wait for the kernel's one rtnetlink lock."""

@@ -5,7 +5,7 @@ round robin, beginning behind the last one given, as host-local does, so that a 
 Never given out: the network's first address, an IPv4 subnet's last, the gateways, and what `reserved` names.
 
 `Leases` is all there is to know: attachments in the order of ADD, and the last address of each range set. Functions
-take one and return another; who keeps it on disk is `kproxy.linux.cnistore`.
+take one and return another; who keeps it on disk is `kproxy.linux.pod.cnistore`.
 
 The values here and in the modules beside it are NamedTuples, not dataclasses: the plugin is started once per pod, and
 importing `dataclasses` and making theirs is a quarter of its time.

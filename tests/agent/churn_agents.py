@@ -26,13 +26,13 @@ from kproxy.api import EndpointSlice, KubeProxyConfiguration, Node, Service
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables
 from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
-from kproxy.linux.applier import Applier
-from kproxy.linux.binaries import Iptables, Variant
-from kproxy.linux.difference import Difference, find_difference
-from kproxy.linux.engine import describe, read_dump
-from kproxy.linux.executor import Executor
+from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.wanted import Wanted, wanted_rules
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.reconcile import describe, read_dump
 from kproxy.render import Features, RenderedTarget, Renderer, render_options
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.endpoints import Endpoint, endpoints_of_service, service_key_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kproxy.linux.binaries import Variant
-from kproxy.linux.dump import ChainDump
-from kproxy.linux.engine import read_dump
 from kproxy.linux.errors import LockHeldError, ToolFailedError
-from kproxy.linux.jumps import is_our_jump
-from kproxy.linux.owned import owned_chains
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.dump import ChainDump
+from kproxy.linux.iptables.ownership import owned_chains
+from kproxy.linux.sync.jumps import is_our_jump
+from kproxy.linux.sync.reconcile import read_dump
 from kproxy.services import IPFamily
 from tests.linux.fake import MemoryExecutor, refused, transactions
 

@@ -22,12 +22,12 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
-from kproxy.linux.applier import Applier
-from kproxy.linux.binaries import Iptables, Variant
-from kproxy.linux.difference import Difference, find_difference
-from kproxy.linux.engine import read_dump
+from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.reconcile import read_dump
 from kproxy.render import Features, RenderedTarget, Renderer
 from kproxy.services import IPFamily, ServiceState
 from tests.agent.kernel import FaultyKernel

@@ -26,7 +26,7 @@ from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.linux.errors import ToolFailedError
-from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.render import RenderedTarget, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset

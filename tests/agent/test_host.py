@@ -7,7 +7,7 @@ import pytest
 from kproxy.agent.host import conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration
-from kproxy.linux.binaries import Variant
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.services import IPFamily
 from tests.netns.namespaces import fresh_namespace

@@ -15,10 +15,10 @@ from kproxy.agent.exposition import exposition, go_number
 from kproxy.agent.metrics import Metrics, no_local_endpoints, parse_time
 from kproxy.agent.observer import SyncDone, SyncFailed
 from kproxy.api import load_manifests
-from kproxy.linux import nfacct
-from kproxy.linux.applier import SyncReport
+from kproxy.linux.iptables import nfacct
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.report import StepTime
+from kproxy.linux.sync.applier import SyncReport
+from kproxy.linux.sync.report import StepTime
 from kproxy.render import RenderOptions, render_options
 from kproxy.services import IPFamily, ServiceState
 from tests.agent.recorded_http import Family, parse_metrics, recorded_reply

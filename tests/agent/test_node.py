@@ -16,9 +16,9 @@ from kproxy.agent.proxyhealth import TO_BE_DELETED_TAINT, node_eligible
 from kproxy.agent.runner import BoundedFrequencyRunner
 from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAddress, ObjectMeta
 from kproxy.api.kubeproxyconfig.types import DetectLocal
-from kproxy.linux.applier import Applier
-from kproxy.linux.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.applier import Applier
 from kproxy.render import Features, Renderer
 from kproxy.services import IPFamily, ServiceState
 from tests.linux.fake import MemoryExecutor

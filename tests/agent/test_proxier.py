@@ -13,9 +13,9 @@ from kproxy.agent.observer import SyncDone, SyncFailed
 from kproxy.agent.proxier import FULL_SYNC_PERIOD, TRIGGER_TIME, FamilyProxier
 from kproxy.agent.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, ObjectMeta
-from kproxy.linux.applier import Applier
-from kproxy.linux.engine import read_dump
-from kproxy.linux.executor import Executor
+from kproxy.linux.iptables.executor import Executor
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.reconcile import read_dump
 from kproxy.render import Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.linux.fake import Faulty, MemoryExecutor, refused

@@ -23,9 +23,9 @@ from kproxy.agent.options import Settings
 from kproxy.agent.run import Agent
 from kproxy.agent.surface import surface
 from kproxy.api import KubeProxyConfiguration, Manifests, load_manifests
-from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
-from kproxy.linux.executor import IptablesExecutor
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import ask

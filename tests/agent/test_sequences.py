@@ -16,8 +16,8 @@ from kproxy.agent.canary import KernelWatch
 from kproxy.agent.proxier import FamilyProxier
 from kproxy.agent.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Manifests, Node, Service, load_config, load_manifests
-from kproxy.linux.applier import Applier
-from kproxy.linux.dump import parse_dump
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.applier import Applier
 from kproxy.render import Renderer, render_options
 from kproxy.services import IPFamily, ServiceState
 from tests.linux.fake import MemoryExecutor

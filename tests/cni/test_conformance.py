@@ -716,7 +716,7 @@ def test_kill_9_in_the_middle_of_add(net: Net, mend: str) -> None:
 
 
 def test_a_lock_that_is_held_means_try_again_later(net: Net, tmp_path: Path) -> None:
-    from kproxy.linux.cnistore import Store
+    from kproxy.linux.pod.cnistore import Store
     from kproxy.overlay.errors import CniError
 
     store, other = Store(str(tmp_path)), Store(str(tmp_path), wait=0.05)

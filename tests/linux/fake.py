@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import FailedLine, RestoreFailedError
-from kproxy.linux.executor import Executor
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.executor import Executor
 from kproxy.netfilter import (
     RestoreError,
     Ruleset,

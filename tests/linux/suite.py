@@ -9,17 +9,17 @@ import re
 
 import pytest
 
-from kproxy.linux import engine
-from kproxy.linux.binaries import Variant
-from kproxy.linux.cleanup import cleanup_tables
-from kproxy.linux.difference import find_difference
-from kproxy.linux.drift import family_findings
-from kproxy.linux.dump import Dump, parse_dump
-from kproxy.linux.engine import NOTHING, WOULD_CHANGE, apply_rules, read_dump
+from kproxy.linux.drift.find import family_findings
 from kproxy.linux.errors import ApplyFailedError, KernelState
-from kproxy.linux.executor import Executor
-from kproxy.linux.owned import owned_chains
-from kproxy.linux.wanted import Wanted, wanted_rules
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.dump import Dump, parse_dump
+from kproxy.linux.iptables.executor import Executor
+from kproxy.linux.iptables.ownership import owned_chains
+from kproxy.linux.sync import reconcile
+from kproxy.linux.sync.cleanup import cleanup_tables
+from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.difference import find_difference
+from kproxy.linux.sync.reconcile import NOTHING, WOULD_CHANGE, apply_rules, read_dump
 from kproxy.services import IPFamily
 from tests.linux.fake import Faulty, Killed, refused
 from tests.recorded import CLUSTERS, MINIKUBE, render
@@ -201,7 +201,7 @@ class EngineSuite:
         def interrupted(*_arguments: object) -> None:
             raise interrupt
 
-        monkeypatch.setattr(engine, "service_changes", interrupted)
+        monkeypatch.setattr(reconcile, "service_changes", interrupted)
         with pytest.raises(ApplyFailedError, match="interrupted") as caught:
             apply_rules(executor, wanted(10, executor.family))
         assert caught.value.state is KernelState.APPLIED
@@ -306,8 +306,8 @@ class _Meddler(Faulty):
 
 
 def _transactions(rules: Wanted, saved: str, variant: Variant) -> int:
-    from kproxy.linux.engine import change_of
-    from kproxy.linux.steps import plan_runs
+    from kproxy.linux.sync.reconcile import change_of
+    from kproxy.linux.sync.runs import plan_runs
 
     dump = parse_dump(saved)
     change = change_of(find_difference(rules, dump), rules, dump)

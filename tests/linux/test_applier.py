@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kproxy.api.types.core import ServicePort
-from kproxy.linux.applier import Applier
+from kproxy.linux.conntrack.stale import Addresses, StaleFlow
 from kproxy.linux.errors import RestoreFailedError, ToolFailedError
-from kproxy.linux.features import line_rewriter
+from kproxy.linux.iptables.features import line_rewriter
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.stale import Addresses, StaleFlow
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.desired import wanted_rules
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.linux.fake import Faulty, MemoryExecutor, refused
@@ -27,7 +27,7 @@ def setting() -> tuple[MemoryExecutor, ServiceState, Renderer]:
 
 def fresh(state: ServiceState) -> dict[str, dict[str, list[str]]]:
     """What a first apply of the same state gives."""
-    from kproxy.linux.engine import apply_rules
+    from kproxy.linux.sync.reconcile import apply_rules
 
     executor = MemoryExecutor(IPFamily.IPV4)
     renderer = Renderer(RenderOptions(node_name="node-0"))
@@ -151,7 +151,7 @@ def test_flows_that_could_not_be_cleaned_are_tried_again(monkeypatch: pytest.Mon
             raise ToolFailedError("conntrack is broken")
         return []
 
-    monkeypatch.setattr("kproxy.linux.applier.clean_flows", clean)
+    monkeypatch.setattr("kproxy.linux.sync.applier.clean_flows", clean)
     executor = MemoryExecutor(IPFamily.IPV4)
     applier = Applier(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
     applier.sync()
@@ -187,7 +187,7 @@ def test_the_first_sync_cleans_up_after_who_was_killed_before_it_did(monkeypatch
         cleaned.append(wanted)
         return []
 
-    monkeypatch.setattr("kproxy.linux.applier.clean_flows", clean)
+    monkeypatch.setattr("kproxy.linux.sync.applier.clean_flows", clean)
     dns = make_service("dns", ports=(ServicePort(port=53, protocol="UDP"),))
     executor = MemoryExecutor(IPFamily.IPV4)
     for _restart in range(2):

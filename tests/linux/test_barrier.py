@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kproxy.linux.barrier import wait_for_packets
+from kproxy.linux.conntrack.barrier import wait_for_packets
 
 
 def test_the_kernel_says_when() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.canonical import canonicalizer, same_rule, same_rules
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.iptables.canonical import canonicalizer, same_rule, same_rules
+from kproxy.linux.sync.desired import wanted_rules
 from kproxy.netfilter import canonicalize_rule
 from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
 from kproxy.services import IPFamily

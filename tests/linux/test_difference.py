@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.canonical import Place
-from kproxy.linux.difference import find_difference, keep_reachable
-from kproxy.linux.dump import parse_dump
-from kproxy.linux.wanted import Wanted, wanted_rules
+from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.difference import find_difference, keep_reachable
 from kproxy.services import IPFamily
 from tests.recorded import MINIKUBE, render
 

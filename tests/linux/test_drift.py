@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.binaries import Variant
-from kproxy.linux.difference import find_difference
-from kproxy.linux.drift import Finding, family_findings
-from kproxy.linux.dump import parse_dump
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.drift.find import Finding, family_findings
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.difference import find_difference
 from kproxy.services import IPFamily
 from tests.recorded import MINIKUBE, render
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.dump import parse_dump
 from kproxy.linux.errors import ToolFailedError, UnreadableDumpError
-from kproxy.linux.report import service_of_rule, services_of_chains
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.report import service_of_rule, services_of_chains
 from kproxy.netfilter import parse_save
 from tests.recorded import MINIKUBE
 

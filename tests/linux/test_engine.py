@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.binaries import Variant
-from kproxy.linux.executor import Executor
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.executor import Executor
 from kproxy.services import IPFamily
 from tests.linux.fake import MemoryExecutor
 from tests.linux.suite import EngineSuite

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import (
     FailedLine,
     FeatureMissingError,
@@ -13,9 +12,10 @@ from kproxy.linux.errors import (
     RestoreFailedError,
     ToolFailedError,
 )
-from kproxy.linux.features import BY_NAME, FEATURES, line_rewriter
-from kproxy.linux.preflight import Preflight, UndoingExecutor, probe, probe_text
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.features import BY_NAME, FEATURES, line_rewriter
+from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, probe_text
+from kproxy.linux.sync.desired import wanted_rules
 from kproxy.netfilter import parse_restore
 from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import IPFamily
@@ -53,7 +53,7 @@ WORDS = {
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kproxy.linux.preflight.SECOND_LOOK", 0.0)
+    monkeypatch.setattr("kproxy.linux.iptables.preflight.SECOND_LOOK", 0.0)
 
 
 class Failing(MemoryExecutor):

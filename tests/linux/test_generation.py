@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from kproxy.linux.generation import parse_generation
+from kproxy.linux.iptables.generation import parse_generation
 
 HEADER = struct.pack("=BBH", 0, 0, 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.linux.hostfacts import parse_interfaces, parse_routes, parse_rules
+from kproxy.linux.host.facts import parse_interfaces, parse_routes, parse_rules
 from kproxy.netfilter import Family
 
 

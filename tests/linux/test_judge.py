@@ -10,10 +10,10 @@ from kproxy.api import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Node, NodeAddress, ServicePort
 from kproxy.api.types.discovery import EndpointPort
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.linux.difference import find_difference
-from kproxy.linux.dump import parse_dump
-from kproxy.linux.judge import judge_rules, mended
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.drift.samples import judge_rules, mended
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.difference import find_difference
 from kproxy.render import RenderedTarget, Target, render_target
 from kproxy.services import IPFamily
 from tests.recorded import CLUSTERS

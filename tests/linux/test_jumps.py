@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.dump import ChainDump, Dump
-from kproxy.linux.jumps import JumpEdit, ensure_jumps, takes_everything
+from kproxy.linux.iptables.dump import ChainDump, Dump
+from kproxy.linux.sync.jumps import JumpEdit, ensure_jumps, takes_everything
 from kproxy.services import IPFamily
 
 A, B, C = "-j KUBE-FIREWALL", "-j KUBE-SERVICES", "-j KUBE-FORWARD"

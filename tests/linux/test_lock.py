@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.linux.errors import LockHeldError, PrivilegeError
-from kproxy.linux.lock import lock_held_error, lock_holder, lock_path, xtables_lock
+from kproxy.linux.iptables.lock import lock_held_error, lock_holder, lock_path, xtables_lock
 from tests.waiting import PATIENCE
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux import meaning
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.drift import explain
+from kproxy.linux.sync.desired import wanted_rules
 from kproxy.render.iptables.base import JUMP_RULES
 from kproxy.render.origin import Origin
 from kproxy.services import IPFamily, ServicePortName
@@ -34,14 +34,14 @@ NAME = "Service shop/web:http (TCP)"
     ],
 )
 def test_missing_rules_of_a_service(reason: str, told: str) -> None:
-    text = meaning.missing_rule(Origin(reason, WEB, None))
+    text = explain.missing_rule(Origin(reason, WEB, None))
     assert text.startswith(told)
-    assert meaning.altered_rule(Origin(reason, WEB, None)).endswith(text)
+    assert explain.altered_rule(Origin(reason, WEB, None)).endswith(text)
 
 
 def test_missing_base_rules() -> None:
-    assert meaning.missing_rule(None) == "what the rule does is not done"
-    assert meaning.missing_rule(Origin("base rule: drop invalid packets", None, None)) == (
+    assert explain.missing_rule(None) == "what the rule does is not done"
+    assert explain.missing_rule(Origin("base rule: drop invalid packets", None, None)) == (
         "not done any more: drop invalid packets"
     )
 
@@ -51,7 +51,7 @@ def test_every_rule_of_every_cluster_has_a_meaning_that_names_whose_it_is(case: 
     wanted = wanted_rules(render(case, IPFamily.IPV4))
     for origins in wanted.origins().values():
         for origin in origins:
-            text = meaning.missing_rule(origin)
+            text = explain.missing_rule(origin)
             assert text
             if origin.service_port is not None:
                 assert str(origin.service_port) in text
@@ -72,31 +72,31 @@ def test_every_rule_of_every_cluster_has_a_meaning_that_names_whose_it_is(case: 
     ],
 )
 def test_extra_rules(rule: str, told: str) -> None:
-    assert told in meaning.extra_rule("KUBE-SERVICES", rule, "")
-    assert "passes KUBE-SERVICES" in meaning.extra_rule("KUBE-SERVICES", rule, "")
-    assert meaning.extra_rule("KUBE-SVC-A", rule, "shop/web").startswith("traffic to Service shop/web ")
+    assert told in explain.extra_rule("KUBE-SERVICES", rule, "")
+    assert "passes KUBE-SERVICES" in explain.extra_rule("KUBE-SERVICES", rule, "")
+    assert explain.extra_rule("KUBE-SVC-A", rule, "shop/web").startswith("traffic to Service shop/web ")
 
 
 def test_reordered_rules() -> None:
-    assert "not shared among its endpoints" in meaning.reordered_rules("KUBE-SVC-A", "shop/web")
-    assert "reach itself" in meaning.reordered_rules("KUBE-SEP-A", "shop/web")
-    assert "node-port rule must be last" in meaning.reordered_rules("KUBE-SERVICES", "")
-    assert "another order" in meaning.reordered_rules("KUBE-FORWARD", "")
+    assert "not shared among its endpoints" in explain.reordered_rules("KUBE-SVC-A", "shop/web")
+    assert "reach itself" in explain.reordered_rules("KUBE-SEP-A", "shop/web")
+    assert "node-port rule must be last" in explain.reordered_rules("KUBE-SERVICES", "")
+    assert "another order" in explain.reordered_rules("KUBE-FORWARD", "")
 
 
 def test_missing_chains() -> None:
-    assert meaning.missing_chain("nat", "KUBE-SVC-A", "shop/web").startswith("traffic to Service shop/web ")
-    assert "flushed" in meaning.missing_chain("mangle", "KUBE-PROXY-CANARY", "")
-    assert meaning.missing_chain("filter", "KUBE-NEW", "") == "what chain KUBE-NEW of table filter does is not done"
+    assert explain.missing_chain("nat", "KUBE-SVC-A", "shop/web").startswith("traffic to Service shop/web ")
+    assert "flushed" in explain.missing_chain("mangle", "KUBE-PROXY-CANARY", "")
+    assert explain.missing_chain("filter", "KUBE-NEW", "") == "what chain KUBE-NEW of table filter does is not done"
 
 
 @pytest.mark.parametrize("jump", JUMP_RULES, ids=lambda jump: f"{jump.table}-{jump.source}")
 def test_faults_of_jump_rules(jump: object) -> None:
     assert isinstance(jump, type(JUMP_RULES[0]))
     rule = jump.text.partition(f"-A {jump.source} ")[2] or jump.text
-    missing = meaning.faulty_jump(jump.table, jump.source, "missing", rule)
+    missing = explain.faulty_jump(jump.table, jump.source, "missing", rule)
     assert "what chain" not in missing, "each is known by what it is for"
     assert "{" not in missing
-    assert meaning.faulty_jump(jump.table, jump.source, "misplaced", rule).endswith(missing)
-    assert "more than once" in meaning.faulty_jump(jump.table, jump.source, "duplicated", rule)
-    assert jump.source in meaning.faulty_jump(jump.table, jump.source, "extra", rule)
+    assert explain.faulty_jump(jump.table, jump.source, "misplaced", rule).endswith(missing)
+    assert "more than once" in explain.faulty_jump(jump.table, jump.source, "duplicated", rule)
+    assert jump.source in explain.faulty_jump(jump.table, jump.source, "extra", rule)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux import program
+from kproxy.linux.conntrack.stale import programmed_addresses, wanted_addresses
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.program import program_rules, wanted_dump
-from kproxy.linux.stale import programmed_addresses, wanted_addresses
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.sync import program
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.program import program_rules, wanted_dump
 from kproxy.services import IPFamily
 from tests.linux.fake import Faulty, MemoryExecutor, refused
 from tests.recorded import CLUSTERS, render

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from kproxy.linux import readback
-from kproxy.linux.difference import find_difference
-from kproxy.linux.dump import parse_dump
 from kproxy.linux.errors import ToolFailedError
-from kproxy.linux.readback import Blocks, expected_blocks, find_left
-from kproxy.linux.wanted import Wanted, wanted_rules
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync import readback
+from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.difference import find_difference
+from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.services import IPFamily
 from tests.recorded import CLUSTERS, MINIKUBE, render
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kproxy.linux.difference import find_difference
-from kproxy.linux.dump import parse_dump
-from kproxy.linux.report import Stopwatch, service_changes
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.difference import find_difference
+from kproxy.linux.sync.report import Stopwatch, service_changes
 from kproxy.services import IPFamily
 from tests.recorded import CLUSTERS, MINIKUBE, render
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.dump import parse_dump
-from kproxy.linux.flows import Flow, parse_flows
-from kproxy.linux.stale import Addresses, programmed_addresses, stale_flows, wanted_addresses
+from kproxy.linux.conntrack.flows import Flow, parse_flows
+from kproxy.linux.conntrack.stale import Addresses, programmed_addresses, stale_flows, wanted_addresses
+from kproxy.linux.iptables.dump import parse_dump
 from kproxy.services import IPFamily, ServiceState
 from tests.recorded import CLUSTERS, load, render
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kproxy.linux.dump import Dump
-from kproxy.linux.jumps import is_our_jump
-from kproxy.linux.owned import is_owned, owned_chains, target_of
+from kproxy.linux.iptables.dump import Dump
+from kproxy.linux.iptables.ownership import is_owned, owned_chains, target_of
+from kproxy.linux.sync.jumps import is_our_jump
 from kproxy.services import IPFamily
 
 Place = tuple[str, str]

@@ -16,12 +16,12 @@ import msgspec
 import pytest
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
-from kproxy.linux.apply import ApplyReport, apply_node
-from kproxy.linux.binaries import COMMAND, Variant
-from kproxy.linux.drift import find_drift
+from kproxy.linux.drift.find import find_drift
 from kproxy.linux.errors import ApplyFailedError, KernelState
+from kproxy.linux.iptables.binaries import COMMAND, Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.node import NodeRequest
+from kproxy.linux.sync.apply import ApplyReport, apply_node
+from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.render import RenderedTarget, Target, render_target, select_target
 from kproxy.services import IPFamily
 from tests.netns.namespaces import fresh_namespace, run, save, split_tables
@@ -116,7 +116,7 @@ def test_a_killed_process_leaves_nothing_that_the_next_apply_does_not_mend(
         paths.append(tmp_path / f"{number}.jsonl")
         paths[-1].write_text("".join(f"{line}\n" for line in cluster_lines(size, 5 - number)))
     code = (
-        "import sys; from kproxy.linux.binaries import Variant; from pathlib import Path;"
+        "import sys; from kproxy.linux.iptables.binaries import Variant; from pathlib import Path;"
         "from tests.netns.test_apply import apply_file; print('go', flush=True);"
         "apply_file(Path(sys.argv[1]), sys.argv[2], Variant(sys.argv[3]))"
     )
@@ -168,11 +168,11 @@ def test_an_interruption_after_the_rules_names_the_state(monkeypatch: pytest.Mon
     asked = request(MINIKUBE, Variant.NFT)
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         with monkeypatch.context() as patch:
-            patch.setattr("kproxy.linux.apply.prepare_node", interrupted)
+            patch.setattr("kproxy.linux.sync.apply.prepare_node", interrupted)
             with pytest.raises(ApplyFailedError) as caught:
                 apply_node(asked, namespace)
             assert caught.value.state is KernelState.UNCHANGED
-        monkeypatch.setattr("kproxy.linux.apply.clean_flows", interrupted)
+        monkeypatch.setattr("kproxy.linux.sync.apply.clean_flows", interrupted)
         with pytest.raises(ApplyFailedError) as caught:
             apply_node(asked, namespace)
         assert caught.value.detail == "the rules of IPv4 are applied, those of IPv6 are unchanged"
@@ -194,7 +194,7 @@ def test_an_interrupted_repair_names_the_state(monkeypatch: pytest.MonkeyPatch) 
             run("ip", "netns", "exec", name, command, "-t", "nat", "-F", "KUBE-SERVICES")
         flushed = save("iptables-nft", name), save("ip6tables-nft", name)
         with monkeypatch.context() as patch:
-            patch.setattr("kproxy.linux.drift.read_dump", interrupted)
+            patch.setattr("kproxy.linux.drift.find.read_dump", interrupted)
             with pytest.raises(SystemExit):
                 find_drift(asked, namespace)
             with pytest.raises(ApplyFailedError) as caught:
@@ -202,7 +202,7 @@ def test_an_interrupted_repair_names_the_state(monkeypatch: pytest.MonkeyPatch) 
             assert caught.value.state is KernelState.UNCHANGED
         assert (save("iptables-nft", name), save("ip6tables-nft", name)) == flushed
         with monkeypatch.context() as patch:
-            patch.setattr("kproxy.linux.drift.clean_flows", interrupted)
+            patch.setattr("kproxy.linux.drift.find.clean_flows", interrupted)
             with pytest.raises(ApplyFailedError) as caught:
                 find_drift(asked, namespace, repair=True)
         assert caught.value.detail == "the rules of IPv4 are applied, those of IPv6 are unchanged"

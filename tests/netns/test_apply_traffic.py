@@ -19,16 +19,16 @@ import pytest
 from kproxy.api import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
-from kproxy.linux import engine
-from kproxy.linux.applier import Applier
-from kproxy.linux.binaries import Variant, find_iptables
-from kproxy.linux.engine import Outcome
+from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses, wanted_addresses
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
-from kproxy.linux.executor import Executor, IptablesExecutor
-from kproxy.linux.program import program_rules
-from kproxy.linux.stale import clean_flows, programmed_addresses, wanted_addresses
-from kproxy.linux.steps import plan_runs
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor
+from kproxy.linux.sync import reconcile
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.program import program_rules
+from kproxy.linux.sync.reconcile import Outcome
+from kproxy.linux.sync.runs import plan_runs
 from kproxy.render import Renderer, Target, render_options, render_target
 from kproxy.services import IPFamily, ServiceState
 from tests.linux.fake import Faulty, Killed, refused
@@ -192,7 +192,7 @@ def killed_apply(executor: Executor, net: Network, history: History, chance: ran
 
 def test_entries_of_an_apply_that_was_taken_back_go(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query between the batches of an apply that then fails: its port must not go on to that apply's endpoint."""
-    monkeypatch.setattr(engine, "plan_runs", SMALL_BATCHES)
+    monkeypatch.setattr(reconcile, "plan_runs", SMALL_BATCHES)
     executor = IptablesExecutor(net.spaces["node"], find_iptables(IPFamily.IPV4, Variant.NFT))
     first, second = frozenset(ENDPOINTS[:1]), frozenset(ENDPOINTS[1:2])
     bring_to(executor, net, first, 0)
@@ -238,7 +238,7 @@ def test_applies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whole applies, in small batches for nft, so that many transactions make one apply."""
-    monkeypatch.setattr(engine, "plan_runs", SMALL_BATCHES)
+    monkeypatch.setattr(reconcile, "plan_runs", SMALL_BATCHES)
     churn(net, variant, act, rounds)
 
 

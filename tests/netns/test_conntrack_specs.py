@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient
-from kproxy.linux.binaries import Variant
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from tests.netns.agent_runs import NODE, Agent, node, put, running_agent, running_server
 from tests.netns.namespaces import fresh_namespace, run

@@ -11,13 +11,13 @@ import pytest
 from kproxy.api import KubeProxyConfiguration
 from kproxy.api.types.core import Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
-from kproxy.linux import flows as flows_module
-from kproxy.linux.apply import ApplyReport, apply_node
-from kproxy.linux.binaries import Variant
-from kproxy.linux.flows import Flow, delete_flows, read_flows
-from kproxy.linux.foreign import load
+from kproxy.linux.conntrack import flows as flows_module
+from kproxy.linux.conntrack.flows import Flow, delete_flows, read_flows
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.node import NodeRequest
+from kproxy.linux.sync.apply import ApplyReport, apply_node
+from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.render import Target
 from kproxy.services import IPFamily
@@ -177,7 +177,7 @@ def test_both_ways_of_reading_agree(space: Namespace, family: IPFamily, monkeypa
     add(space, family, flow(family, 1003, ip, second, protocol="SCTP"))
     by_tool = read_flows(space, family, ["UDP", "SCTP"])
     assert len(by_tool) == 3
-    monkeypatch.setattr("kproxy.linux.flows.find_program", lambda name: None)
+    monkeypatch.setattr("kproxy.linux.conntrack.flows.find_program", lambda name: None)
     assert set(read_flows(space, family, ["UDP", "SCTP"])) == set(by_tool)
     assert delete_flows(space, family, by_tool) == 3
     assert delete_flows(space, family, by_tool) == 3
@@ -190,7 +190,7 @@ def test_a_full_table_is_told(space: Namespace, monkeypatch: pytest.MonkeyPatch)
     def low(where: Namespace, name: str) -> str:
         return "0" if name.endswith("max") else read_sysctl(where, name)
 
-    monkeypatch.setattr("kproxy.linux.flows.read_sysctl", low)
+    monkeypatch.setattr("kproxy.linux.conntrack.flows.read_sysctl", low)
     report = bring(space, IPFamily.IPV4, [], [])
     assert any("connection tracking table" in note and "is full (0 of 0 entries)" in note for note in report.notes)
     assert msgspec.json.encode(report)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.linux.binaries import Variant, find_iptables
-from kproxy.linux.executor import Executor, IptablesExecutor
+from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.linux.suite import EngineSuite

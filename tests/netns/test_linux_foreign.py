@@ -17,8 +17,8 @@ def ended(number, frame):
     raise SystemExit
 
 signal.signal(signal.SIGTERM, ended)
-from kproxy.linux.foreign import load
-from kproxy.linux.addresses import interface_addresses
+from kproxy.linux.lazy_import import load
+from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.namespace import Namespace
 from kproxy.services.names import IPFamily
 sockets = load("pyroute2.process").socket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.generation import nft_generation
+from kproxy.linux.iptables.generation import nft_generation
 from kproxy.linux.namespace import Namespace
 from tests.netns.namespaces import fresh_namespace, run
 

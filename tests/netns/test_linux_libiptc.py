@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
-from kproxy.linux.binaries import Variant, find_iptables
-from kproxy.linux.engine import apply_rules, read_dump
-from kproxy.linux.executor import IptablesExecutor, legacy_tables
-from kproxy.linux.libiptc import compare_read_back, read_back
+from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
+from kproxy.linux.iptables.libiptc import compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.wanted import wanted_rules
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.reconcile import apply_rules, read_dump
 from kproxy.services import IPFamily
 from tests.linux.suite import FOREIGN, FOREIGN_V6
 from tests.netns.namespaces import fresh_namespace, run

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux.addresses import interface_addresses, is_this_node
-from kproxy.linux.binaries import Variant, find_iptables, installed, parse_version
 from kproxy.linux.errors import LockHeldError, NamespaceError, PrivilegeError, ToolFailedError, ToolMissingError
-from kproxy.linux.executor import IptablesExecutor
-from kproxy.linux.features import FEATURES
-from kproxy.linux.lock import lock_holder, locked_here, xtables_lock
+from kproxy.linux.host.addresses import interface_addresses, is_this_node
+from kproxy.linux.iptables.binaries import Variant, find_iptables, installed, parse_version
+from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.features import FEATURES
+from kproxy.linux.iptables.lock import lock_holder, locked_here, xtables_lock
+from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, run_preflight
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.preflight import Preflight, UndoingExecutor, probe, run_preflight
 from kproxy.linux.process import run as run_in
 from kproxy.linux.sysctl import SysctlError, read_sysctl, write_sysctl
 from kproxy.services import IPFamily
@@ -173,7 +173,7 @@ def test_who_holds_the_lock_inside_the_namespace_is_waited_for(tmp_path: Path, m
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, Variant.LEGACY), lock_wait=0.2)
         code = (
-            "import time; from kproxy.linux.lock import xtables_lock\n"
+            "import time; from kproxy.linux.iptables.lock import xtables_lock\n"
             "with xtables_lock(): print(flush=True); time.sleep(30)"
         )
         command = ["ip", "netns", "exec", name, sys.executable, "-c", code]

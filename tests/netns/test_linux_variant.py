@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import ToolFailedError
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.variant import choose_variant
 from kproxy.services import IPFamily
 from tests.netns.namespaces import fresh_namespace, run
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kproxy.linux.binaries import Variant
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from tests.netns.agent_runs import COMMAND
 from tests.netns.namespaces import fresh_namespace, run, save

@@ -21,7 +21,7 @@ import pytest
 
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient
 from kproxy.client.errors import ApiError
-from kproxy.linux.binaries import Variant
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.netns.agent_runs import (

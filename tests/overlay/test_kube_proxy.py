@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kproxy.linux.binaries import Variant
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.overlay.rules import RuleSettings

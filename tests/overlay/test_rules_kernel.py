@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kproxy.agent.overlaynode import remove
-from kproxy.linux.binaries import Variant
 from kproxy.linux.errors import LockHeldError
-from kproxy.linux.lock import xtables_lock
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.lock import xtables_lock
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.overlayrules import OverlayRules
+from kproxy.linux.pod.overlay_rules import OverlayRules
 from kproxy.linux.process import run
 from kproxy.overlay.rules import RuleSettings, Writer
 from tests.cni.client import ip

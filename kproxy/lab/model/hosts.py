@@ -18,9 +18,9 @@ from kproxy.lab.errors import LabError
 from kproxy.lab.model.links import Link, read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
 from kproxy.lab.plan import CLIENT, FABRIC, LabSpec
-from kproxy.linux.binaries import Variant, find_iptables
-from kproxy.linux.executor import IptablesExecutor
-from kproxy.linux.hostfacts import read_host
+from kproxy.linux.host.facts import read_host
+from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import format_address

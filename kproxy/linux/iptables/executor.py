@@ -1,0 +1,155 @@
+"""Executors: what reads and writes one family's tables in one variant.
+
+Everything above speaks to an `Executor`. `IptablesExecutor` is the real one; the tests have one that keeps the tables
+in memory, and both go through the same suite.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, Protocol
+
+from kproxy.linux.errors import LockHeldError, PrivilegeError, ToolFailedError
+from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
+from kproxy.linux.iptables.restore_errors import restore_error
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.process import run
+from kproxy.services.names import IPFamily
+
+TIMEOUT: Final = 300.0
+"""Seconds that one iptables process may take; the slowest seen is a tenth of that."""
+
+_NOT_PERMITTED: Final = re.compile("Permission denied|you must be root|Operation not permitted")
+
+
+class Executor(Protocol):
+    """Reads and writes the tables of one family in one variant."""
+
+    @property
+    def family(self) -> IPFamily:
+        """The family it works on."""
+
+    @property
+    def variant(self) -> Variant:
+        """The variant it works on."""
+
+    def save(self, *, counters: bool) -> str:
+        """What iptables-save prints, with `-c` if counters are wanted. Tables that do not exist stay so.
+
+        Raises:
+            LinuxError: it cannot be read.
+        """
+
+    def restore(self, text: str) -> None:
+        """Does `iptables-restore --noflush --counters`: each table of the text is one transaction, in order.
+
+        Raises:
+            RestoreFailedError: iptables refused it; tables committed before stay.
+            LinuxError: it could not be tried.
+        """
+
+
+class IptablesExecutor:
+    """The real thing: iptables processes inside a namespace."""
+
+    def __init__(self, namespace: Namespace, iptables: Iptables, *, lock_wait: float = DEFAULT_WAIT) -> None:
+        self._namespace = namespace
+        self._iptables = iptables
+        self._lock_wait = lock_wait
+        self._restore = [iptables.restore, "--noflush", "--counters"]
+        if iptables.variant is Variant.LEGACY:
+            self._restore += ["--wait", str(max(1, round(lock_wait)))]
+
+    @property
+    def family(self) -> IPFamily:
+        return self._iptables.family
+
+    @property
+    def variant(self) -> Variant:
+        return self._iptables.variant
+
+    @property
+    def iptables(self) -> Iptables:
+        """The binaries it runs."""
+        return self._iptables
+
+    def save(self, *, counters: bool) -> str:
+        if self.variant is Variant.LEGACY:
+            self._await_others()
+            if not self._legacy_tables():
+                return ""
+        return self._run_save([self._iptables.save, "-c"] if counters else [self._iptables.save])
+
+    def _run_save(self, command: list[str]) -> str:
+        done = run(self._namespace, command, timeout=TIMEOUT)
+        if done.code:
+            self._refuse(done.code, done.complaint)
+            raise ToolFailedError(f"{self._iptables.save} failed: {_one_line(done.complaint)}")
+        return done.output
+
+    def restore(self, text: str) -> None:
+        done = run(self._namespace, self._restore, text=text, timeout=TIMEOUT + self._lock_wait)
+        if done.code:
+            self._refuse(done.code, done.complaint)
+            raise restore_error(os.path.basename(self._iptables.restore), done.complaint, text)
+
+    def save_unlocked(self) -> str:
+        """What iptables-save prints without counters, whoever holds the lock.
+
+        The kernel replaces a legacy table as a whole, so each table is one that was there; who writes may be half
+        through with several. Enough to see whose chains there are.
+
+        Raises:
+            LinuxError: it cannot be read.
+        """
+        if self.variant is Variant.LEGACY and not self._legacy_tables():
+            return ""
+        return self._run_save([self._iptables.save])
+
+    def _await_others(self) -> None:
+        """Waits for who is writing, which iptables-save itself does not: the restore of an applier that was killed may
+        still be at work. Where there are no tables, only who works in this very namespace matters: it may make one.
+        """
+        try:
+            with xtables_lock(0):
+                return
+        except LockHeldError:
+            if not self._legacy_tables() and not self._namespace.call(locked_here):
+                return
+        with xtables_lock(self._lock_wait):
+            pass
+
+    def _legacy_tables(self) -> list[str]:
+        return self._namespace.call(legacy_tables, self.family)
+
+    def _refuse(self, code: int, complaint: str) -> None:
+        """Raises what has nothing to do with rules."""
+        if code < 0:
+            raise ToolFailedError(f"{self._iptables} was ended by signal {-code}")
+        if "xtables lock" in complaint and "holding" in complaint:
+            raise lock_held_error(self._lock_wait)
+        if "can't open lock file" in complaint:
+            raise PrivilegeError(f"{self._iptables} cannot open the xtables lock: {_one_line(complaint)}")
+        if os.geteuid() != 0 and _NOT_PERMITTED.search(complaint):
+            raise PrivilegeError(f"{self._iptables} needs root: {_one_line(complaint)}")
+
+
+def legacy_tables(family: IPFamily) -> list[str]:
+    """The legacy tables that exist in the calling thread's namespace.
+
+    Reading a legacy table through iptables makes it; this only looks.
+    """
+    name = "ip6_tables_names" if family.is_ipv6 else "ip_tables_names"
+    try:
+        return Path(f"/proc/thread-self/net/{name}").read_text().split()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise PrivilegeError(f"cannot read which legacy tables there are: {error.strerror}; it needs root") from error
+
+
+def _one_line(complaint: str) -> str:
+    return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or "it did not say why"

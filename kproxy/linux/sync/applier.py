@@ -1,0 +1,276 @@
+"""The applier: keeps one family's rules in the kernel up with a changing cluster, writing only what changed.
+
+`apply` reads the kernel, which takes as long as it has rules; the applier knows what it wrote last, so a changed
+EndpointSlice costs rendering one ServicePort and one short restore. Whoever uses it calls `resync` now and then, and
+after every failure the next `sync` is one.
+
+Connection tracking entries are cleaned after the rules are right: at the first sync too, since whoever wrote the rules
+may have been killed before it cleaned up. What could not be cleaned is kept and tried again with the next sync; it does
+not make the sync fail, since new connections follow the rules. With the check that follows, what was cleaned is looked
+through once more: a packet of this host's own that was preempted between two hooks, on a kernel that preempts, gets its
+entry by the old rules after any wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kproxy.linux.conntrack.flows import PROTOCOLS
+from kproxy.linux.conntrack.stale import (
+    Addresses,
+    StaleFlow,
+    clean_flows,
+    merge_addresses,
+    previous_addresses,
+    programmed_addresses,
+    wanted_addresses,
+)
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.executor import Executor
+from kproxy.linux.iptables.features import LineRewriter
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.desired import rewrite_text, wanted_rules
+from kproxy.linux.sync.difference import Difference
+from kproxy.linux.sync.program import program_rules
+from kproxy.linux.sync.reconcile import Outcome
+from kproxy.linux.sync.report import StepTime, Stopwatch
+from kproxy.linux.sync.runs import Change, plan_runs, run_text
+from kproxy.render import RenderedTarget, Renderer, RenderOptions
+from kproxy.render.iptables.base import CANARY_TABLES
+from kproxy.services import Changes, ServicePortName, ServiceState
+
+
+class SyncReport(msgspec.Struct, frozen=True):
+    """What one sync did.
+
+    Attributes:
+        full: whether everything was rendered and compared with the kernel; otherwise only what changed was written.
+        touched: the ServicePorts that the state says changed.
+        chains_written, chains_deleted: how many.
+        rules_written: how many rules were written, by table.
+        difference: with `full`, how the kernel differed from what was wanted.
+        flows: the connection tracking entries that were deleted.
+        notes: what else went wrong, without making the sync fail.
+        steps: how long each step took.
+    """
+
+    full: bool
+    touched: frozenset[ServicePortName]
+    chains_written: int = 0
+    chains_deleted: int = 0
+    rules_written: Mapping[str, int] = {}
+    difference: Difference | None = None
+    flows: tuple[StaleFlow, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[StepTime, ...] = ()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.chains_written or self.chains_deleted or (self.difference and self.difference.edits))
+
+
+class Applier:
+    """Writes the rules of one family.
+
+    Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless somebody else
+    changed it since. `_before` is where traffic was sent to by rules that were replaced and whose flows are not
+    cleaned yet, `_cleaned` where it was before the clean-ups since the last check. `_sizes` counts the rules of every
+    chain as last written.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        state: ServiceState,
+        renderer: Renderer,
+        namespace: Namespace | None = None,
+        *,
+        rewrite: LineRewriter | None = None,
+        canary_tables: Iterable[str] = CANARY_TABLES,
+    ) -> None:
+        """With a namespace, connection tracking entries that a change made stale are deleted too.
+
+        Args:
+            rewrite: turns rendered lines into what this kernel can do; see `kproxy.linux.iptables.features`.
+            canary_tables: the tables that get a canary chain.
+        """
+        self._executor = executor
+        self._namespace = namespace
+        self._state = state
+        self._renderer = renderer
+        self._rewrite = rewrite
+        self._canary_tables = tuple(canary_tables)
+        self._options: RenderOptions | None = None
+        self._before: Addresses | None = None
+        self._cleaned: Addresses | None = None
+        self._sizes: dict[Place, int] = {}
+        self.needs_resync = True
+
+    def snapshot(self) -> tuple[ServiceState, RenderOptions]:
+        """A copy of the applied state, and the options it was rendered with: for whoever wants to look at the rules."""
+        copy = ServiceState(self._state.family, self._state.node_name)
+        copy.service_ports = dict(self._state.service_ports)
+        copy.endpoints = dict(self._state.endpoints)
+        return copy, self._renderer.options
+
+    @property
+    def state(self) -> ServiceState:
+        return self._state
+
+    @property
+    def options(self) -> RenderOptions:
+        """What the next sync renders with."""
+        return self._options or self._renderer.options
+
+    def set_options(self, options: RenderOptions) -> None:
+        """The node changed: the next sync renders with these, and writes what that alters."""
+        self._options = options if options != self._renderer.options else None
+
+    def rule_totals(self) -> dict[str, int]:
+        """How many rules kube-proxy's chains hold, by table."""
+        totals: dict[str, int] = {}
+        for (table, _), count in list(self._sizes.items()):
+            totals[table] = totals.get(table, 0) + count
+        return totals
+
+    def resync(self) -> SyncReport:
+        """Renders everything, compares it with the kernel, and writes the difference.
+
+        Raises:
+            LinuxError: see `apply_rules`.
+        """
+        unknown, self.needs_resync = self.needs_resync, True
+        watch = Stopwatch()
+        with watch.step("state"):
+            changes = self._state.apply()
+            self._remember(previous_addresses(changes))
+        with watch.step("render"):
+            if self._options is not None:
+                self._renderer, self._options = Renderer(self._options), None
+            plan = self._renderer.plan_full(self._state)
+            wanted = wanted_rules(RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables)
+        outcome = program_rules(self._executor, wanted, self._namespace)
+        self._sizes = {place: text.count("\n") for place, text in wanted.chains.items()}
+        self.needs_resync = False
+        difference = outcome.difference
+        flows: list[StaleFlow] = []
+        notes: list[str] = []
+        with watch.step("conntrack"):
+            if unknown or difference or self._before is not None:
+                self._remember(programmed_addresses(outcome.before))
+                flows = self._clean(notes, True)
+        return SyncReport(
+            full=True,
+            touched=changes.touched,
+            chains_written=len(difference.writes),
+            chains_deleted=len(difference.deletions),
+            rules_written=_rules_by_table(difference.writes),
+            difference=difference,
+            flows=tuple(flows),
+            notes=tuple(notes),
+            steps=_steps(watch, outcome),
+        )
+
+    def sync(self, *, check: bool = False) -> SyncReport:
+        """Takes what the state was told since, and writes what that changed.
+
+        Args:
+            check: look once more for flows of what was cleaned up since the last check.
+
+        Raises:
+            LinuxError: it could not be written; the next `sync` is a `resync`.
+        """
+        if self.needs_resync:
+            return self.resync()
+        watch = Stopwatch()
+        with watch.step("state"):
+            changes = self._state.apply()
+        # From here on what is rendered is ahead of the kernel, until it is written.
+        self.needs_resync = True
+        with watch.step("render"):
+            change = self._plan(changes)
+        with watch.step("write"):
+            before = previous_addresses(changes)
+            self._remember(before)
+            for run in plan_runs(change, self._executor.variant):
+                self._executor.restore(run_text(run))
+        self.needs_resync = False
+        for place in change.deletions:
+            self._sizes.pop(place, None)
+        self._sizes.update((place, text.count("\n")) for place, text in change.writes.items())
+        notes: list[str] = []
+        flows: list[StaleFlow] = []
+        if self._namespace is not None:
+            with watch.step("conntrack"):
+                if check and self._cleaned is not None:
+                    flows = self._clean_again(notes)
+                flows += self._clean(notes, any(name.protocol in PROTOCOLS for name in changes.touched))
+        return SyncReport(
+            full=False,
+            touched=changes.touched,
+            chains_written=len(change.writes),
+            chains_deleted=len(change.deletions),
+            rules_written=_rules_by_table(change.writes),
+            flows=tuple(flows),
+            notes=tuple(notes),
+            steps=tuple(watch.times),
+        )
+
+    def _plan(self, changes: Changes) -> Change:
+        if self._options is not None:
+            plan = self._renderer.replan(self._state, self._options)
+            self._options = None
+        else:
+            plan = self._renderer.plan_partial(self._state, changes.touched)
+        change = plan.change
+        if self._rewrite is None:
+            return change
+        writes = {place: rewrite_text(text, self._rewrite) for place, text in change.writes.items()}
+        previous = {place: rewrite_text(text, self._rewrite) for place, text in change.previous.items()}
+        return msgspec.structs.replace(change, writes=writes, previous=previous)
+
+    def _remember(self, before: Addresses) -> None:
+        if self._namespace is None or not (before.services or before.all_endpoints):
+            return
+        self._before = before if self._before is None else merge_addresses(self._before, before)
+
+    def _clean(self, notes: list[str], wanted: bool) -> list[StaleFlow]:
+        """Deletes what went stale, if rules for UDP or SCTP changed now or since the last time that succeeded."""
+        if self._namespace is None or not (wanted or self._before is not None):
+            return []
+        before = self._before or NO_ADDRESSES
+        cleaned = before if self._cleaned is None else merge_addresses(self._cleaned, before)
+        try:
+            flows = clean_flows(self._namespace, self._executor.family, wanted_addresses(self._state), before)
+        except LinuxError as error:
+            self._before = before
+            notes.append(f"stale connection tracking entries were not all removed: {error}")
+            return []
+        self._before, self._cleaned = None, cleaned
+        return flows
+
+    def _clean_again(self, notes: list[str]) -> list[StaleFlow]:
+        """Deletes what a clean-up since the last check missed."""
+        self._before, self._cleaned = merge_addresses(self._cleaned or NO_ADDRESSES, self._before or NO_ADDRESSES), None
+        flows = self._clean(notes, True)
+        self._cleaned = None
+        return flows
+
+
+NO_ADDRESSES = Addresses({}, {}, frozenset())
+
+
+def _steps(watch: Stopwatch, outcome: Outcome) -> tuple[StepTime, ...]:
+    """The applier's own steps with the engine's between rendering and clean-up."""
+    return (*watch.times[:2], *outcome.report.steps, *watch.times[2:])
+
+
+def _rules_by_table(writes: Mapping[Place, str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for (table, _), text in writes.items():
+        counts[table] = counts.get(table, 0) + text.count("\n")
+    return counts

@@ -1,0 +1,143 @@
+"""`cleanup`: removes every rule and chain of kube-proxy's, and so of kproxy's, and nothing else.
+
+Both variants and both families are looked at; a legacy table that does not exist is not made by looking. A chain that
+somebody else's chain leads to has to stay, with what it leads to; it is told. KUBE-FIREWALL is shared with the kubelet:
+kube-proxy's own `--cleanup` always leaves it, we leave it when a kubelet's canary chain shows that there is one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError
+from kproxy.linux.iptables import nfacct
+from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, installed
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_tables
+from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.difference import removable_chains
+from kproxy.linux.sync.jumps import remove_jumps
+from kproxy.linux.sync.reconcile import Progress, put_back, read_dump
+from kproxy.linux.sync.report import KeptChain, StepTime, Stopwatch
+from kproxy.linux.sync.runs import Change, plan_runs, run_text
+from kproxy.services.names import IPFamily
+
+
+class CleanedTables(msgspec.Struct, frozen=True, rename="camel"):
+    """What was removed from one family and variant."""
+
+    family: str
+    variant: str
+    chains_deleted: int = 0
+    rules_deleted: int = 0
+    jumps_deleted: int = 0
+    kept: tuple[KeptChain, ...] = ()
+
+
+class CleanupReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What `cleanup` did, or with `dry_run` would do."""
+
+    where: str
+    dry_run: bool
+    tables: tuple[CleanedTables, ...]
+    counters: tuple[str, ...]
+    notes: tuple[str, ...]
+    steps: tuple[StepTime, ...]
+
+
+def cleanup(
+    namespace: Namespace, *, dry_run: bool = False, lock_wait: float = DEFAULT_WAIT, progress: Progress | None = None
+) -> CleanupReport:
+    """Removes all that is kube-proxy's from a namespace.
+
+    Raises:
+        ToolMissingError: no iptables is installed.
+        LinuxError: something cannot be read; it and what comes after it are unchanged.
+        ApplyFailedError: removing failed; the error says what state that left.
+    """
+    watch = Stopwatch()
+    try:
+        found: dict[tuple[IPFamily, Variant], Iptables] = {
+            (family, variant): tools for family in IPFamily for variant, tools in installed(family).items()
+        }
+    except (LinuxError, *INTERRUPTS) as error:
+        raise ApplyFailedError(_told(error), KernelState.UNCHANGED) from error
+    if not found:
+        raise ToolMissingError("no iptables is installed, so nothing can be read or removed\nstate: unchanged")
+    cleaned: list[CleanedTables] = []
+    for (family, variant), tools in found.items():
+        name = f"{family.value} {variant.value}"
+        with watch.step(name):
+            executor = IptablesExecutor(namespace, tools, lock_wait=lock_wait)
+            try:
+                cleaned.append(cleanup_tables(executor, dry_run=dry_run, progress=progress))
+            except (LinuxError, *INTERRUPTS) as error:
+                raise _after(error, name, cleaned) from error
+    counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
+    notes = tuple(_unreachable(namespace, found))
+    return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, notes, tuple(watch.times))
+
+
+def _unreachable(namespace: Namespace, found: dict[tuple[IPFamily, Variant], Iptables]) -> list[str]:
+    absent = [family for family in IPFamily if not any(each is family for each, _ in found)]
+    return [
+        f"{family.value} was not looked at: {COMMAND[family]} is not installed, so what its tables hold is not known"
+        for family in absent
+    ] + [
+        f"legacy tables of {family.value} exist ({', '.join(tables)}) and were not looked at: "
+        f"{COMMAND[family]}-legacy is not installed"
+        for family in IPFamily
+        if (family, Variant.LEGACY) not in found and (tables := namespace.call(legacy_tables, family))
+    ]
+
+
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, LinuxError) else "interrupted"
+
+
+def _after(error: BaseException, name: str, cleaned: list[CleanedTables]) -> ApplyFailedError:
+    state = error.state if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED
+    what = f"{name}: {_told(error).rsplit(chr(10) + 'state: ', 1)[0]}"
+    done = [f"{each.family} {each.variant}" for each in cleaned if each.chains_deleted]
+    if not done:
+        return ApplyFailedError(what, state, getattr(error, "detail", ""))
+    return ApplyFailedError(
+        what, KernelState.PARTLY_APPLIED, f"{', '.join(done)} are cleaned up, {name} is {state.value}"
+    )
+
+
+def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progress | None = None) -> CleanedTables:
+    """Removes all that is kube-proxy's from one family and variant.
+
+    Raises:
+        LinuxError: it cannot be read.
+        ApplyFailedError: removing failed.
+    """
+    before = read_dump(executor, counters=True)
+    doomed, kept = removable_chains(before)
+    edits = remove_jumps(before, kept)
+    report = CleanedTables(
+        executor.family.value,
+        executor.variant.value,
+        chains_deleted=len(doomed),
+        rules_deleted=sum(len(chain.rules) for place in doomed if (chain := before.chain(*place)) is not None),
+        jumps_deleted=sum(len(edit.deletions) for edit in edits),
+        kept=tuple(KeptChain(*place, by) for place, by in kept.items()),
+    )
+    if dry_run or not (doomed or edits):
+        return report
+    runs = plan_runs(Change({}, doomed, edits), executor.variant)
+    total, done = sum(map(len, runs)), 0
+    try:
+        for run in runs:
+            if progress is not None:
+                progress("removing", done, total)
+            executor.restore(run_text(run))
+            done += len(run)
+        after = read_dump(executor, counters=False)
+    except (LinuxError, *INTERRUPTS) as error:
+        raise put_back(executor, before, _told(error)) from error
+    left, _ = removable_chains(after)
+    if left or remove_jumps(after, kept):
+        raise put_back(executor, before, f"removing failed: {len(left)} chains of kube-proxy's are still there")
+    return report

@@ -1,0 +1,109 @@
+"""What the kernel should hold: one family's owned chains and jump rules, from rendered rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+import msgspec
+
+from kproxy.linux.iptables.canonical import Place, canonicalizer
+from kproxy.linux.iptables.features import LineRewriter
+from kproxy.render import RenderedTarget
+from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES, jump_origins
+from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, NAT
+from kproxy.render.origin import Origin
+from kproxy.services.names import IPFamily, ServicePortName
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One family's rules as they should be.
+
+    Attributes:
+        chains: restore lines of every owned chain, canaries included, in the order in which a restore declares them.
+        owners: the ServicePort of each nat chain that belongs to one.
+        jumps: the jump rules of each built-in chain as iptables-save prints them, the first one first.
+        origins: gives the origin of every rule by chain, jump rules included. Asked only when somebody wants to know.
+
+    The canonical rules of a chain are found once, when they are first asked for.
+    """
+
+    family: IPFamily
+    chains: Mapping[Place, str]
+    owners: Mapping[str, ServicePortName]
+    jumps: Mapping[Place, tuple[str, ...]]
+    origins: Callable[[], Mapping[Place, list[Origin]]]
+    _canonical: dict[Place, list[str]] = msgspec.field(default_factory=dict)
+
+    def rules(self, place: Place) -> list[str]:
+        """The rules of a chain as iptables-save prints them."""
+        known = self._canonical.get(place)
+        if known is None:
+            known = self._canonical[place] = canonicalizer(self.family).rules(place[1], self.chains[place])
+        return known
+
+
+def wanted_rules(
+    rendered: RenderedTarget, rewrite: LineRewriter | None = None, canary_tables: Iterable[str] = CANARY_TABLES
+) -> Wanted:
+    """What the kernel should hold for rendered rules.
+
+    Args:
+        rewrite: turns lines into what this kernel can do; see `kproxy.linux.iptables.features`.
+        canary_tables: the tables that get a canary chain.
+    """
+    family = rendered.options.family
+    chains: dict[Place, str] = {}
+    owners: dict[str, ServicePortName] = {}
+    for name, own in rendered.plan.service_ports.items():
+        for chain, text in own.items():
+            chains[(NAT, chain)] = text
+            owners[chain] = name
+    chains.update(rendered.plan.base)
+    # The kubelet shares it, so kube-proxy keeps it, empty where it has no rule for it.
+    chains.setdefault((FILTER, FIREWALL), "")
+    for table in canary_tables:
+        chains[(table, CANARY)] = ""
+
+    def origins() -> Mapping[Place, list[Origin]]:
+        found = jump_origins() | rendered.renderer.origins(rendered.state)
+        return found if rewrite is None else _kept_origins(found, chains, rewrite)
+
+    if rewrite is None:
+        return Wanted(family, chains, owners, _jumps(family), origins)
+    texts = {place: rewrite_text(text, rewrite) for place, text in chains.items()}
+    return Wanted(family, texts, owners, _jump_rules(family, rewrite), origins)
+
+
+def rewrite_text(text: str, rewrite: LineRewriter) -> str:
+    """The restore lines of a chain as this kernel can load them."""
+    lines = map(rewrite, text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line is not None)
+
+
+def _kept_origins(
+    origins: Mapping[Place, list[Origin]], chains: Mapping[Place, str], rewrite: LineRewriter
+) -> dict[Place, list[Origin]]:
+    """The origins without those of lines that were left out."""
+    kept = dict(origins)
+    for place, text in chains.items():
+        lines = text.splitlines()
+        found = origins.get(place, [])
+        if len(found) == len(lines):
+            kept[place] = [each for each, line in zip(found, lines, strict=True) if rewrite(line) is not None]
+    return kept
+
+
+@cache
+def _jumps(family: IPFamily) -> Mapping[Place, tuple[str, ...]]:
+    return _jump_rules(family, lambda line: line)
+
+
+def _jump_rules(family: IPFamily, rewrite: LineRewriter) -> Mapping[Place, tuple[str, ...]]:
+    jumps: dict[Place, list[str]] = {}
+    for jump in reversed(JUMP_RULES):  # each is prepended, so the last one comes first
+        line = rewrite(jump.text)
+        if line is not None:
+            rules = canonicalizer(family).rules(jump.source, f"{line}\n")
+            jumps.setdefault((jump.table, jump.source), []).extend(rules)
+    return {place: tuple(rules) for place, rules in jumps.items()}

@@ -1,0 +1,90 @@
+"""The difference between what the kernel should hold and what it holds, as what has to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kproxy.linux.iptables.canonical import Place, same_rules
+from kproxy.linux.iptables.dump import Dump
+from kproxy.linux.iptables.ownership import foreign_references, is_owned, kubelet_present, owned_chains, target_of
+from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.jumps import JumpEdit, JumpFault, ensure_jumps
+from kproxy.render.iptables.chains import FILTER, FIREWALL
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What has to be written; false if nothing.
+
+    Attributes:
+        writes: restore lines of each chain that is missing or differs, in order of declaration.
+        missing: those of `writes` that do not exist.
+        deletions: owned chains that are no longer wanted.
+        edits: edits of built-in chains that put the jump rules right.
+        faults: what is wrong with jump rules.
+        kept: owned chains that should go but stay, because a rule in this chain of somebody else's jumps to them.
+    """
+
+    writes: Mapping[Place, str]
+    missing: frozenset[Place]
+    deletions: tuple[Place, ...] = ()
+    edits: tuple[JumpEdit, ...] = ()
+    faults: tuple[JumpFault, ...] = ()
+    kept: Mapping[Place, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.writes or self.deletions or self.edits)
+
+
+def find_difference(wanted: Wanted, dump: Dump) -> Difference:
+    """Compares chain by chain."""
+    writes: dict[Place, str] = {}
+    missing: set[Place] = set()
+    shared = kubelet_present(dump)
+    for place, text in wanted.chains.items():
+        chain = dump.chain(*place)
+        if chain is None:
+            missing.add(place)
+            writes[place] = text
+        elif shared and place == (FILTER, FIREWALL) and not text:
+            continue  # the kubelet has its own rule there, whether or not kube-proxy wants one
+        elif len(chain.rules) != text.count("\n") or not same_rules(wanted.rules(place), chain.rules, wanted.family):
+            writes[place] = text
+    references = foreign_references(dump)
+    stale = [
+        (table, chain)
+        for table, chains in dump.tables.items()
+        for chain in chains
+        if is_owned(table, chain) and (table, chain) not in wanted.chains
+    ]
+    edits, faults = ensure_jumps(dump, wanted.family, wanted.jumps)
+    kept = keep_reachable(stale, references, dump)
+    return Difference(
+        writes, frozenset(missing), tuple(p for p in stale if p not in kept), tuple(edits), tuple(faults), kept
+    )
+
+
+def keep_reachable(stale: list[Place], references: Mapping[Place, str], dump: Dump) -> dict[Place, str]:
+    """Stale chains that cannot be deleted: somebody else's rules lead to them, at once or through others."""
+    doomed = set(stale)
+    kept: dict[Place, str] = {}
+    queue = [(place, references[place]) for place in stale if place in references]
+    while queue:
+        place, by = queue.pop()
+        if place in kept or place not in doomed:
+            continue
+        kept[place] = by
+        chain = dump.chain(*place)
+        queue += [((place[0], target_of(rule)), by) for rule in (chain.rules if chain else ())]
+    return kept
+
+
+def removable_chains(dump: Dump) -> tuple[list[Place], dict[Place, str]]:
+    """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with who keeps it: somebody
+    whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
+    owned = owned_chains(dump)
+    kept = keep_reachable(owned, foreign_references(dump), dump)
+    if kubelet_present(dump) and (FILTER, FIREWALL) in owned:
+        kept[(FILTER, FIREWALL)] = "the kubelet"
+    return [place for place in owned if place not in kept], kept

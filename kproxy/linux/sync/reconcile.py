@@ -1,0 +1,241 @@
+"""Bringing the kernel to the wanted state from whatever state it is in.
+
+Read what is there, compare, write only the difference, read back, compare again. When writing or the second comparison
+fails, what was there before is brought back by the same means, read back and compared too; the error says which of
+unchanged, restored and partly applied it came to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sized
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, RestoreFailedError
+from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.dump import ChainDump, Dump, parse_dump
+from kproxy.linux.iptables.executor import Executor
+from kproxy.linux.iptables.ownership import owned_chains
+from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.jumps import return_jumps
+from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
+from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
+from kproxy.linux.sync.runs import Batch, Change, plan_runs, run_text
+from kproxy.render.iptables.chains import FILTER
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is going on, and how many steps of how many are done."""
+
+APPLIED: Final = "applied"
+NOTHING: Final = "nothing to do"
+WOULD_CHANGE: Final = "would change"
+
+
+HEAD_START: Final = 0.02
+"""Seconds until what is to be read back is worked out: two busy threads would take turns of 5 ms, and starting iptables
+needs many turns."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What `apply_rules` did.
+
+    Attributes:
+        before: what the kernel held before.
+        difference: what had to be written.
+    """
+
+    report: FamilyReport
+    before: Dump
+    difference: Difference
+
+
+def read_dump(executor: Executor, *, counters: bool) -> Dump:
+    """What the kernel holds. Raises LinuxError."""
+    return parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
+
+
+def apply_rules(
+    executor: Executor, wanted: Wanted, *, dry_run: bool = False, name: str = "", progress: Progress | None = None
+) -> Outcome:
+    """Brings the kernel to the wanted state.
+
+    Args:
+        dry_run: only tell what would change.
+        name: what to call the iptables in the report.
+
+    Raises:
+        LinuxError: nothing could be read, so nothing was tried.
+        ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
+    """
+    watch = Stopwatch()
+    with watch.step("read"):
+        before = read_dump(executor, counters=True)
+    with watch.step("compare"):
+        difference = find_difference(wanted, before)
+    runs: list[list[Batch]] = []
+    if difference:
+        runs = plan_runs(change_of(difference, wanted, before), executor.variant)
+        if not dry_run:
+            write_verified(executor, wanted, before, runs, watch, progress)
+    written = not dry_run and bool(difference)
+    try:
+        with watch.step("report"):
+            services = service_changes(wanted, before, difference)
+    except INTERRUPTS as error:
+        raise ApplyFailedError("interrupted", KernelState.APPLIED if written else KernelState.UNCHANGED) from error
+    report = FamilyReport(
+        family=wanted.family.value,
+        variant=executor.variant.value,
+        iptables=name,
+        result=(WOULD_CHANGE if dry_run else APPLIED) if difference else NOTHING,
+        chains_written=len(difference.writes),
+        chains_created=len(difference.missing),
+        chains_deleted=len(difference.deletions),
+        transactions=sum(map(len, runs)) if written else 0,
+        processes=len(runs) if written else 0,
+        services=services,
+        jumps=difference.faults,
+        kept=kept_chains(difference),
+        steps=tuple(watch.times),
+    )
+    return Outcome(report, before, difference)
+
+
+def change_of(difference: Difference, wanted: Wanted, before: Dump) -> Change:
+    """A difference as something to write."""
+    previous = {
+        place: _spelled(place[1], chain.rules, zip(wanted.rules(place), text.splitlines(keepends=True), strict=True))
+        for place, text in difference.writes.items()
+        if place[0] == FILTER and (chain := before.chain(*place)) is not None
+    }
+    return Change(difference.writes, difference.deletions, difference.edits, wanted.owners, previous)
+
+
+def _spelled(name: str, rules: list[str], known: Iterable[tuple[str, str]]) -> str:
+    """The rules of a chain as restore lines, those that will be written again exactly as they will be."""
+    lines = dict(known)
+    return "".join(lines.get(rule) or f"-A {name} {rule}\n" for rule in rules)
+
+
+def write_verified(
+    executor: Executor,
+    wanted: Wanted,
+    before: Dump,
+    runs: list[list[Batch]],
+    watch: Stopwatch,
+    progress: Progress | None,
+) -> None:
+    """Carries out the runs and reads back; puts back what was there if either fails.
+
+    Raises:
+        ApplyFailedError: see there.
+    """
+    total = sum(map(len, runs))
+    done = 0
+    saver = f"iptables-{executor.variant.value}-save"
+    try:
+        with ThreadPoolExecutor(1) as beside:
+            # How it will look when read back can be worked out while iptables works.
+            blocks = beside.submit(_expect, wanted)
+            with watch.step("write"):
+                for run in runs:
+                    if progress is not None:
+                        progress("writing", done, total)
+                    executor.restore(run_text(run))
+                    done += len(run)
+            if progress is not None:
+                progress("verifying", done, total)
+            with watch.step("verify"):
+                left = find_left(wanted, executor.save(counters=False), saver, blocks.result())
+    except (LinuxError, *INTERRUPTS) as error:
+        if isinstance(error, RestoreFailedError):
+            done += error.committed
+        what = str(error) if isinstance(error, LinuxError) else "interrupted"
+        least = "at least " if isinstance(error, LinuxError) and not getattr(error, "lines", ()) else ""
+        raise put_back(
+            executor, before, f"{what}\n({least}{done} of {total} transactions had been carried out)"
+        ) from error
+    if left:
+        told = describe(left)
+        raise put_back(executor, before, f"verification failed: what was written is not what is there: {told}")
+
+
+def _expect(wanted: Wanted) -> Blocks:
+    time.sleep(HEAD_START)
+    return expected_blocks(wanted)
+
+
+def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
+    """Brings back what was there before, and makes the error that says how that went."""
+    try:
+        now = read_dump(executor, counters=False)
+        change = reverse_change(before, now)
+        if not change:
+            return ApplyFailedError(what, KernelState.UNCHANGED)
+        for run in plan_runs(change, executor.variant):
+            executor.restore(run_text(run))
+        left = reverse_change(before, read_dump(executor, counters=False))
+    except (LinuxError, *INTERRUPTS) as error:
+        why = str(error) if isinstance(error, LinuxError) else "interrupted"
+        detail = f"bringing back what was there before failed too: {why}"
+        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail + _which(executor, before))
+    if left:
+        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _places(list(left.writes) + list(left.deletions)))
+    return ApplyFailedError(what, KernelState.RESTORED)
+
+
+def _which(executor: Executor, before: Dump) -> str:
+    try:
+        left = reverse_change(before, read_dump(executor, counters=False))
+    except LinuxError:
+        return "; which chains are new cannot be read"
+    return f"; not as before: {_places([*left.writes, *left.deletions])}"
+
+
+def reverse_change(before: Dump, now: Dump) -> Change:
+    """What brings owned chains and jump rules back to what they were, their counters included."""
+    writes: dict[Place, str] = {}
+    previous: dict[Place, str] = {}
+    for place in owned_chains(before):
+        old, new = before.chain(*place), now.chain(*place)
+        assert old is not None
+        if new is None or new.rules != old.rules:
+            lines = _with_counters(place[1], old)
+            writes[place] = "".join(lines)
+            if new is not None and place[0] == FILTER:
+                previous[place] = _spelled(place[1], new.rules, zip(old.rules, lines, strict=True))
+    deletions = [place for place in owned_chains(now) if before.chain(*place) is None]
+    return Change(writes, deletions, return_jumps(before, now), {}, previous)
+
+
+def _with_counters(name: str, chain: ChainDump) -> list[str]:
+    return [
+        f"{f'{counters} ' if counters else ''}-A {name}{f' {rule}' if rule else ''}\n"
+        for rule, counters in zip(chain.rules, chain.counters, strict=True)
+    ]
+
+
+def _chains(which: Sized) -> str:
+    return f"{len(which)} chain{'' if len(which) == 1 else 's'}"
+
+
+def describe(difference: Difference) -> str:
+    """A difference in a few words, for messages."""
+    parts = []
+    if difference.writes:
+        parts.append(f"{_chains(difference.writes)} other than wanted ({_places(list(difference.writes))})")
+    if difference.deletions:
+        parts.append(f"{_chains(difference.deletions)} too many ({_places(list(difference.deletions))})")
+    if difference.faults:
+        fault = difference.faults[0]
+        parts.append(f"{len(difference.faults)} jump rules are not right ({fault.chain}: {fault.kind}: {fault.rule})")
+    return "; ".join(parts)
+
+
+def _places(places: list[Place]) -> str:
+    shown = ", ".join(f"{table} {chain}" for table, chain in places[:5])
+    return shown + (f" and {len(places) - 5} more" if len(places) > 5 else "")

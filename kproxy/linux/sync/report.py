@@ -1,0 +1,204 @@
+"""Reports: what an operation changed, per Service, and how long each step took. The JSON form is described in
+docs/apply.md."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.dump import Dump
+from kproxy.linux.iptables.ownership import is_service_chain, target_of
+from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.difference import Difference
+from kproxy.linux.sync.jumps import JumpFault
+from kproxy.render.iptables.chains import NAT
+
+_COMMENT: Final = re.compile(r'--comment (?:"((?:[^"\\]|\\.)*)"|(\S+))')
+_SERVICE: Final = re.compile(r"(?:^| )([a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9-]*(?::[a-z0-9-]+)?)(?: |$)")
+
+
+class StepTime(msgspec.Struct, frozen=True):
+    """How long a step took, in seconds."""
+
+    step: str
+    seconds: float
+
+
+class ServiceChange(msgspec.Struct, frozen=True, rename="camel"):
+    """What changed for one port of a Service.
+
+    Attributes:
+        service: `namespace/name[:port]`; "" for rules that belong to no Service.
+        change: added, changed or removed.
+        chains_written, chains_deleted, rules_added, rules_removed: how much; a rule that was altered counts as one
+            removed and one added.
+    """
+
+    service: str
+    change: str
+    chains_written: int
+    chains_deleted: int
+    rules_added: int
+    rules_removed: int
+
+
+class KeptChain(msgspec.Struct, frozen=True, rename="camel"):
+    """A chain that should have gone but stays, because rules of another chain lead to it."""
+
+    table: str
+    chain: str
+    referred_to_by: str
+
+
+class FamilyReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What was done for one family.
+
+    Attributes:
+        result: `applied`, `nothing to do`, or `would change` in a dry run.
+        iptables: version and variant.
+        transactions: how many table transactions were carried out; `processes`, by how many iptables-restore.
+        jumps: what was wrong with the jump rules.
+    """
+
+    family: str
+    variant: str
+    iptables: str
+    result: str
+    chains_written: int = 0
+    chains_created: int = 0
+    chains_deleted: int = 0
+    transactions: int = 0
+    processes: int = 0
+    services: tuple[ServiceChange, ...] = ()
+    jumps: tuple[JumpFault, ...] = ()
+    kept: tuple[KeptChain, ...] = ()
+    steps: tuple[StepTime, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Stopwatch:
+    """Collects how long steps take."""
+
+    def __init__(self) -> None:
+        self.times: list[StepTime] = []
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Times what happens inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.times.append(StepTime(name, round(time.perf_counter() - start, 6)))
+
+
+def service_of_rule(rule: str) -> str:
+    """The `namespace/name[:port]` that kube-proxy wrote into a rule's comment; "" if there is none."""
+    for quoted, plain in _COMMENT.findall(rule):
+        found = _SERVICE.search(quoted or plain)
+        if found is not None:
+            return found[1]
+    return ""
+
+
+def services_of_chains(dump: Dump) -> dict[str, str]:
+    """The Service of each nat chain of a ServicePort as the rules' comments tell, in large-cluster mode too.
+
+    There endpoint chains have no comments, but the chains that jump to them are known by their own comments or by
+    those of the dispatch chains.
+    """
+    owners: dict[str, str] = {}
+    pending: list[tuple[str, str]] = []
+    for name, chain in dump.tables.get(NAT, {}).items():
+        for rule in chain.rules:
+            service = service_of_rule(rule) if "--comment" in rule else ""
+            target = target_of(rule)
+            if is_service_chain(name):
+                if service:
+                    owners.setdefault(name, service)
+                if is_service_chain(target):
+                    pending.append((name, target))
+            elif service and is_service_chain(target):
+                owners.setdefault(target, service)
+    changed = True
+    while changed:
+        changed = False
+        for name, target in pending:
+            if name in owners and target not in owners:
+                owners[target] = owners[name]
+                changed = True
+    return owners
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.written = self.deleted = self.added = self.removed = 0
+
+
+def service_changes(wanted: Wanted, before: Dump, difference: Difference) -> tuple[ServiceChange, ...]:
+    """What a difference means for each Service, sorted by name."""
+    tallies: dict[str, _Tally] = {}
+    old_names: dict[str, str] | None = None
+
+    def tally(name: str) -> _Tally:
+        return tallies.setdefault(name, _Tally())
+
+    for place, text in difference.writes.items():
+        owner = wanted.owners.get(place[1]) if place[0] == NAT else None
+        chain = before.chain(*place)
+        added, removed = _rule_changes(wanted, place, text, chain.rules if chain else [])
+        if owner is not None:
+            mine = tally(str(owner))
+            mine.written += 1
+            mine.added += sum(added.values())
+            mine.removed += sum(removed.values())
+            continue
+        tally("").written += 1
+        for rule, count in added.items():
+            tally(service_of_rule(rule)).added += count
+        for rule, count in removed.items():
+            tally(service_of_rule(rule)).removed += count
+    for place in difference.deletions:
+        if old_names is None:
+            old_names = services_of_chains(before)
+        chain = before.chain(*place)
+        mine = tally(old_names.get(place[1], ""))
+        mine.deleted += 1
+        mine.removed += len(chain.rules) if chain else 0
+    there = set(map(str, wanted.owners.values()))
+    return tuple(
+        ServiceChange(name, _change(name, mine, there), mine.written, mine.deleted, mine.added, mine.removed)
+        for name, mine in sorted(tallies.items())
+        if mine.deleted or mine.added or mine.removed or (name and mine.written)
+    )
+
+
+def _change(name: str, tally: _Tally, there: set[str]) -> str:
+    if not name:
+        return "changed"
+    if tally.removed == 0 and tally.deleted == 0 and tally.added:
+        return "added"
+    return "removed" if name not in there and not tally.added else "changed"
+
+
+def _rule_changes(
+    wanted: Wanted, place: Place, text: str, real: list[str]
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    if not real:
+        if place[1].startswith(("KUBE-SEP-", "KUBE-SVC-")):  # only their number counts
+            return {"": text.count("\n")}, {}
+        return Counter(text.splitlines()), {}
+    new, old = Counter(wanted.rules(place)), Counter(real)
+    return new - old, old - new
+
+
+def kept_chains(difference: Difference) -> tuple[KeptChain, ...]:
+    """The chains that had to stay."""
+    return tuple(KeptChain(*place, by) for place, by in difference.kept.items())
