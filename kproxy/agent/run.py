@@ -24,16 +24,16 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
-from kproxy.agent.files import FileSource, FileWatch, Sight
-from kproxy.agent.host import Host, HostFamily, prepare_host, set_up_host
+from kproxy.agent.config.options import Settings
 from kproxy.agent.log import event
-from kproxy.agent.node import Member, NodeHub
-from kproxy.agent.observer import SyncObserver
-from kproxy.agent.options import Settings
-from kproxy.agent.proxier import FamilyProxier
-from kproxy.agent.restmetrics import MeteredHttpClient, RequestLog
-from kproxy.agent.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
-from kproxy.agent.sources import Source
+from kproxy.agent.proxy.host import Host, HostFamily, prepare_host, set_up_host
+from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.observer import SyncObserver
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.proxy.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
+from kproxy.agent.sources.apiserver import Source
+from kproxy.agent.sources.files import FileSource, FileWatch, Sight
+from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.api import Manifests
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
 
@@ -274,7 +274,7 @@ class Agent:
 
 def _api_source(settings: Settings, hub: NodeHub, requests: RequestLog) -> Source:
     # Imported here: with files there is no need for it.
-    from kproxy.agent.sources import ApiSource
+    from kproxy.agent.sources.apiserver import ApiSource
     from kproxy.client import RestClient
     from kproxy.client.config import ClientConfig, load_client_config
 

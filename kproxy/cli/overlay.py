@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from kproxy.agent.overlaynode import OverlayAgent, OverlaySettings, Round, remove
+from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
 from kproxy.cli.output import report_note, write_output
 from kproxy.client import RestClient, load_client_config

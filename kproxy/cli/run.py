@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kproxy import __version__
-from kproxy.agent.flags import parse_boolean
-from kproxy.agent.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
+from kproxy.agent.config.flags import parse_boolean
+from kproxy.agent.config.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.inputs import parse_features, read_cluster
@@ -32,9 +32,9 @@ from kproxy.cli.run_flags import KubeProxyCommand, given_flags, is_kube_proxys_o
 from kproxy.render import Features, select_target
 
 if TYPE_CHECKING:
-    from kproxy.agent.files import FileWatch, Sight
-    from kproxy.agent.observer import SyncObserver
+    from kproxy.agent.proxy.observer import SyncObserver
     from kproxy.agent.run import Agent
+    from kproxy.agent.sources.files import FileWatch, Sight
     from kproxy.dataplane.query.report import Report
 
 KUBE_PROXY_VERSION: Final = "v1.36.2"
@@ -196,13 +196,13 @@ def command(
 
 
 def _watch(config_path: str | None) -> FileWatch | None:
-    from kproxy.agent.files import FileWatch
+    from kproxy.agent.sources.files import FileWatch
 
     return FileWatch(config_path) if config_path else None
 
 
 def _look_at(filenames: Sequence[str]) -> Sight:
-    from kproxy.agent.files import Sight
+    from kproxy.agent.sources.files import Sight
 
     return Sight.of(filenames)
 
@@ -217,7 +217,7 @@ def _configure_logs(options: ReadOptions) -> None:
 
 
 def _set_up_host(settings: Settings) -> None:
-    from kproxy.agent.host import set_up_host
+    from kproxy.agent.proxy.host import set_up_host
 
     set_up_host(settings.config, settings.netns)
 
@@ -239,7 +239,7 @@ def _trace_text(report: Report, label: str) -> str:
 
 def _surface(agent: Agent) -> AbstractContextManager[SyncObserver]:
     # Imported when the cluster is being listed already: metrics, HTTP and the packet model take a while.
-    from kproxy.agent.surface import surface
+    from kproxy.agent.status.server import surface
 
     return surface(agent, _trace_text)
 

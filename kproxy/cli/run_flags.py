@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from kproxy.agent.flags import ACCUMULATE, BOOLEAN, FLAGS, parse_boolean, why_refused
+from kproxy.agent.config.flags import ACCUMULATE, BOOLEAN, FLAGS, parse_boolean, why_refused
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

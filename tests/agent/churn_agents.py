@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.agent.canary import KernelWatch, text_fingerprint
-from kproxy.agent.host import HostFamily
-from kproxy.agent.node import Member, NodeHub
-from kproxy.agent.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
-from kproxy.agent.options import Settings
-from kproxy.agent.proxier import FamilyProxier
+from kproxy.agent.config.options import Settings
+from kproxy.agent.proxy.canary import KernelWatch, text_fingerprint
+from kproxy.agent.proxy.host import HostFamily
+from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.run import Agent
-from kproxy.agent.runner import BoundedFrequencyRunner
-from kproxy.agent.sources import OURS, ApiSource
+from kproxy.agent.sources.apiserver import OURS, ApiSource
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Node, Service
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables

@@ -11,13 +11,13 @@ import random
 from collections import Counter
 from typing import Any
 
-from kproxy.agent.canary import Fingerprint, KernelWatch, text_fingerprint
-from kproxy.agent.host import HostFamily
-from kproxy.agent.node import Member, NodeHub
-from kproxy.agent.observer import SyncDone, SyncFailed
-from kproxy.agent.proxier import FamilyProxier
-from kproxy.agent.runner import BoundedFrequencyRunner
-from kproxy.agent.sources import KeyedHandler
+from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
+from kproxy.agent.proxy.host import HostFamily
+from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.observer import SyncDone, SyncFailed
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner
+from kproxy.agent.sources.apiserver import KeyedHandler
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs

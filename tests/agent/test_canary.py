@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.agent.canary import KernelWatch, text_fingerprint
+from kproxy.agent.proxy.canary import KernelWatch, text_fingerprint
 from kproxy.linux.errors import ToolFailedError
 
 

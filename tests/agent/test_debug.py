@@ -11,11 +11,11 @@ import click
 import msgspec
 import pytest
 
-from kproxy.agent.debug import debug_pages, rules_page
+from kproxy.agent.config.options import Settings
 from kproxy.agent.httpwire import Answer, Request
-from kproxy.agent.options import Settings
 from kproxy.agent.run import Agent
-from kproxy.agent.surface import health_addresses, surface
+from kproxy.agent.status.debug import debug_pages, rules_page
+from kproxy.agent.status.server import health_addresses, surface
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.trace_text import report_text

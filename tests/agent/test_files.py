@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.agent.files import RETRY, FileSource, FileWatch, Sight, signature
+from kproxy.agent.sources.files import RETRY, FileSource, FileWatch, Sight, signature
 from kproxy.api import EndpointSlice, ManifestError, Manifests, Node, Service, load_manifests
 from kproxy.api.fielderror import Problem
 from kproxy.errors import Location
@@ -176,7 +176,7 @@ def test_what_could_not_be_read_is_tried_again(tmp_path: Path, caplog: pytest.Lo
 
     (tmp_path / "b.yaml").write_text(json.dumps(service("db")))
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO):
-        patch.setattr("kproxy.agent.files.load_manifests", away)
+        patch.setattr("kproxy.agent.sources.files.load_manifests", away)
         source.look()
         for _ in range(40):
             assert not source.look()

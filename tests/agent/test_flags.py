@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.agent.flags import BY_NAME, FLAGS, REFUSED, parse_value, why_refused
+from kproxy.agent.config.flags import BY_NAME, FLAGS, REFUSED, parse_value, why_refused
 
 
 @pytest.mark.parametrize(

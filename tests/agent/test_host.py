@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.agent.host import conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
+from kproxy.agent.proxy.host import conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration
 from kproxy.linux.iptables.binaries import Variant

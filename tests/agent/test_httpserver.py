@@ -15,10 +15,10 @@ import pytest
 
 from kproxy.agent import httpd, httpwire
 from kproxy.agent.httpd import HttpServers, ListenError
-from kproxy.agent.httpserver import Pages, Served, metrics_router, parse_address, serve
 from kproxy.agent.httpwire import Answer, Request, Route, by_path, text_answer
-from kproxy.agent.metrics import Metrics
-from kproxy.agent.proxyhealth import ProxyHealth
+from kproxy.agent.status.health import ProxyHealth
+from kproxy.agent.status.metrics import Metrics
+from kproxy.agent.status.ports import Pages, Served, metrics_router, parse_address, serve
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.agent.inbox import Inbox
+from kproxy.agent.sources.inbox import Inbox
 from tests.services.builders import make_endpoint, make_service, make_slice
 
 

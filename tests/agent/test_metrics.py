@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.agent.exposition import exposition, go_number
-from kproxy.agent.metrics import Metrics, no_local_endpoints, parse_time
-from kproxy.agent.observer import SyncDone, SyncFailed
+from kproxy.agent.proxy.observer import SyncDone, SyncFailed
+from kproxy.agent.status.exposition import exposition, go_number
+from kproxy.agent.status.metrics import Metrics, no_local_endpoints, parse_time
 from kproxy.api import load_manifests
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.namespace import Namespace

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from kproxy.agent.canary import KernelWatch
-from kproxy.agent.host import HostFamily
-from kproxy.agent.node import Member, NodeHub, describe_changes
-from kproxy.agent.proxier import FamilyProxier
-from kproxy.agent.proxyhealth import TO_BE_DELETED_TAINT, node_eligible
-from kproxy.agent.runner import BoundedFrequencyRunner
+from kproxy.agent.proxy.canary import KernelWatch
+from kproxy.agent.proxy.host import HostFamily
+from kproxy.agent.proxy.node import Member, NodeHub, describe_changes
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner
+from kproxy.agent.status.health import TO_BE_DELETED_TAINT, node_eligible
 from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAddress, ObjectMeta
 from kproxy.api.kubeproxyconfig.types import DetectLocal
 from kproxy.linux.iptables.binaries import Iptables, Variant

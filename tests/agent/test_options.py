@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kproxy.agent.flags import BY_NAME, FLAGS, REFUSED, Flag
-from kproxy.agent.options import node_name, read_options
+from kproxy.agent.config.flags import BY_NAME, FLAGS, REFUSED, Flag
+from kproxy.agent.config.options import node_name, read_options
 from kproxy.api import ConfigError, KubeProxyConfiguration
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.cli.run import command

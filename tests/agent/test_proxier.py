@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from kproxy.agent.canary import KernelWatch
-from kproxy.agent.observer import SyncDone, SyncFailed
-from kproxy.agent.proxier import FULL_SYNC_PERIOD, TRIGGER_TIME, FamilyProxier
-from kproxy.agent.runner import BoundedFrequencyRunner
+from kproxy.agent.proxy.canary import KernelWatch
+from kproxy.agent.proxy.observer import SyncDone, SyncFailed
+from kproxy.agent.proxy.proxier import FULL_SYNC_PERIOD, TRIGGER_TIME, FamilyProxier
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, ObjectMeta
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.sync.applier import Applier

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.agent.proxyhealth import ProxyHealth, go_time, node_eligible
+from kproxy.agent.status.health import ProxyHealth, go_time, node_eligible
 from kproxy.api import load_manifests
 from kproxy.api.types.core import Node
 from kproxy.services import IPFamily

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.agent.files import FileWatch
-from kproxy.agent.host import Host, prepare_host
-from kproxy.agent.observer import NoObserver, SyncDone, SyncObserver
-from kproxy.agent.options import Settings
+from kproxy.agent.config.options import Settings
+from kproxy.agent.proxy.host import Host, prepare_host
+from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncObserver
 from kproxy.agent.run import Agent
-from kproxy.agent.surface import surface
+from kproxy.agent.sources.files import FileWatch
+from kproxy.agent.status.server import surface
 from kproxy.api import KubeProxyConfiguration, Manifests, load_manifests
 from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
 from kproxy.linux.iptables.binaries import Variant

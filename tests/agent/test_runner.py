@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.agent.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner, Run, Wait
+from kproxy.agent.proxy.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner, Run, Wait
 
 
 def make(minimum: float = 1.0, maximum: float = 30.0) -> BoundedFrequencyRunner:

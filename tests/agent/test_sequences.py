@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kproxy.agent.canary import KernelWatch
-from kproxy.agent.proxier import FamilyProxier
-from kproxy.agent.runner import BoundedFrequencyRunner
+from kproxy.agent.proxy.canary import KernelWatch
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Manifests, Node, Service, load_config, load_manifests
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.sync.applier import Applier

@@ -14,7 +14,7 @@ from itertools import count
 import pytest
 
 from kproxy.agent.httpd import HttpServers
-from kproxy.agent.servicehealth import ServiceHealthServer, health_body
+from kproxy.agent.status.service_health import ServiceHealthServer, health_body
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.agent.recorded_http import ask, recorded_node_port, recorded_reply

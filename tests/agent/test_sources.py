@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.agent.sources import ApiSource, EndpointsMirror, KeyedHandler
+from kproxy.agent.sources.apiserver import ApiSource, EndpointsMirror, KeyedHandler
 from kproxy.api import EndpointAddress, Endpoints, EndpointSlice, EndpointsPort, EndpointSubset, ObjectMeta, Service
 from kproxy.client import ClientConfig, RestClient
 from kproxy.informer.objects import DeletedFinalStateUnknown

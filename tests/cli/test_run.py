@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kproxy import __version__
-from kproxy.agent.flags import FLAGS
+from kproxy.agent.config.flags import FLAGS
 from kproxy.api import KubeProxyConfiguration, load_config
 from kproxy.linux.namespace import in_initial_namespace
 from tests.cli.conftest import CODE, Run

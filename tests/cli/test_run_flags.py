@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from kproxy.agent.flags import FLAGS
+from kproxy.agent.config.flags import FLAGS
 from kproxy.cli.run import command
 from kproxy.cli.run_flags import KubeProxyCommand, given_flags
 

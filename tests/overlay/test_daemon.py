@@ -43,8 +43,8 @@ class Kernel(overlay.OverlayKernel):
         super().__init__(namespace)
         self._route = Refusing(self._route)
 
-import kproxy.agent.overlaynode
-kproxy.agent.overlaynode.OverlayKernel = Kernel
+import kproxy.agent.overlay
+kproxy.agent.overlay.OverlayKernel = Kernel
 from kproxy.cli.overlay import command
 command()
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.agent.overlaynode import remove
+from kproxy.agent.overlay import remove
 from kproxy.linux.errors import LockHeldError
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.lock import xtables_lock

@@ -11,15 +11,15 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kproxy.agent.host import open_namespace
 from kproxy.agent.httpd import HttpServers
-from kproxy.agent.httpserver import Pages, serve
 from kproxy.agent.httpwire import Handler
-from kproxy.agent.metrics import Metrics
-from kproxy.agent.observer import SyncDone, SyncFailed, SyncObserver
-from kproxy.agent.proxyhealth import ProxyHealth, node_eligible
+from kproxy.agent.proxy.host import open_namespace
+from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.run import Agent
-from kproxy.agent.servicehealth import EVERYWHERE, ServiceHealthServer
+from kproxy.agent.status.health import ProxyHealth, node_eligible
+from kproxy.agent.status.metrics import Metrics
+from kproxy.agent.status.ports import Pages, serve
+from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.errors import InputError
 from kproxy.linux.errors import LinuxError
@@ -32,7 +32,7 @@ from kproxy.render import Features, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 
 if TYPE_CHECKING:
-    from kproxy.agent.debug import TraceText
+    from kproxy.agent.status.debug import TraceText
 
 
 class Telemetry:
@@ -154,7 +154,7 @@ def _debug_pages(agent: Agent, namespace: Namespace, trace_text: TraceText | Non
 
     @functools.cache
     def pages() -> Mapping[str, Handler]:
-        from kproxy.agent.debug import debug_pages
+        from kproxy.agent.status.debug import debug_pages
         from kproxy.linux.host.facts import read_host
 
         return debug_pages(

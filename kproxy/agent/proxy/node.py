@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kproxy.agent.host import HostFamily
-from kproxy.agent.inbox import Inbox
 from kproxy.agent.log import event
-from kproxy.agent.proxier import FamilyProxier
+from kproxy.agent.proxy.host import HostFamily
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.sources.inbox import Inbox
 from kproxy.api.kubeproxyconfig.types import LOCAL_NODE_CIDR, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kproxy.agent.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
+from kproxy.agent.config.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
 from kproxy.api.kubeproxyconfig.configz import configz
 from kproxy.api.kubeproxyconfig.decode import ConfigError, ConfigProblem, decode_config, load_config
 from kproxy.api.kubeproxyconfig.duration import Duration

@@ -22,12 +22,12 @@ from typing import Final
 
 import msgspec
 
-from kproxy.agent.exposition import CONTENT_TYPE
 from kproxy.agent.httpd import HttpServers, Listener, ListenError
 from kproxy.agent.httpwire import JSON, Answer, Handler, Request, Route, Router, by_path, text_answer
 from kproxy.agent.log import event
-from kproxy.agent.metrics import Metrics
-from kproxy.agent.proxyhealth import ProxyHealth
+from kproxy.agent.status.exposition import CONTENT_TYPE
+from kproxy.agent.status.health import ProxyHealth
+from kproxy.agent.status.metrics import Metrics
 from kproxy.errors import InputError
 
 RETRY_SECONDS: Final = 5.0

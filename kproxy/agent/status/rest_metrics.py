@@ -20,7 +20,7 @@ from kproxy.client.config import ClientConfig
 from kproxy.client.http import HttpClient, Response, Stream
 
 if TYPE_CHECKING:
-    from kproxy.agent.metrics import Metrics
+    from kproxy.agent.status.metrics import Metrics
 
 MOST_KEPT: Final = 10_000
 """Requests kept for metrics that do not come; the oldest go first."""

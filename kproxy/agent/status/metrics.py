@@ -21,8 +21,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from kproxy import __version__
-from kproxy.agent.exposition import exposition
-from kproxy.agent.observer import SyncDone, SyncFailed
+from kproxy.agent.proxy.observer import SyncDone, SyncFailed
+from kproxy.agent.status.exposition import exposition
 from kproxy.render import RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.topology import select_endpoints

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from kproxy.agent.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.agent.log import event
+from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
 from kproxy.linux.errors import FeatureMissingError, LinuxError
 from kproxy.linux.iptables import nfacct

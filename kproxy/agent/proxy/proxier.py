@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Final
 
-from kproxy.agent.canary import KernelWatch
-from kproxy.agent.inbox import Inbox, Taken
 from kproxy.agent.log import event
-from kproxy.agent.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
-from kproxy.agent.runner import BoundedFrequencyRunner, Run, Wait
+from kproxy.agent.proxy.canary import KernelWatch
+from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner, Run, Wait
+from kproxy.agent.sources.inbox import Inbox, Taken
 from kproxy.errors import KproxyError
 from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.applier import Applier, SyncReport

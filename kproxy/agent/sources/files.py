@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kproxy.agent.log import event
-from kproxy.agent.sources import Sink
+from kproxy.agent.sources.apiserver import Sink
 from kproxy.api import ManifestError, Manifests, Node, load_manifests
 from kproxy.api.load.manifests import SUFFIXES
 
