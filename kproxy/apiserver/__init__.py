@@ -8,7 +8,7 @@ How a request goes: tls.py -> app.py (authenticate, authorize, dispatch) -> regi
 strategy. docs/apiserver.md is the user's page, docs/limits.md lists what differs from kube-apiserver.
 """
 
-from kproxy.apiserver.running import RunningServer, running_apiserver
 from kproxy.apiserver.server import ApiServer, Configuration, ServerError
+from kproxy.apiserver.testing import RunningServer, running_apiserver
 
 __all__ = ["ApiServer", "Configuration", "RunningServer", "ServerError", "running_apiserver"]

@@ -20,26 +20,27 @@ from typing import IO, Any, Final
 import uvicorn
 from uvicorn.server import ServerState
 
-from kproxy.apiserver import bootstrap, certs
-from kproxy.apiserver.allocator import Allocators
-from kproxy.apiserver.app import App
-from kproxy.apiserver.auth import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
-from kproxy.apiserver.catalog import Catalog
-from kproxy.apiserver.controllers import Controllers
-from kproxy.apiserver.endpointslices import EndpointSliceController
-from kproxy.apiserver.essentials import Essentials
-from kproxy.apiserver.health import Health
-from kproxy.apiserver.http import Http, Refusing
-from kproxy.apiserver.kubeconfig import kubeconfig_text
-from kproxy.apiserver.log import Log, StorageError
-from kproxy.apiserver.openid import OpenIdDiscovery
-from kproxy.apiserver.rbac import Authorizer
-from kproxy.apiserver.registry import Registry
-from kproxy.apiserver.reviews import Reviews
-from kproxy.apiserver.store import Store
-from kproxy.apiserver.tls import TLSProtocol, server_context
-from kproxy.apiserver.watch import Watches
-from kproxy.apiserver.writing import utc_now
+from kproxy.apiserver.auth import certs
+from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
+from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
+from kproxy.apiserver.auth.openid import OpenIdDiscovery
+from kproxy.apiserver.auth.rbac import Authorizer
+from kproxy.apiserver.controllers import bootstrap
+from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
+from kproxy.apiserver.controllers.lifecycle import Controllers
+from kproxy.apiserver.controllers.system_objects import Essentials
+from kproxy.apiserver.endpoints.health import Health
+from kproxy.apiserver.endpoints.reviews import Reviews
+from kproxy.apiserver.endpoints.watch import Watches
+from kproxy.apiserver.http.app import App
+from kproxy.apiserver.http.protocol import Http, Refusing
+from kproxy.apiserver.http.tls import TLSProtocol, server_context
+from kproxy.apiserver.kinds.allocator import Allocators
+from kproxy.apiserver.registry.catalog import Catalog
+from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.writes import utc_now
+from kproxy.apiserver.storage.log import Log, StorageError
+from kproxy.apiserver.storage.store import Store
 from kproxy.errors import InputError, KproxyError
 
 _KEEP_ALIVE: Final = 120

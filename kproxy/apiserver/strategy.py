@@ -16,12 +16,12 @@ from kproxy.api.validation.meta import NameCheck, validate_meta
 from kproxy.api.validation.names import check_dns_label, check_dns_subdomain, check_qualified_name
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_meta
-from kproxy.apiserver.fields import Path
-from kproxy.apiserver.managed import managed_fields_errors
-from kproxy.apiserver.status import Json
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.schema.field_paths import Path
+from kproxy.apiserver.schema.managed_fields import managed_fields_errors
 
 if TYPE_CHECKING:
-    from kproxy.apiserver.allocator import Allocators
+    from kproxy.apiserver.kinds.allocator import Allocators
 
 
 class FieldsOf:

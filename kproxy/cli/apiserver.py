@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from kproxy.apiserver.auth import load_token_file
-from kproxy.apiserver.certs import write_private
+from kproxy.apiserver.auth.authentication import load_token_file
+from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.cli.output import OutputError, report_note
 from kproxy.errors import InputError

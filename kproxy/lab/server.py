@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Final
 
-from kproxy.apiserver.certs import write_private
+from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.lab.errors import LabError
 from kproxy.lab.plan import LabSpec

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kproxy.apiserver import RunningServer, protobuf
+from kproxy.apiserver import RunningServer
+from kproxy.apiserver.schema.protobuf import decoder
 
 REFERENCE = Path(__file__).parent.parent / "reference" / "kubectl"
 ADMIN_TOKEN = "replay-admin"
@@ -127,7 +128,7 @@ class Player:
             connection.request(exchange.method, path, body or None, headers)
             response = connection.getresponse()
             media, data = response.headers.get("Content-Type", ""), response.read()
-            if media == protobuf.MEDIA_TYPE:
+            if media == decoder.MEDIA_TYPE:
                 data = json.dumps(decode_body(data)).encode()
             return response.status, media, data.decode()
         finally:
@@ -319,4 +320,4 @@ def _sees_past(exchange: Exchange) -> bool:
 
 def decode_body(body: bytes) -> Any:
     """A recorded protobuf body as JSON."""
-    return protobuf.decode_envelope(body)
+    return decoder.decode_envelope(body)

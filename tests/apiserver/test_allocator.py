@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from kproxy.apiserver.allocator import NODE_PORTS, Addresses, AllocationError, Allocators, Ports
+from kproxy.apiserver.kinds.allocator import NODE_PORTS, Addresses, AllocationError, Allocators, Ports
 
 
 @pytest.mark.parametrize(("cidr", "count"), [("10.0.0.0/28", 14), ("10.0.0.0/24", 254), ("fd00::/124", 15)])

@@ -13,7 +13,7 @@ import jwt
 import pytest
 import yaml
 
-from kproxy.apiserver import certs
+from kproxy.apiserver.auth import certs
 from tests.apiserver.conftest import Api
 from tests.waiting import PATIENCE
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kproxy.apiserver import app
+from kproxy.apiserver.http import app
 from tests.apiserver.conftest import Api
 from tests.waiting import PATIENCE
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.columns import KINDS, age, custom_columns, human_duration, labels_text, selector_text
-from kproxy.apiserver.resources import built_in
+from kproxy.apiserver.kinds.printers import KINDS, age, custom_columns, human_duration, labels_text, selector_text
+from kproxy.apiserver.kinds.resources import built_in
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 META = {"name": "n", "creationTimestamp": "2026-01-02T03:02:05Z"}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.decode import (
+from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.schema.decode import (
     Decoder,
     TypeMismatchError,
     media_type,
@@ -15,8 +16,7 @@ from kproxy.apiserver.decode import (
     parse_json,
     parse_yaml,
 )
-from kproxy.apiserver.schema import named
-from kproxy.apiserver.status import ApiError
+from kproxy.apiserver.schema.types import named
 
 SERVICE = named("io.k8s.api.core.v1.Service")
 POD = named("io.k8s.api.core.v1.Pod")

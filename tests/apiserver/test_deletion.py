@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver import deletion
-from kproxy.apiserver.resources import Resource, built_in
-from kproxy.apiserver.status import ApiError
-from kproxy.apiserver.writing import DeleteOptions
+from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.kinds.resources import Resource, built_in
+from kproxy.apiserver.registry import deletion
+from kproxy.apiserver.registry.writes import DeleteOptions
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 999, tzinfo=UTC)
 KINDS: dict[str, Resource] = {each.kind: each for each in built_in() if each.group in ("", "apps")}

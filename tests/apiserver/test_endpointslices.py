@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.endpointslices import MOST_ENDPOINTS, Changes, desired_endpoints, reconcile
+from kproxy.apiserver.controllers.endpointslices import MOST_ENDPOINTS, Changes, desired_endpoints, reconcile
 from tests.apiserver.conftest import Api
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver import protobuf, running_apiserver
-from kproxy.apiserver.protobuf_encode import has_message
-from kproxy.apiserver.resources import built_in
+from kproxy.apiserver import running_apiserver
+from kproxy.apiserver.kinds.resources import built_in
+from kproxy.apiserver.schema.protobuf import decoder
+from kproxy.apiserver.schema.protobuf.encoder import has_message
 from tests.apiserver.conftest import TOKENS, Api
 from tests.apiserver.openapi_fuzz import Drawn, Generator, seeds
 from tests.apiserver.test_crd import definition
@@ -37,8 +38,8 @@ def _check(drawn: Drawn, status: int, headers: Any, text: bytes) -> None:
     media = headers.get("Content-Type", "")
     if status < 400:
         return
-    if media == protobuf.MEDIA_TYPE:
-        value = protobuf.decode_envelope(text)
+    if media == decoder.MEDIA_TYPE:
+        value = decoder.decode_envelope(text)
     elif media == "application/json":
         value = json.loads(text)
     else:
@@ -105,7 +106,7 @@ def _everything(api: Api) -> dict[str, Any]:
         assert table[0] == 200, table
         assert len(table[1]["rows"]) == len(found[path])
         if has_message(resource.api_version, resource.kind):
-            listed = protobuf.decode_envelope(api.raw("GET", path, Accept=protobuf.MEDIA_TYPE).read())
+            listed = decoder.decode_envelope(api.raw("GET", path, Accept=decoder.MEDIA_TYPE).read())
             names = [each["metadata"]["uid"] for each in listed.get("items", [])]
             assert names == [each["metadata"]["uid"] for each in found[path]]
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.jsonpath import find, parse
+from kproxy.apiserver.schema.jsonpath import find, parse
 
 VALUE: Any = {
     "metadata": {"name": "a", "annotations": {"example.org/size": "5", "x": "y"}},

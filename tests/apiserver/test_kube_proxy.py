@@ -21,8 +21,8 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from kproxy.apiserver.protobuf import MEDIA_TYPE, decode_envelope
-from kproxy.apiserver.protobuf_encode import encode_envelope
+from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE, decode_envelope
+from kproxy.apiserver.schema.protobuf.encoder import encode_envelope
 from tests.apiserver.conftest import Api
 from tests.waiting import PATIENCE
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kproxy.apiserver import running_apiserver
-from kproxy.apiserver.noderights import references
-from kproxy.apiserver.protobuf import decode_envelope
-from kproxy.apiserver.protobuf_encode import encode_envelope
+from kproxy.apiserver.auth.node import references
+from kproxy.apiserver.schema.protobuf.decoder import decode_envelope
+from kproxy.apiserver.schema.protobuf.encoder import encode_envelope
 from tests.apiserver.conftest import Api
 
 TOKENS = """\

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.apiserver.openapi import document, to_v2
-from kproxy.apiserver.openapi2pb import encode_document
-from kproxy.apiserver.resources import built_in
+from kproxy.apiserver.endpoints.openapi import document, to_v2
+from kproxy.apiserver.endpoints.openapi2pb import encode_document
+from kproxy.apiserver.kinds.resources import built_in
 from tests.apiserver.conftest import Api
 
 MEDIA = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"

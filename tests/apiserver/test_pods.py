@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.pods import quality
+from kproxy.apiserver.kinds.pods import quality
 from tests.apiserver.conftest import Api
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kproxy.apiserver.protobuf import (
+from kproxy.apiserver.kinds.resources import built_in
+from kproxy.apiserver.schema.protobuf.decoder import (
     APIEXTENSIONS,
     META,
     RENAMED,
@@ -23,9 +24,8 @@ from kproxy.apiserver.protobuf import (
     is_inlined,
     messages,
 )
-from kproxy.apiserver.protobuf_encode import encode_envelope, encode_message, has_message
-from kproxy.apiserver.resources import built_in
-from kproxy.apiserver.schema import definitions
+from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, encode_message, has_message
+from kproxy.apiserver.schema.types import definitions
 from tests.apiserver.conftest import Api
 
 ACCEPT = "application/vnd.kubernetes.protobuf"

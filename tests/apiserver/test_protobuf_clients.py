@@ -6,8 +6,8 @@ import struct
 from copy import deepcopy
 from typing import Any
 
-from kproxy.apiserver.protobuf import APIEXTENSIONS, MEDIA_TYPE, decode_envelope, decode_message
-from kproxy.apiserver.protobuf_encode import encode_envelope, encode_message
+from kproxy.apiserver.schema.protobuf.decoder import APIEXTENSIONS, MEDIA_TYPE, decode_envelope, decode_message
+from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, encode_message
 from tests.apiserver.conftest import Api
 
 ACCEPT = f"{MEDIA_TYPE},application/json"

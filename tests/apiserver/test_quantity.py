@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.apiserver.quantity import canonical_quantity
+from kproxy.apiserver.schema.quantity import canonical_quantity
 from tests.apiserver.conftest import Api
 
 CANONICAL = [

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.apiserver import running_apiserver
-from kproxy.apiserver.protobuf import RENAMED, is_inlined, messages
-from kproxy.apiserver.schema import definitions
+from kproxy.apiserver.schema.protobuf.decoder import RENAMED, is_inlined, messages
+from kproxy.apiserver.schema.types import definitions
 from tests.apiserver.replay import ADMIN_TOKEN, REFERENCE, Player, load, play
 
 STREAMING = "streaming lists work here; the recorded server had them disabled"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.protobuf import MEDIA_TYPE, decode_envelope
-from kproxy.apiserver.protobuf_encode import encode_envelope
+from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE, decode_envelope
+from kproxy.apiserver.schema.protobuf.encoder import encode_envelope
 from tests.apiserver.conftest import Api
 
 PATH = "/apis/apps/v1/namespaces/default/deployments"

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.apiserver.selectors import matches_fields, matches_labels, parse_field_selector, parse_label_selector
-from kproxy.apiserver.status import ApiError
+from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.registry.selectors import (
+    matches_fields,
+    matches_labels,
+    parse_field_selector,
+    parse_label_selector,
+)
 
 FIELDS = ("metadata.name", "metadata.namespace", "spec.type")
 

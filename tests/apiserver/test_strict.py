@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.strict import json_patch_errors, merged, pairs_of, strict_errors, yaml_errors
+from kproxy.apiserver.schema.strict import json_patch_errors, merged, pairs_of, strict_errors, yaml_errors
 from tests.apiserver.conftest import Api
 
 SERVICES = "/api/v1/namespaces/default/services"

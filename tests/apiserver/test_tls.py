@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver import certs
-from kproxy.apiserver.tls import TLSProtocol, server_context
+from kproxy.apiserver.auth import certs
+from kproxy.apiserver.http.tls import TLSProtocol, server_context
 from tests.waiting import PATIENCE
 
 

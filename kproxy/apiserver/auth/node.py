@@ -1,0 +1,217 @@
+"""What a kubelet may: users `system:node:NAME` in the group `system:nodes`.
+
+A kubelet may read what the Pods on its node refer to, and write its own Node, Lease and CSINode and its own Pods. The
+first is kube-apiserver's Node authorizer (kubernetes/kubernetes plugin/pkg/auth/authorizer/node), the second that and
+the NodeRestriction admission plugin (plugin/pkg/admission/noderestriction). `NODE_RULES` are those of the ClusterRole
+`system:node` (plugin/pkg/auth/authorizer/rbac/bootstrappolicy), which bound what is looked at one by one here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kproxy.apiserver.auth.authentication import User
+from kproxy.apiserver.errors import Json, forbidden
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.storage.store import Store, Table
+
+NODES: Final = "system:nodes"
+_PREFIX: Final = "system:node:"
+_LEASES: Final = "kube-node-lease"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_RESTRICTED: Final = "node-restriction.kubernetes.io/"
+_READ: Final = ("get", "list", "watch")
+
+
+def _rule(group: str, resources: str, verbs: str) -> Json:
+    return {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
+
+
+NODE_RULES: Final = [
+    _rule("authentication.k8s.io", "tokenreviews", "create"),
+    _rule("authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews", "create"),
+    _rule("", "services", "get list watch"),
+    _rule("", "nodes", "create get list watch"),
+    _rule("", "nodes/status", "patch update"),
+    _rule("", "nodes", "patch update"),
+    _rule("", "events", "create patch update"),
+    _rule("events.k8s.io", "events", "create patch update"),
+    _rule("", "pods", "get list watch"),
+    _rule("", "pods", "create delete"),
+    _rule("", "pods/status", "patch update"),
+    _rule("", "pods/eviction", "create"),
+    _rule("", "configmaps secrets", "get list watch"),
+    _rule("", "persistentvolumeclaims persistentvolumes", "get"),
+    _rule("", "endpoints", "get"),
+    _rule("certificates.k8s.io", "certificatesigningrequests", "create get list watch"),
+    _rule("coordination.k8s.io", "leases", "create delete get patch update"),
+    _rule("storage.k8s.io", "volumeattachments", "get"),
+    _rule("", "serviceaccounts/token", "create"),
+    _rule("", "serviceaccounts", "get list watch"),
+    _rule("", "persistentvolumeclaims/status", "get patch update"),
+    _rule("storage.k8s.io", "csidrivers", "get list watch"),
+    _rule("storage.k8s.io", "csinodes", "create delete get patch update"),
+    _rule("node.k8s.io", "runtimeclasses", "get list watch"),
+    _rule("resource.k8s.io", "resourceclaims", "get"),
+    _rule("resource.k8s.io", "resourceslices", "create delete deletecollection get list patch update watch"),
+]
+
+
+def node_of(user: User | None) -> str:
+    """The node whose kubelet a user is, "" for everybody else."""
+    if user is None or NODES not in user.groups or not user.name.startswith(_PREFIX):
+        return ""
+    return user.name.removeprefix(_PREFIX)
+
+
+class NodeRights:
+    """Decides what of NODE_RULES a kubelet may do with one object, from the tables of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._pods: Table = store.table("pods")
+        self._claims: Table = store.table("persistentvolumeclaims")
+        self._attachments: Table = store.table("volumeattachments.storage.k8s.io")
+
+    def objection(self, node: str, verb: str, resource: str, namespace: str, name: str) -> str:
+        """Why a kubelet may not do what NODE_RULES allow, "" if nothing is against it. `resource` is that of a rule:
+        `pods/status`."""
+        match resource:
+            case "secrets" | "configmaps" | "persistentvolumeclaims" | "persistentvolumeclaims/status":
+                return self._related(node, resource.partition("/")[0], namespace, name)
+            case "serviceaccounts" | "serviceaccounts/token":
+                return self._related(node, "serviceaccounts", namespace, name)
+            case "persistentvolumes":
+                return self._related(node, resource, "", name)
+            case "volumeattachments":
+                entry = self._attachments.head(name)
+                return "" if entry is not None and entry.value["spec"].get("nodeName") == node else _unrelated(node)
+            case "leases":
+                if namespace != _LEASES:
+                    return f'can only access leases in the "{_LEASES}" system namespace'
+                return _own(node, name, verb, "node lease")
+            case "csinodes":
+                return _own(node, name, verb, "CSINode")
+            case "nodes" | "nodes/status" if verb not in _READ and verb != "create" and name != node:
+                return f'node "{node}" is not allowed to modify node "{name}"'
+            case "pods" | "pods/status" | "pods/eviction" if verb not in _READ and resource + verb != "podscreate":
+                entry = self._pods.head(f"{namespace}/{name}")
+                if entry is not None and entry.fields.get("spec.nodeName", "") != node:
+                    return f'node "{node}" can only change pods with spec.nodeName set to itself'
+        return ""
+
+    def _related(self, node: str, plural: str, namespace: str, name: str) -> str:
+        if not name:
+            return "can only read namespaced object of this type" if plural != "persistentvolumes" else _unrelated(node)
+        if plural == "persistentvolumes":
+            for entry in self._claims.in_namespace(""):
+                if entry.value["spec"].get("volumeName") == name:
+                    return self._related(node, "persistentvolumeclaims", entry.namespace, entry.name)
+            return _unrelated(node)
+        for entry in self._pods.in_namespace(namespace):
+            if entry.fields.get("spec.nodeName") == node and (plural, name) in set(references(entry.value)):
+                return ""
+        return _unrelated(node)
+
+    def check_write(self, resource: Resource, value: Json, old: Json | None, user: Any) -> None:
+        """Refuses what a kubelet may not write into objects that it may write.
+
+        Raises:
+            ApiError: 403.
+        """
+        node = node_of(user)
+        if not node or resource.group or resource.plural not in ("nodes", "pods"):
+            return
+        name = value["metadata"].get("name", "")
+        why = _node_objection(node, value, old) if resource.plural == "nodes" else _pod_objection(node, value, old)
+        if why:
+            raise forbidden("", resource.plural, name, why)
+
+
+def _own(node: str, name: str, verb: str, what: str) -> str:
+    if name == node or (verb == "create" and not name):
+        return ""
+    return f"can only access {what} with the same name as the requesting node"
+
+
+def _unrelated(node: str) -> str:
+    return f"no relationship found between node '{node}' and this object"
+
+
+def _node_objection(node: str, value: Json, old: Json | None) -> str:
+    name = value["metadata"].get("name", "")
+    if name != node:
+        return f'node "{node}" is not allowed to modify node "{name}"'
+    mine = value["metadata"].get("labels") or {}
+    theirs = ((old or {}).get("metadata") or {}).get("labels") or {}
+    changed = sorted(
+        key
+        for key in {*mine, *theirs}
+        if mine.get(key) != theirs.get(key) and (key.startswith(_RESTRICTED) or f".{_RESTRICTED}" in key)
+    )
+    if changed:
+        return f'node "{node}" is not allowed to modify labels: {", ".join(changed)}'
+    if old is not None and (value["spec"].get("taints") or []) != (old["spec"].get("taints") or []):
+        return f'node "{node}" is not allowed to modify taints'
+    return ""
+
+
+def _pod_objection(node: str, value: Json, old: Json | None) -> str:
+    if old is not None:
+        return ""
+    if _MIRROR not in (value["metadata"].get("annotations") or {}):
+        return f'pod does not have "{_MIRROR}" annotation, node "{node}" can only create mirror pods'
+    if value["spec"].get("nodeName") != node:
+        return f'node "{node}" can only create pods with spec.nodeName set to itself'
+    for plural, name in references(value):
+        if name and not (
+            plural == "serviceaccounts" and name == "default" and "serviceAccountName" not in value["spec"]
+        ):
+            return f'node "{node}" can not create pods that reference {plural}'
+    return ""
+
+
+def references(pod: Json) -> Iterator[tuple[str, str]]:
+    """Plural and name of each object in its namespace that a Pod needs on its node.
+
+    Source: pkg/api/v1/pod VisitPodSecretNames, VisitPodConfigmapNames.
+    """
+    spec = pod["spec"]
+    yield "serviceaccounts", spec.get("serviceAccountName") or "default"
+    for secret in spec.get("imagePullSecrets") or ():
+        yield "secrets", secret.get("name", "")
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            for source in container.get("envFrom") or ():
+                yield from _named(source, ("secretRef", "secrets", "name"), ("configMapRef", "configmaps", "name"))
+            for variable in container.get("env") or ():
+                source = variable.get("valueFrom") or {}
+                yield from _named(
+                    source, ("secretKeyRef", "secrets", "name"), ("configMapKeyRef", "configmaps", "name")
+                )
+    for volume in spec.get("volumes") or ():
+        yield from _volume(pod, volume)
+
+
+def _volume(pod: Json, volume: Json) -> Iterator[tuple[str, str]]:
+    yield from _named(
+        volume, ("secret", "secrets", "secretName"), ("configMap", "configmaps", "name"),
+        ("persistentVolumeClaim", "persistentvolumeclaims", "claimName"), ("azureFile", "secrets", "secretName"),
+    )  # fmt: skip
+    if "ephemeral" in volume:
+        yield "persistentvolumeclaims", f"{pod['metadata'].get('name', '')}-{volume.get('name', '')}"
+    for kind, field in (("csi", "nodePublishSecretRef"), *((each, "secretRef") for each in _WITH_SECRET)):
+        secret = (volume.get(kind) or {}).get(field)
+        if secret:
+            yield "secrets", secret.get("name", "")
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        yield from _named(source, ("secret", "secrets", "name"), ("configMap", "configmaps", "name"))
+
+
+_WITH_SECRET: Final = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
+
+
+def _named(source: Json, *places: tuple[str, str, str]) -> Iterator[tuple[str, str]]:
+    for key, plural, field in places:
+        if (found := source.get(key)) is not None:
+            yield plural, found.get(field, "")

@@ -1,0 +1,43 @@
+"""OpenID Connect discovery of the issuer of service-account tokens: who issues them, and the key that checks them.
+
+Others than this server can so verify a Pod's token. Source: kubernetes/kubernetes pkg/serviceaccount/openidmetadata.go
+and pkg/routes/openidmetadata.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from kproxy.apiserver.auth.authentication import ALGORITHM, key_id
+from kproxy.apiserver.endpoints.response import Answer
+
+CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
+JWKS_PATH: Final = "/openid/v1/jwks"
+_FRESH: Final = ((b"cache-control", b"public, max-age=3600"),)
+
+
+class OpenIdDiscovery:
+    """The two documents. `address` is where this server is reached, host and port."""
+
+    def __init__(self, issuer: str, public: ec.EllipticCurvePublicKey, address: str) -> None:
+        configuration = {
+            "issuer": issuer,
+            "jwks_uri": f"https://{address}{JWKS_PATH}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        }
+        key: dict[str, Any] = ECAlgorithm.to_jwk(public, as_dict=True)
+        keys = {"keys": [{"use": "sig", "kid": key_id(public), "alg": ALGORITHM, **key}]}
+        self._answers = {
+            CONFIGURATION_PATH: Answer(msgspec.json.encode(configuration), "application/json", headers=_FRESH),
+            JWKS_PATH: Answer(msgspec.json.encode(keys), "application/jwk-set+json", headers=_FRESH),
+        }
+
+    def answer(self, path: str) -> Answer | None:
+        """The document at a path; None if there is none."""
+        return self._answers.get(path)

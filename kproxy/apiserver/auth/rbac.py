@@ -1,0 +1,318 @@
+"""Who may: Roles and ClusterRoles, their bindings, aggregation, and the escalation check.
+
+Source: kubernetes/kubernetes plugin/pkg/auth/authorizer/rbac and pkg/registry/rbac. Members of `system:masters` may do
+everything. The rules of a user are looked up once and kept until anything in RBAC changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kproxy.apiserver.auth.authentication import MASTERS, User
+from kproxy.apiserver.auth.node import NODE_RULES, NodeRights, node_of
+from kproxy.apiserver.errors import Json, forbidden, not_found
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.kinds.workloads import selector_matches
+from kproxy.apiserver.storage.store import Entry, Store, Table
+
+GROUP: Final = "rbac.authorization.k8s.io"
+_TABLES: Final = tuple(f"{name}.{GROUP}" for name in ("clusterroles", "roles", "clusterrolebindings", "rolebindings"))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What somebody wants to do. `path` is set for what is no resource."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def why_not(self) -> str:
+        """The refusal's text, without the user."""
+        if self.path:
+            return f'cannot {self.verb} path "{self.path}"'
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        return f'cannot {self.verb} resource "{resource}" in API group "{self.group}" {scope}'
+
+
+Grant = tuple[str, Json, str]
+"""Namespace ("": everywhere), PolicyRule, and by what it was granted."""
+
+
+class Authorizer:
+    """Decides from the tables of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._cluster_roles, self._roles, self._cluster_bindings, self._bindings = (
+            store.table(name) for name in _TABLES
+        )
+        self._nodes = NodeRights(store)
+        self._grants: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
+        self._decisions: dict[tuple[User, Ask], tuple[bool, str]] = {}
+        for table in (self._cluster_roles, self._roles, self._cluster_bindings, self._bindings):
+            table.listeners.append(lambda _event: self._forget())
+
+    def _forget(self) -> None:
+        self._grants.clear()
+        self._decisions.clear()
+
+    def allows(self, user: User, ask: Ask) -> tuple[bool, str]:
+        """Whether a user may, and why."""
+        if MASTERS in user.groups:
+            return True, ""
+        objection = ""
+        if node := node_of(user):
+            allowed, objection = self._of_node(node, ask)
+            if allowed:
+                return True, ""
+        allowed, reason = self._of_roles(user, ask)
+        return allowed, reason if allowed else objection
+
+    def _of_node(self, node: str, ask: Ask) -> tuple[bool, str]:
+        """What a kubelet may as such; it depends on what is there now, so nothing of it is kept."""
+        if not any(covers(rule, ask) for rule in NODE_RULES):
+            return False, ""
+        resource = f"{ask.resource}/{ask.subresource}" if ask.subresource else ask.resource
+        objection = self._nodes.objection(node, ask.verb, resource, ask.namespace, ask.name)
+        return not objection, objection
+
+    def _of_roles(self, user: User, ask: Ask) -> tuple[bool, str]:
+        key = (user, ask)
+        found = self._decisions.get(key)
+        if found is None:
+            if len(self._decisions) > 10_000:
+                self._decisions.clear()
+            found = self._decisions[key] = self._decide(user, ask)
+        return found
+
+    def _decide(self, user: User, ask: Ask) -> tuple[bool, str]:
+        for namespace, rule, reason in self.grants(user):
+            if namespace in ("", ask.namespace) and not (namespace and ask.path) and covers(rule, ask):
+                return True, reason
+        return False, ""
+
+    def require(self, user: User, ask: Ask) -> None:
+        """Raises ApiError 403 unless the user may."""
+        allowed, reason = self.allows(user, ask)
+        if not allowed:
+            why = f'User "{user.name}" {ask.why_not}' + (f": {reason}" if reason else "")
+            if ask.path:
+                raise forbidden("", "", "", why)
+            raise forbidden(ask.group, ask.resource, ask.name, why)
+
+    def require_create(self, resource: Resource, namespace: str, name: str, user: User | None) -> None:
+        """Raises ApiError 403 unless the user may create an object; None is the server itself.
+
+        Source: k8s.io/apiserver pkg/endpoints/handlers/create.go (withAuthorization), for updates and applies.
+        """
+        if user is not None:
+            self.require(user, Ask("create", resource.group, resource.plural, "", namespace, name))
+
+    def grants(self, user: User) -> list[Grant]:
+        """Every rule a user has, cluster-wide ones first."""
+        key = (user.name, user.groups)
+        found = self._grants.get(key)
+        if found is None:
+            found = self._grants[key] = list(self._collect(user))
+        return found
+
+    def _collect(self, user: User) -> Iterator[Grant]:
+        for table, kind in ((self._cluster_bindings, "ClusterRoleBinding"), (self._bindings, "RoleBinding")):
+            for entry in table.entries.values():
+                binding = entry.value
+                subject = next((s for s in binding.get("subjects") or () if _applies(s, user, entry.namespace)), None)
+                if subject is None:
+                    continue
+                role = binding["roleRef"]
+                shown = f"{subject['name']}/{subject['namespace']}" if subject.get("namespace") else subject["name"]
+                name = f"{entry.name}/{entry.namespace}" if entry.namespace else entry.name
+                reason = (
+                    f'RBAC: allowed by {kind} "{name}" of {role["kind"]} "{role["name"]}" '
+                    f'to {subject["kind"]} "{shown}"'
+                )
+                for rule in self.rules_of(role, entry.namespace):
+                    yield entry.namespace, rule, reason
+
+    def rules_of(self, role: Json, namespace: str) -> list[Json]:
+        """The rules of the role that a roleRef names."""
+        entry = self._role(role, namespace)
+        if entry is None:
+            return []
+        rules: list[Json] = entry.value.get("rules") or []
+        return rules
+
+    def _role(self, role: Json, namespace: str) -> Entry | None:
+        if role.get("kind") == "ClusterRole":
+            return self._cluster_roles.head(role.get("name", ""))
+        return self._roles.head(f"{namespace}/{role.get('name', '')}")
+
+    # --- escalation ---
+
+    def check_write(self, resource: Resource, value: Json, old: Json | None, user: User | None) -> None:
+        """Refuses to let a user grant what the user does not hold, and a kubelet write what is not its own.
+
+        Raises:
+            ApiError: 403; 404 for a binding to a role that is not there.
+        """
+        self._nodes.check_write(resource, value, old, user)
+        if user is None or resource.group != GROUP or MASTERS in user.groups:
+            return
+        namespace, name = value["metadata"].get("namespace", ""), value["metadata"].get("name", "")
+        if resource.kind in ("Role", "ClusterRole"):
+            rules = value.get("rules") or []
+            if old is not None and rules == (old.get("rules") or []):
+                return
+            verb, target, group = "escalate", resource.plural, GROUP
+            if value.get("aggregationRule") and not self._everything(user):
+                raise forbidden(
+                    GROUP, resource.plural, name, "must have cluster-admin privileges to use the aggregationRule"
+                )
+        else:
+            role = value["roleRef"]
+            if old is not None and old.get("subjects") == value.get("subjects"):
+                return
+            rules = self.rules_of(role, namespace)
+            verb, target, group = "bind", f"{role.get('kind', '').lower()}s", GROUP
+            if self.allows(user, Ask("bind", group, target, "", namespace, role.get("name", "")))[0]:
+                return
+            if self._role(role, namespace) is None:  # who may bind it is known once it is there
+                raise not_found(group, target, role.get("name", ""))
+        if verb == "escalate" and self.allows(user, Ask("escalate", group, target, "", namespace, name))[0]:
+            return
+        missing = [part for rule in rules for part in _break_down(rule) if not self._holds(user, part, namespace)]
+        if missing:
+            groups = "[" + " ".join(f'"{each}"' for each in user.groups) + "]"
+            listed = "\n".join(dict.fromkeys(_show(part) for part in missing))
+            what = "is attempting to grant RBAC permissions not currently held"
+            why = f'user "{user.name}" (groups={groups}) {what}:\n{listed}'
+            raise forbidden(GROUP, resource.plural, name, why)
+
+    def _everything(self, user: User) -> bool:
+        return self.allows(user, Ask("*", "*", "*"))[0]
+
+    def _holds(self, user: User, part: Json, namespace: str) -> bool:
+        return any(scope in ("", namespace) and _includes(rule, part) for scope, rule, _ in self.grants(user))
+
+    # --- aggregation ---
+
+    def aggregated(self, role: Json) -> list[Json] | None:
+        """The rules an aggregated ClusterRole should have; None if it is none."""
+        rule = role.get("aggregationRule")
+        if not rule:
+            return None
+        found: list[Json] = []
+        for key in sorted(self._cluster_roles.entries):
+            entry = self._cluster_roles.entries[key]
+            if entry.name == role["metadata"]["name"]:
+                continue
+            if any(selector_matches(s, entry.labels) for s in rule.get("clusterRoleSelectors") or ()):
+                found += [each for each in entry.value.get("rules") or () if each not in found]
+        return found
+
+    @property
+    def cluster_roles(self) -> Table:
+        """The table of ClusterRoles, for the aggregation controller."""
+        return self._cluster_roles
+
+
+def _applies(subject: Json, user: User, namespace: str) -> bool:
+    match subject.get("kind"):
+        case "User":
+            return user.name == subject.get("name")
+        case "Group":
+            return subject.get("name") in user.groups
+        case "ServiceAccount":
+            home = subject.get("namespace") or namespace
+            return user.name == f"system:serviceaccount:{home}:{subject.get('name')}"
+    return False
+
+
+def covers(rule: Json, ask: Ask) -> bool:
+    """Whether a PolicyRule allows one thing."""
+    verbs = rule.get("verbs") or ()
+    if "*" not in verbs and ask.verb not in verbs:
+        return False
+    if ask.path:
+        return any(_path_matches(pattern, ask.path) for pattern in rule.get("nonResourceURLs") or ())
+    groups = rule.get("apiGroups") or ()
+    if "*" not in groups and ask.group not in groups:
+        return False
+    if not _resource_matches(rule.get("resources") or (), ask.resource, ask.subresource):
+        return False
+    names = rule.get("resourceNames") or ()
+    return not names or ask.name in names
+
+
+def _resource_matches(resources: Iterable[str], resource: str, subresource: str) -> bool:
+    wanted = f"{resource}/{subresource}" if subresource else resource
+    return any(each == "*" or each == wanted or (subresource and each == f"*/{subresource}") for each in resources)
+
+
+def _path_matches(pattern: str, path: str) -> bool:
+    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
+
+
+def _break_down(rule: Json) -> Iterator[Json]:
+    """A rule as rules of one verb, group, resource and name each."""
+    for verb in rule.get("verbs") or ():
+        for path in rule.get("nonResourceURLs") or ():
+            yield {"verbs": [verb], "nonResourceURLs": [path]}
+        for group in rule.get("apiGroups") or ():
+            for resource in rule.get("resources") or ():
+                part: Json = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
+                names = rule.get("resourceNames") or ()
+                for name in names:
+                    yield part | {"resourceNames": [name]}
+                if not names:
+                    yield part
+
+
+def _includes(rule: Json, part: Json) -> bool:
+    """Whether a rule allows all that a broken-down rule does."""
+
+    def has(name: str) -> bool:
+        mine, theirs = rule.get(name) or (), (part.get(name) or ("",))[0]
+        return "*" in mine or theirs in mine
+
+    if not has("verbs"):
+        return False
+    if "nonResourceURLs" in part:
+        return any(_path_matches(p, part["nonResourceURLs"][0]) for p in rule.get("nonResourceURLs") or ())
+    if not has("apiGroups"):
+        return False
+    resource, _, sub = part["resources"][0].partition("/")
+    mine = rule.get("resources") or ()
+    if part["resources"][0] not in mine and not _resource_matches(mine, resource, sub):
+        return False
+    names = rule.get("resourceNames") or ()
+    return not names or bool(part.get("resourceNames") and part["resourceNames"][0] in names)
+
+
+def _show(part: Json) -> str:
+    fields = (("apiGroups", "APIGroups"), ("resources", "Resources"), ("resourceNames", "ResourceNames"),
+              ("nonResourceURLs", "NonResourceURLs"), ("verbs", "Verbs"))  # fmt: skip
+    shown = [f'{label}:["{part[name][0]}"]' for name, label in fields if name in part]
+    return "{" + ", ".join(shown) + "}"
+
+
+def rules_review(grants: Iterable[Grant], namespace: str) -> Json:
+    """status of a SelfSubjectRulesReview."""
+    resources: list[Any] = []
+    paths: list[Any] = []
+    for scope, rule, _ in grants:
+        if scope not in ("", namespace):
+            continue
+        if rule.get("nonResourceURLs"):
+            paths.append({"verbs": rule.get("verbs"), "nonResourceURLs": rule["nonResourceURLs"]})
+        else:
+            names = ("verbs", "apiGroups", "resources", "resourceNames")
+            resources.append({name: rule[name] for name in names if rule.get(name)})
+    return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}

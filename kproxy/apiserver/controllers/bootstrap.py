@@ -1,0 +1,325 @@
+"""What every server starts with: namespaces, the default RBAC, the `kubernetes` Service and its slice.
+
+The RBAC objects are the part of kube-apiserver's defaults (plugin/pkg/auth/authorizer/rbac/bootstrappolicy) that the
+clients of a network dataplane need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from typing import Any, Final
+
+from kproxy.apiserver.auth.node import NODE_RULES
+from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.registry.catalog import Catalog
+from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.writes import DeleteOptions, Options
+
+_MANAGER: Final = Options(field_manager="kube-apiserver")
+
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_READ: Final = ["get", "list", "watch"]
+_WRITE: Final = ["create", "delete", "deletecollection", "patch", "update"]
+_CORE: Final = [
+    "configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "replicationcontrollers",
+    "replicationcontrollers/scale", "serviceaccounts", "services", "services/status",
+]  # fmt: skip
+_APPS: Final = [
+    "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status", "replicasets",
+    "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status",
+]  # fmt: skip
+_LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+    return {"verbs": verbs, "apiGroups": groups, "resources": resources}
+
+
+def _role(name: str, rules: list[Json] | None, labels: Json | None = None, aggregate: str = "") -> Json:
+    role: Json = {"metadata": {"name": name, "labels": {**_LABEL, **(labels or {})}}, "rules": rules}
+    role["metadata"]["annotations"] = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
+    if aggregate:
+        role["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {_AGGREGATE + aggregate: "true"}}]}
+    return role
+
+
+def cluster_roles() -> list[Json]:
+    """The default ClusterRoles."""
+    health = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+    discovery = [*health, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
+    issuer = [f"{path}{end}" for path in (CONFIGURATION_PATH, JWKS_PATH) for end in ("", "/")]
+    view = [
+        _rule([""], [*_CORE, "namespaces"], _READ),
+        _rule(["apps"], _APPS, _READ),
+        _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
+        _rule(["networking.k8s.io"], ["networkpolicies"], _READ),
+        _rule(["policy"], ["poddisruptionbudgets"], _READ),
+        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _READ),
+    ]
+    edit = [
+        _rule([""], [*_CORE[:-1], "secrets"], _WRITE),
+        _rule([""], ["secrets"], _READ),
+        _rule([""], ["serviceaccounts"], ["impersonate"]),
+        _rule(["apps"], _APPS, _WRITE),
+        _rule(["networking.k8s.io"], ["networkpolicies"], _WRITE),
+        _rule(["policy"], ["poddisruptionbudgets"], _WRITE),
+        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _WRITE),
+        _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
+    ]
+    admin = [
+        _rule(["rbac.authorization.k8s.io"], ["roles", "rolebindings"], [*_READ, *_WRITE]),
+        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
+        _rule([""], ["serviceaccounts/token"], ["create"]),
+    ]
+    return [
+        _role("cluster-admin", [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]),
+        _role("system:discovery", [{"verbs": ["get"], "nonResourceURLs": discovery}]),
+        _role("system:service-account-issuer-discovery", [{"verbs": ["get"], "nonResourceURLs": issuer}]),
+        _role("system:public-info-viewer", [{"verbs": ["get"], "nonResourceURLs": health}]),
+        _role(
+            "system:monitoring",
+            [{"verbs": ["get"], "nonResourceURLs": [*health[:3], "/livez/*", "/readyz/*", "/healthz/*", "/metrics"]}],
+        ),
+        _role(
+            "system:basic-user",
+            [
+                _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
+                _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
+            ],
+        ),
+        _role(
+            "system:auth-delegator",
+            [
+                _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+                _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
+            ],
+        ),
+        _role(
+            "system:node-proxier",
+            [
+                _rule([""], ["endpoints", "services"], ["list", "watch"]),
+                _rule([""], ["nodes"], _READ),
+                _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
+                _rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"]),
+                _rule(["networking.k8s.io"], ["servicecidrs"], ["list", "watch"]),
+            ],
+        ),
+        _role("system:node", [dict(rule) for rule in NODE_RULES]),
+        _role("system:kube-scheduler", _scheduler_rules()),
+        _role(
+            "system:volume-scheduler",
+            [
+                _rule([""], ["persistentvolumes"], ["get", "list", "patch", "update", "watch"]),
+                _rule(["storage.k8s.io"], ["storageclasses"], _READ),
+                _rule([""], ["persistentvolumeclaims"], ["get", "list", "patch", "update", "watch"]),
+            ],
+        ),
+        _role("system:aggregate-to-view", view, {_AGGREGATE + "view": "true"}),
+        _role("system:aggregate-to-edit", edit, {_AGGREGATE + "edit": "true"}),
+        _role("system:aggregate-to-admin", admin, {_AGGREGATE + "admin": "true"}),
+        _role("view", None, {_AGGREGATE + "edit": "true"}, "view"),
+        _role("edit", None, {_AGGREGATE + "admin": "true"}, "edit"),
+        _role("admin", None, None, "admin"),
+    ]
+
+
+def _scheduler_rules() -> list[Json]:
+    """What kube-scheduler reads, and how it says what it has decided."""
+    own = {**_rule(["coordination.k8s.io"], ["leases"], ["get", "list", "update", "watch"])}
+    return [
+        _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
+        _rule(["coordination.k8s.io"], ["leases"], ["create"]),
+        own | {"resourceNames": ["kube-scheduler"]},
+        _rule([""], ["nodes"], _READ),
+        _rule([""], ["pods"], ["delete", "get", "list", "watch"]),
+        _rule([""], ["bindings", "pods/binding"], ["create"]),
+        _rule([""], ["pods/status"], ["patch", "update"]),
+        _rule([""], ["replicationcontrollers", "services"], _READ),
+        _rule(["apps"], ["replicasets", "statefulsets"], _READ),
+        _rule(["policy"], ["poddisruptionbudgets"], _READ),
+        _rule([""], ["persistentvolumeclaims", "persistentvolumes"], _READ),
+        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+        _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
+        _rule(["storage.k8s.io"], ["csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"], _READ),
+        _rule([""], ["namespaces"], _READ),
+        _rule(["resource.k8s.io"], ["deviceclasses", "resourceslices"], _READ),
+        _rule(["resource.k8s.io"], ["resourceclaims"], [*_READ, "update"]),
+        _rule(["resource.k8s.io"], ["resourceclaims/status"], ["patch", "update"]),
+        _rule([""], ["pods/finalizers"], ["update"]),
+    ]
+
+
+def _binding(role: str, *subjects: tuple[str, str]) -> Json:
+    return {
+        "metadata": {"name": role, "labels": dict(_LABEL)},
+        "subjects": [{"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name} for kind, name in subjects]
+        or None,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+    }
+
+
+def cluster_role_bindings() -> list[Json]:
+    """The default ClusterRoleBindings."""
+    everybody = (("Group", "system:authenticated"),)
+    return [
+        _binding("cluster-admin", ("Group", "system:masters")),
+        _binding("system:discovery", *everybody),
+        _binding("system:basic-user", *everybody),
+        _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
+        _binding("system:public-info-viewer", *everybody, ("Group", "system:unauthenticated")),
+        _binding("system:monitoring", ("Group", "system:monitoring")),
+        _binding("system:node-proxier", ("User", "system:kube-proxy")),
+        _binding("system:node"),
+        _binding("system:kube-scheduler", ("User", "system:kube-scheduler")),
+        _binding("system:volume-scheduler", ("User", "system:kube-scheduler")),
+    ]
+
+
+def kubernetes_service(cluster_ip: str, port: int) -> Json:
+    """The `kubernetes` Service in default."""
+    return {
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": cluster_ip,
+            "ipFamilyPolicy": "SingleStack",
+            "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+    }
+
+
+def kubernetes_slice(address: str, port: int) -> Json:
+    """Its EndpointSlice: this server."""
+    ports: list[Any] = [{"name": "https", "port": port, "protocol": "TCP"}]
+    return {
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv6" if ":" in address else "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+
+
+def kubernetes_endpoints(address: str, port: int) -> Json:
+    """Its Endpoints."""
+    return {
+        "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+    }
+
+
+class _Ensure:
+    """Creates what is not there; `done` waits until all of it is on disk."""
+
+    def __init__(self, registry: Registry, catalog: Catalog) -> None:
+        self._registry = registry
+        self._catalog = catalog
+        self._futures: list[asyncio.Future[None]] = []
+
+    def __call__(self, group: str, plural: str, namespace: str, body: Json) -> None:
+        resource = self._catalog.find(group, "v1", plural)
+        assert resource is not None
+        key = self._registry.key(resource, namespace, body["metadata"]["name"])
+        if self._registry.table(resource).head(key) is not None:
+            return
+        written = self._registry.create(resource, namespace, body, _MANAGER)
+        if written.done is not None:
+            self._futures.append(written.done)
+
+    def same_ports(self, service: Json) -> None:
+        """Puts the ports of the `kubernetes` Service right: the server's own may have changed."""
+        resource = self._catalog.find("", "v1", "services")
+        assert resource is not None
+        entry = self._registry.table(resource).head("default/kubernetes")
+        value = entry.value if entry is not None else service
+        if value["spec"].get("ports") == service["spec"]["ports"]:
+            return
+        value["spec"]["ports"] = service["spec"]["ports"]
+        body = {"kind": "Service", "apiVersion": "v1", **value}
+        written = self._registry.update(resource, "default", "kubernetes", body, _MANAGER)
+        if written.done is not None:
+            self._futures.append(written.done)
+
+    async def done(self) -> None:
+        for future in self._futures:
+            await future
+
+
+async def write_roles(registry: Registry, catalog: Catalog) -> None:
+    """Creates the default roles and bindings that are not there yet."""
+    ensure, rbac = _Ensure(registry, catalog), "rbac.authorization.k8s.io"
+    for role in cluster_roles():
+        ensure(rbac, "clusterroles", "", role)
+    for binding in cluster_role_bindings():
+        ensure(rbac, "clusterrolebindings", "", binding)
+    await ensure.done()
+
+
+async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
+    """Creates the system's namespaces, the ServiceCIDR and the `kubernetes` Service, unless they are there; `cidrs` are
+    the ranges of cluster IPs, `port` the server's own.
+
+    Raises:
+        ApiError: the Service's address is somebody else's.
+    """
+    ensure = _Ensure(registry, catalog)
+    for name in NAMESPACES:
+        ensure("", "namespaces", "", {"metadata": {"name": name}})
+    service_cidr = {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": list(cidrs)}}
+    ensure("networking.k8s.io", "servicecidrs", "", service_cidr)
+    first = next(iter(registry.allocators.addresses.values())).first
+    service = kubernetes_service(first, port)
+    ensure("", "services", "default", service)
+    ensure.same_ports(service)
+    await ensure.done()
+
+
+async def publish_address(registry: Registry, catalog: Catalog, address: str, port: int) -> None:
+    """Writes the endpoints of the `kubernetes` Service: where this server is reached."""
+    for group, plural, body in (
+        ("discovery.k8s.io", "endpointslices", kubernetes_slice(address, port)),
+        ("", "endpoints", kubernetes_endpoints(address, port)),
+    ):
+        resource = catalog.find(group, "v1", plural)
+        assert resource is not None
+        entry = registry.table(resource).head("default/kubernetes")
+        if entry is not None and entry.value.get("addressType", body.get("addressType")) != body.get("addressType"):
+            written = registry.delete(resource, "default", "kubernetes", DeleteOptions())
+            entry = None
+        if entry is None:
+            written = registry.create(resource, "default", body, _MANAGER)
+        else:
+            written = registry.update(resource, "default", "kubernetes", body, _MANAGER)
+        if written.done is not None:
+            await written.done
+
+
+def advertised_address(host: str) -> str | None:
+    """The address that others reach this server by: `host`, or for a loopback or wildcard one the address of the
+    default route's interface, as kube-apiserver's --advertise-address; None if there is none."""
+    address = ipaddress.ip_address(host) if _is_address(host) else None
+    if address is not None and not address.is_loopback and not address.is_unspecified:
+        return str(address)
+    six = address is not None and address.version == 6
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as probe,
+    ):
+        probe.connect(("2001:db8::1" if six else "192.0.2.1", 9))  # sends nothing: only looks up the route
+        found = ipaddress.ip_address(probe.getsockname()[0])
+        if not found.is_loopback and not found.is_unspecified and not found.is_link_local:
+            return str(found)
+    return None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,271 @@
+"""What a cluster's controllers do that the API itself depends on.
+
+Namespaces are emptied before they go; a CRD is established; aggregated ClusterRoles get their rules; Events live for an
+hour; history is compacted. All of it follows the tables' events. Owner references are in garbage.py, what always has to
+be there in essentials.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any, Final
+
+from kproxy.apiserver.auth.rbac import Authorizer
+from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
+from kproxy.apiserver.errors import ApiError, Json
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.catalog import Catalog
+from kproxy.apiserver.registry.deletion import CRD_CLEANUP, CRDS
+from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.writes import DeleteOptions, Options, timestamp
+from kproxy.apiserver.storage.store import Entry, Event, Table
+from kproxy.apiserver.strategy import FOREGROUND, ORPHAN
+
+log = logging.getLogger(__name__)
+
+_EVENT_LIFE: Final = timedelta(hours=1)
+_SWEEP: Final = 30.0
+_AGAIN: Final = 1.0
+"""Seconds until what is held by finalizers is looked at again."""
+
+
+class Controllers:
+    """The controllers of one server; `window`: seconds of history that compaction leaves."""
+
+    def __init__(self, registry: Registry, catalog: Catalog, authorizer: Authorizer, window: float) -> None:
+        self._registry = registry
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._window = window
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._garbage = GarbageCollector(registry, catalog, self._push)
+        self._followed: set[str] = set()
+        self._refused: set[str] = set()
+        """CRDs whose names were not accepted when they were last looked at."""
+
+    def start(self) -> None:
+        """Follows every table, and looks once at what is there."""
+        self._follow()
+        self._catalog.on_change.append(self._follow)
+        self._tasks = [asyncio.ensure_future(self._work()), asyncio.ensure_future(self._sweep())]
+        for entry in self._catalog.crds.entries.values():
+            self._push(self._establish, entry.key)
+        self._push(self._aggregate)
+        for resource in self._catalog.stored():
+            for entry in list(self._registry.table(resource).entries.values()):
+                if b'"deletionTimestamp"' in entry.body:
+                    self._deleting(resource, entry)
+                self._garbage.look(resource, entry)
+
+    async def stop(self) -> None:
+        """Ends the tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _push(self, call: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        self._queue.put_nowait(lambda: call(*arguments))
+
+    async def _work(self) -> None:
+        while True:
+            job = await self._queue.get()
+            try:
+                await job()
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    log.warning("controller: %s", error)
+            except Exception:
+                log.exception("controller")
+
+    # --- following tables ---
+
+    def _follow(self) -> None:
+        for resource in self._catalog.stored():
+            if resource.storage in self._followed:
+                continue
+            self._followed.add(resource.storage)
+            table = self._registry.table(resource)
+            self._garbage.watch(resource, table)
+            table.listeners.append(self._listener(resource))
+
+    def _listener(self, resource: Resource) -> Callable[[Event], None]:
+        storage = resource.storage
+        special = {
+            "clusterroles.rbac.authorization.k8s.io": lambda _event: self._push(self._aggregate),
+            CRDS: self._crd_event,
+        }.get(storage)
+
+        def listen(event: Event) -> None:
+            if not event.deleted and b'"deletionTimestamp"' in event.entry.body:
+                self._deleting(resource, event.entry)
+            if special is not None:
+                special(event)
+
+        return listen
+
+    def _deleting(self, resource: Resource, entry: Entry) -> None:
+        if resource.storage == "namespaces":
+            self._push(self._empty_namespace, entry.name)
+        elif resource.storage == CRDS and CRD_CLEANUP.encode() in entry.body:
+            self._push(self._empty_crd, entry.name)
+        elif FOREGROUND.encode() in entry.body or f'"{ORPHAN}"'.encode() in entry.body:
+            self._push(self._garbage.finish_owner, resource, entry.key)
+
+    # --- namespaces ---
+
+    async def _empty_namespace(self, name: str) -> None:
+        """Deletes what is in a namespace, its Pods first; once nothing is left, the namespace.
+
+        What Pods need, and what guards them, must outlive them. Source: pkg/controller/namespace/deletion
+        (OrderedNamespaceDeletion).
+        """
+        namespaces = self._catalog.builtin("", "namespaces")
+        entry = self._registry.table(namespaces).head(name)
+        if entry is None:
+            return
+        others = [each for each in self._catalog.stored() if each.namespaced and each.storage != "pods"]
+        for resources in ([self._catalog.builtin("", "pods")], others):
+            if await self._delete_all(resources, name):
+                asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_namespace, name)
+                return
+        entry = self._registry.table(namespaces).head(name)
+        if entry is not None and entry.value["spec"].get("finalizers"):
+            body = {"kind": "Namespace", "apiVersion": "v1", **deepcopy(entry.value)}
+            body["spec"]["finalizers"] = [each for each in body["spec"]["finalizers"] if each != "kubernetes"]
+            self._registry.update(namespaces, "", name, body, subresource="finalize")
+
+    async def _delete_all(self, resources: list[Resource], namespace: str) -> int:
+        """Deletes the objects of some resources in a namespace; returns how many are left."""
+        futures = []
+        for resource in resources:
+            table = self._registry.table(resource)
+            for item in table.in_namespace(namespace):
+                head = table.head(item.key)
+                if head is None:
+                    continue
+                written = self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
+                if written.done is not None:
+                    futures.append(written.done)
+        await asyncio.gather(*futures, return_exceptions=True)
+        return sum(len(self._registry.table(resource).in_namespace(namespace)) for resource in resources)
+
+    # --- CRDs, RBAC ---
+
+    def _crd_event(self, event: Event) -> None:
+        if event.deleted:
+            value = event.entry.value
+            self._refused.discard(event.entry.key)
+            self._push(self._drop_instances, f"{value['spec']['names'].get('plural')}.{value['spec'].get('group')}")
+        else:
+            self._push(self._establish, event.entry.key)
+        for name in self._refused:  # what has changed may have been in their way
+            self._push(self._establish, name)
+
+    async def _establish(self, name: str) -> None:
+        """Accepts a CRD's names and says that it is served."""
+        crds = self._catalog.builtin("apiextensions.k8s.io", "customresourcedefinitions")
+        entry = self._registry.table(crds).head(name)
+        if entry is None:
+            return
+        value = entry.value
+        names = value["spec"]["names"]
+        status = value.setdefault("status", {})
+        wanted = {key: item for key, item in names.items() if item}
+        if value["metadata"].get("deletionTimestamp"):
+            return
+        conflict = self._catalog.conflicts.get(name)
+        if conflict is None:
+            self._refused.discard(name)
+        else:
+            self._refused.add(name)
+        shown = [{**each, "lastTransitionTime": ""} for each in status.get("conditions") or ()]
+        settled = conflict is not None or status.get("acceptedNames") == wanted
+        if settled and shown == [{**each, "lastTransitionTime": ""} for each in _conditions(conflict)]:
+            return
+        now = timestamp(self._registry.now())
+        status["acceptedNames"] = wanted if conflict is None else {"plural": "", "kind": ""}
+        status["conditions"] = [{**each, "lastTransitionTime": now} for each in _conditions(conflict)]
+        body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
+        self._registry.update(crds, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status")
+
+    async def _empty_crd(self, name: str) -> None:
+        """Deletes the objects of a CRD that is being deleted; once none is left, lets it go."""
+        crds = self._catalog.builtin("apiextensions.k8s.io", "customresourcedefinitions")
+        resource = self._catalog.by_storage(name)
+        if self._registry.table(crds).head(name) is None:
+            return
+        if resource is not None:
+            table = self._registry.table(resource)
+            futures = []
+            for entry in table.heads():
+                written = self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
+                if written.done is not None:
+                    futures.append(written.done)
+            await asyncio.gather(*futures, return_exceptions=True)
+            if table.heads():
+                asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_crd, name)
+                return
+        await drop_finalizer(self._registry, crds, name, CRD_CLEANUP)
+
+    async def _drop_instances(self, storage: str) -> None:
+        """Deletes the objects of a CRD that has gone."""
+        table: Table | None = self._registry.store.tables.get(storage)
+        if table is None or self._catalog.by_storage(storage) is not None:
+            return
+        for entry in table.heads():
+            self._registry.store.delete(table, entry.key, entry.value)
+
+    async def _aggregate(self) -> None:
+        """Gives aggregated ClusterRoles the rules of the roles they select."""
+        roles = self._catalog.builtin("rbac.authorization.k8s.io", "clusterroles")
+        for entry in list(self._authorizer.cluster_roles.entries.values()):
+            if b'"aggregationRule"' not in entry.body:
+                continue
+            head = self._authorizer.cluster_roles.head(entry.key)
+            rules = self._authorizer.aggregated(head.value) if head is not None else None
+            if head is None or rules is None or rules == (head.value.get("rules") or []):
+                continue
+            body = {"kind": "ClusterRole", "apiVersion": roles.api_version, **head.value, "rules": rules}
+            written = self._registry.update(
+                roles, "", head.name, body, Options(field_manager="clusterrole-aggregation-controller")
+            )
+            if written.done is not None:
+                await written.done
+
+    # --- time ---
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP)
+            self._registry.store.compact(self._window)
+            oldest = timestamp(self._registry.now() - _EVENT_LIFE)
+            events = self._catalog.builtin("", "events")
+            for entry in self._registry.table(events).in_namespace(""):
+                meta = entry.value["metadata"]
+                if meta.get("creationTimestamp", oldest) < oldest:
+                    self._push(self._expire, events, entry.namespace, entry.name)
+
+    async def _expire(self, resource: Resource, namespace: str, name: str) -> None:
+        self._registry.delete(resource, namespace, name, DeleteOptions())
+
+
+def _conditions(conflict: tuple[str, str] | None) -> list[Json]:
+    """The conditions of a CRD, without their times."""
+    if conflict is None:
+        return [
+            {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"},
+            {
+                "type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+                "message": "the initial names have been accepted",
+            },
+        ]  # fmt: skip
+    text = "not all names are accepted"
+    return [
+        {"type": "NamesAccepted", "status": "False", "reason": conflict[0], "message": conflict[1]},
+        {"type": "Established", "status": "False", "reason": "NotAccepted", "message": text},
+    ]

@@ -1,0 +1,251 @@
+"""Custom resources: structural schemas as types, pruning, defaulting, and the strategy of their objects.
+
+A structural schema is compiled into the same `Node`s as the built-in kinds, so that patches and field ownership work
+alike. Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema. What a schema may say is in schemarules.py, whether
+a value fits it in conformance.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any, ClassVar, Final
+
+from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.validation.meta import validate_labels
+from kproxy.api.validation.names import check_dns_label
+from kproxy.apiserver.crd.validation import validate_value
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.schema.field_paths import DEDUCED, Path
+from kproxy.apiserver.schema.types import OBJECT_META, Node, Prop, named
+from kproxy.apiserver.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
+
+_KINDS: Final = {"array": "list", "boolean": "boolean", "integer": "integer", "number": "number", "string": "string"}
+
+
+def compile_structural(schema: Json, *, root: bool = False) -> Node:
+    """The type that a structural schema describes."""
+    if not schema and not root:
+        return DEDUCED
+    kind = schema.get("type", "")
+    if schema.get("x-kubernetes-int-or-string"):
+        node = Node("intstr")
+    elif kind == "object" or root or "properties" in schema:
+        node = _object(schema, root)
+    elif kind in _KINDS:
+        node = Node(_KINDS[kind])
+    else:
+        return DEDUCED
+    node.schema = schema
+    node.nullable = bool(schema.get("nullable"))
+    node.default = schema.get("default")
+    if node.kind == "list":
+        items = schema.get("items")
+        node.item = compile_structural(items) if isinstance(items, dict) else DEDUCED
+        node.list_type = schema.get("x-kubernetes-list-type", "atomic")
+        node.list_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+    return node
+
+
+def _object(schema: Json, root: bool) -> Node:
+    properties = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    node = Node("object")
+    node.list_type = "atomic" if schema.get("x-kubernetes-map-type") == "atomic" else "granular"
+    node.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    node.embedded = bool(schema.get("x-kubernetes-embedded-resource")) and not root
+    node.required = tuple(schema.get("required", ()))
+    for name, child in properties.items():
+        compiled = compile_structural(child)
+        node.props[name] = Prop(compiled, child.get("default"), name in node.required, False, True)
+    if root or node.embedded:
+        for name in ("apiVersion", "kind"):
+            node.props[name] = Prop(Node("string"), None, False, False, True)
+        node.props["metadata"] = Prop(named(OBJECT_META), None, False, False, True)
+    if isinstance(additional, dict):
+        node.item = compile_structural(additional)
+    elif additional is True or node.preserve:
+        node.item = DEDUCED
+    if not node.props and node.item is not None:
+        node.kind = "map"
+    return node
+
+
+def prune(value: Any, node: Node, path: str, unknown: list[str]) -> Any:
+    """The value without fields that the schema does not have; their paths go to `unknown`."""
+    if node is DEDUCED:
+        return value
+    if isinstance(value, dict) and node.kind in ("object", "map"):
+        kept = {}
+        for key, item in value.items():
+            where = f"{path}.{key}" if path else key
+            prop = node.props.get(key)
+            if prop is not None and prop.node.name == "ObjectMeta":
+                kept[key] = _known_metadata(item, prop.node, where, unknown)
+            elif prop is not None:
+                kept[key] = prune(item, prop.node, where, unknown)
+            elif node.item is not None:
+                kept[key] = prune(item, node.item, where, unknown)
+            elif node.preserve:
+                kept[key] = item
+            else:
+                unknown.append(where)
+        return kept
+    if isinstance(value, list) and node.kind == "list" and node.item is not None:
+        return [prune(item, node.item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+    return value
+
+
+def _known_metadata(value: Any, node: Node, path: str, unknown: list[str]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    unknown += [f"{path}.{key}" for key in value if key not in node.props]
+    return {key: item for key, item in value.items() if key in node.props}
+
+
+def default_values(value: Any, node: Node) -> Any:
+    """Fills in defaults; `null` where null is not allowed counts as absent if there is a default, and is dropped."""
+    if isinstance(value, dict) and node.kind in ("object", "map") and node is not DEDUCED:
+        for key, prop in node.props.items():
+            if key in value and value[key] is None and not prop.node.nullable:
+                del value[key]
+            if key not in value and prop.default is not None:
+                value[key] = deepcopy(prop.default)
+        for key, item in value.items():
+            child = node.props[key].node if key in node.props else node.item
+            if child is not None and child.name != "ObjectMeta":
+                default_values(item, child)
+    elif isinstance(value, list) and node.kind == "list" and node.item is not None:
+        for item in value:
+            default_values(item, node.item)
+    return value
+
+
+def embedded_errors(value: Any, node: Node, path: str) -> Iterator[FieldError]:
+    """What is wrong with embedded resources: they need a kind, an apiVersion and, if any, valid metadata.
+
+    Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema/objectmeta.
+    """
+    if isinstance(value, dict) and node is not DEDUCED:
+        if node.embedded:
+            yield from _embedded_errors(value, path)
+        for key, item in value.items():
+            child = node.props[key].node if key in node.props else node.item
+            if child is not None and child.name != "ObjectMeta":
+                yield from embedded_errors(item, child, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and node.kind == "list" and node.item is not None:
+        for index, item in enumerate(value):
+            yield from embedded_errors(item, node.item, f"{path}[{index}]")
+
+
+def _embedded_errors(value: Json, path: str) -> Iterator[FieldError]:
+    for name in ("apiVersion", "kind"):
+        text = value.get(name)
+        if name not in value:
+            yield required(f"{path}.{name}", "must not be empty")
+        elif not isinstance(text, str):
+            yield invalid(f"{path}.{name}", text, "must be a string")
+        elif not text:
+            yield invalid(f"{path}.{name}", text, "must not be empty")
+        elif name == "apiVersion" and text.count("/") > 1:
+            yield invalid(f"{path}.{name}", text, f"unexpected GroupVersion string: {text}")
+        elif name == "kind" and (wrong := check_dns_label(text.lower())):
+            why = "may have mixed case, but should otherwise match: " + ",".join(wrong)
+            yield invalid(f"{path}.{name}", text, why)
+    metadata = value.get("metadata")
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict):
+        yield invalid(f"{path}.metadata", metadata, "must be an object")
+        return
+    for name in ("labels", "annotations"):
+        pairs = metadata.get(name)
+        if pairs is not None and not (isinstance(pairs, dict) and all(isinstance(v, str) for v in pairs.values())):
+            yield invalid(f"{path}.metadata", metadata, f"json: cannot unmarshal {name} into map[string]string")
+        elif name == "labels":
+            yield from validate_labels(f"{path}.metadata.labels", pairs or {})
+    for name in ("name", "generateName", "namespace"):
+        text = metadata.get(name)
+        if text is not None and not isinstance(text, str):
+            yield invalid(f"{path}.metadata", metadata, f"json: cannot unmarshal {name} into string")
+
+
+class View:
+    """What a version shows of a stored object, with conversion None: pruned and defaulted by the version's own schema.
+
+    A schema may have changed since the object was written, or be another version's than the one it is stored in.
+    Source: k8s.io/apiextensions-apiserver pkg/apiserver/customresource_handler.go, crdConversionRESTOptionsGetter: what
+    is stored is pruned by the storage version's schema, and defaulted by it when it is read; then the version that is
+    asked for prunes it.
+    """
+
+    def __init__(self, node: Node, stored: Node) -> None:
+        self._node = node
+        self._stored = stored
+
+    def store(self, value: Json) -> None:
+        """Brings an object into the form that the storage version keeps, in place."""
+        if self._stored is not self._node:
+            _prune_object(value, self._stored)
+
+    def show(self, value: Json) -> Json:
+        """A stored object as the version shows it; `value` is the caller's own."""
+        default_values(value, self._stored)
+        _prune_object(value, self._node)
+        return value
+
+
+def _prune_object(value: Json, node: Node) -> None:
+    pruned = prune({key: item for key, item in value.items() if key != "metadata"}, node, "", [])
+    for key in [key for key in value if key != "metadata" and key not in pruned]:
+        del value[key]
+    value.update(pruned)
+
+
+class CustomResourceStrategy(Strategy):
+    """Objects of one version of a CustomResourceDefinition."""
+
+    qualified_finalizers: ClassVar[bool] = False
+    has_generation: ClassVar[bool] = True
+
+    def __init__(self, schema: Json, node: Node, status: bool) -> None:
+        self._schema = schema
+        self._node = node
+        self._status = status
+
+    @property
+    def resets(self) -> tuple[Path, ...]:
+        """Fields that the main endpoint ignores."""
+        return (STATUS,) if self._status else ()
+
+    def default(self, value: Json) -> None:
+        default_values(value, self._node)
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        if self._status:
+            value.pop("status", None)
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        if self._status:
+            value.pop("status", None)
+            if "status" in old:
+                value["status"] = old["status"]
+
+    def generation_of(self, value: Json) -> Any:
+        return {
+            name: item for name, item in value.items() if name not in ("metadata", "status", "kind", "apiVersion")
+        } | ({} if self._status else {"status": value.get("status")})
+
+    def validate(self, value: Json) -> list[FieldError]:
+        return [*embedded_errors(value, self._node, ""), *validate_value(value, self._schema, "")]
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        """Finalizers without a slash that the write adds (customresource/strategy.go of apiextensions-apiserver)."""
+        before = (old or {}).get("metadata", {}).get("finalizers") or ()
+        added = set(value["metadata"].get("finalizers") or ()).difference(before, (FOREGROUND, ORPHAN))
+        advice = (
+            "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other"
+        )
+        return [
+            f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
+        ]

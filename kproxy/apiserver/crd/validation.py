@@ -1,0 +1,185 @@
+"""Values against schemas: validation of custom resources, and of the defaults that a CRD brings, in the words of
+kube-openapi's validator (k8s.io/kube-openapi pkg/validation/validate).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+from kproxy.api.addresses import canonical_ip
+from kproxy.api.fielderror import FieldError, duplicate, invalid, required, show
+from kproxy.apiserver.errors import Json
+
+DEEPEST: Final = 64
+"""Levels of a schema or a value that are followed."""
+
+
+@lru_cache(1024)
+def compiled_pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except re.error:
+        return None
+
+
+def validate_value(value: Any, schema: Json, path: str, depth: int = 0) -> Iterator[FieldError]:
+    """Errors of a value against an OpenAPI schema, in the words of kube-openapi's validator."""
+    if depth > DEEPEST:
+        yield invalid(path, "", "nested too deeply")
+        return
+    where = path or "<nil>"
+    if value is None:
+        if not schema.get("nullable") and schema.get("type"):
+            yield invalid(where, "null", f'{where} in body must be of type {schema["type"]}: "null"')
+        return
+    kind = schema.get("type", "")
+    if schema.get("x-kubernetes-int-or-string"):
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            yield invalid(
+                where, _type_name(value), f'{where} in body must be of type integer or string: "{_type_name(value)}"'
+            )
+            return
+    elif kind and not _is_type(value, kind):
+        shown = show(_type_name(value))
+        yield FieldError(where, f"Invalid value: {shown}: {where} in body must be of type {kind}: {shown}")
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        choices = ", ".join(show(choice) for choice in schema["enum"])
+        yield FieldError(where, f"Unsupported value: {show(value)}: supported values: {choices}")
+    if isinstance(value, str):
+        yield from _check_string(value, schema, where)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _check_number(value, schema, where)
+    elif isinstance(value, list):
+        yield from _check_list(value, schema, where, depth)
+    elif isinstance(value, dict):
+        yield from _check_object(value, schema, path, where, depth)
+    yield from _check_combined(value, schema, path, where, depth)
+
+
+def _check_combined(value: Any, schema: Json, path: str, where: str, depth: int) -> Iterator[FieldError]:
+    for each in schema.get("allOf") or ():
+        yield from validate_value(value, each, path, depth + 1)
+    if "anyOf" in schema and not any(_valid(value, each, depth) for each in schema["anyOf"]):
+        yield invalid(where, value, f"{where} in body must validate at least one schema (anyOf)")
+    if "oneOf" in schema and sum(_valid(value, each, depth) for each in schema["oneOf"]) != 1:
+        yield invalid(where, value, f"{where} in body must validate one and only one schema (oneOf)")
+    if "not" in schema and _valid(value, schema["not"], depth):
+        yield invalid(where, value, f"{where} in body must not validate the schema (not)")
+
+
+def _valid(value: Any, schema: Json, depth: int) -> bool:
+    return next(validate_value(value, schema, "", depth + 1), None) is None
+
+
+def _check_string(value: str, schema: Json, where: str) -> Iterator[FieldError]:
+    if "maxLength" in schema and len(value) > schema["maxLength"]:
+        yield FieldError(where, f"Too long: may not be more than {schema['maxLength']} bytes")
+    if "minLength" in schema and len(value) < schema["minLength"]:
+        yield invalid(where, value, f"{where} in body should be at least {schema['minLength']} chars long")
+    if "pattern" in schema:
+        pattern = compiled_pattern(schema["pattern"])
+        if pattern is not None and not pattern.search(value):
+            yield invalid(where, value, f"{where} in body should match '{schema['pattern']}'")
+    form = schema.get("format", "")
+    family = canonical_ip(value) if form in ("ipv4", "ipv6") else None
+    wrong = {
+        "ipv4": form == "ipv4" and (family is None or ":" in family),
+        "ipv6": form == "ipv6" and (family is None or ":" not in family),
+        "date-time": form == "date-time" and not re.fullmatch(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d.*", value),
+        "date": form == "date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", value),
+        "uuid": form == "uuid" and not re.fullmatch(r"(?i)[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", value),
+    }
+    if wrong.get(form):
+        yield invalid(where, value, f"{where} in body must be of type {form}: {show(value)}")
+
+
+def _check_number(value: float, schema: Json, where: str) -> Iterator[FieldError]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and (value < low or (schema.get("exclusiveMinimum") and value == low)):
+        relation = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
+        yield invalid(where, value, f"{where} in body should be {relation} {low}")
+    if high is not None and (value > high or (schema.get("exclusiveMaximum") and value == high)):
+        relation = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
+        yield invalid(where, value, f"{where} in body should be {relation} {high}")
+    if (step := schema.get("multipleOf")) and Fraction(repr(value)) % Fraction(repr(step)):
+        yield invalid(where, value, f"{where} in body should be a multiple of {step}")
+
+
+def _check_list(value: list[Any], schema: Json, where: str, depth: int) -> Iterator[FieldError]:
+    if "maxItems" in schema and len(value) > schema["maxItems"]:
+        yield FieldError(where, f"Too many: {len(value)}: must have at most {schema['maxItems']} items")
+    if "minItems" in schema and len(value) < schema["minItems"]:
+        yield invalid(where, len(value), f"{where} in body should have at least {schema['minItems']} items")
+    kind = schema.get("x-kubernetes-list-type")
+    if kind in ("set", "map"):
+        keys = schema.get("x-kubernetes-list-map-keys") or ()
+        seen: list[Any] = []
+        for index, item in enumerate(value):
+            identity = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
+            if identity in seen:
+                yield duplicate(f"{where}[{index}]", identity)
+            seen.append(identity)
+    items = schema.get("items")
+    if isinstance(items, dict):
+        for index, item in enumerate(value):
+            yield from validate_value(item, items, f"{where}[{index}]", depth + 1)
+
+
+def _check_object(value: Json, schema: Json, path: str, where: str, depth: int) -> Iterator[FieldError]:
+    prefix = f"{path}." if path else ""
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield required(f"{prefix}{name}")
+    if "maxProperties" in schema and len(value) > schema["maxProperties"]:
+        yield FieldError(where, f"Too many: {len(value)}: must have at most {schema['maxProperties']} items")
+    if "minProperties" in schema and len(value) < schema["minProperties"]:
+        yield invalid(where, len(value), f"{where} in body should have at least {schema['minProperties']} properties")
+    properties = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    for name, item in value.items():
+        if name in properties:
+            if not (path == "" and name in ("metadata", "kind", "apiVersion")):
+                yield from validate_value(item, properties[name], f"{prefix}{name}", depth + 1)
+        elif isinstance(additional, dict):
+            yield from validate_value(item, additional, f"{prefix}{name}", depth + 1)
+
+
+def _is_type(value: Any, kind: str) -> bool:
+    match kind:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return not isinstance(value, bool) and (
+                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            )
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+    return True
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"

@@ -1,0 +1,224 @@
+"""The verbs over HTTP, for any resource: from a request to the registry or a list, and back to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kproxy.api.fielderror import FieldError, required
+from kproxy.apiserver.endpoints import negotiation
+from kproxy.apiserver.endpoints.binding import answer_binding
+from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
+from kproxy.apiserver.endpoints.negotiation import Form, form_of
+from kproxy.apiserver.endpoints.request import Request
+from kproxy.apiserver.endpoints.response import Answer, in_form, of_entry
+from kproxy.apiserver.endpoints.reviews import Reviews
+from kproxy.apiserver.endpoints.scale import PATCHES, answer_scale
+from kproxy.apiserver.errors import (
+    bad_request,
+    invalid,
+    method_not_allowed,
+    no_resource,
+    not_found,
+    unsupported_media_type,
+)
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Written, shown
+from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
+
+
+class Verbs:
+    """Answers requests about resources."""
+
+    def __init__(self, registry: Registry, reviews: Reviews, pods: Resource) -> None:
+        self._registry = registry
+        self._pods = pods
+        self._reviews = reviews
+        self._lists = Lists(registry)
+
+    async def answer(self, request: Request, resource: Resource) -> Answer:
+        """Does what a request asks for, and says how it went.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        target = request.target
+        if target.rest or (target.namespace and not resource.namespaced and resource.storage != "namespaces"):
+            raise no_resource()
+        if resource.storage == "namespaces" and target.namespace and target.name != target.namespace:
+            raise no_resource()
+        if target.subresource:
+            return await self._subresource(request, resource)
+        if not target.name:
+            return await self._collection(request, resource)
+        if not resource.stored or (resource.namespaced and not target.namespace):
+            raise no_resource()
+        return await self._object(request, resource)
+
+    async def _collection(self, request: Request, resource: Resource) -> Answer:
+        verb = request.verb
+        if verb not in resource.verbs or verb not in ("list", "create", "deletecollection"):
+            raise method_not_allowed()
+        if verb == "list":
+            form = form_of(request, resource)
+            return await self._lists.answer(request, resource, form)
+        if resource.namespaced and not request.target.namespace:
+            raise method_not_allowed()
+        if verb == "deletecollection":
+            return await self._delete_collection(request, resource)
+        if resource.stored:
+            return await self._create(request, resource)
+        form = form_of(request, resource)
+        if resource.storage == "bindings":
+            return await answer_binding(self._registry, request, self._pods, form)
+        body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+        value, request.warnings = self._reviews.review(
+            resource, request.target.namespace, body, text, request.options(), request.user
+        )
+        return in_form(negotiation.one(resource, value, form, self._registry.now, ""), form, 201)
+
+    async def _create(self, request: Request, resource: Resource) -> Answer:
+        form = form_of(request, resource)
+        body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+        written = self._registry.create(
+            resource, request.target.namespace, body, request.options(), text=text, user=request.user
+        )
+        return await self._written(request, resource, written, form)
+
+    async def _written(self, request: Request, resource: Resource, written: Written, form: Form) -> Answer:
+        if written.done is not None:
+            await asyncio.shield(written.done)
+        request.warnings = written.warnings
+        if written.status is not None:
+            return in_form(negotiation.encode(written.status), form, written.code)
+        if written.entry is not None and not form.shape:
+            return of_entry(resource, written.entry, form, written.code)
+        value = shown(resource, written.value)
+        body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
+        return in_form(body, form, written.code)
+
+    async def _object(self, request: Request, resource: Resource) -> Answer:
+        target, method = request.target, request.method
+        form = form_of(request, resource)
+        if method in ("GET", "HEAD"):
+            return await self._get(request, resource, form)
+        if method == "PUT" and "update" in resource.verbs:
+            body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+            written = self._registry.update(
+                resource, target.namespace, target.name, body, request.options(), text=text, user=request.user
+            )
+        elif method == "PATCH" and "patch" in resource.verbs:
+            written = self._patch(request, resource)
+        elif method == "DELETE" and "delete" in resource.verbs:
+            options = request.delete_options(optional_body(request))
+            written = self._registry.delete(resource, target.namespace, target.name, options)
+        else:
+            raise method_not_allowed()
+        return await self._written(request, resource, written, form)
+
+    async def _get(self, request: Request, resource: Resource, form: Form) -> Answer:
+        target = request.target
+        table = self._registry.table(resource)
+        key = self._registry.key(resource, target.namespace, target.name)
+        version = version_of(request)
+        if version:
+            await wait_for(self._registry.store, version)
+        entry = table.entries.get(key)
+        if entry is None:
+            raise not_found(resource.group, resource.plural, target.name)
+        if not form.shape:
+            return of_entry(resource, entry, form)
+        value = shown(resource, entry.value)
+        body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
+        return in_form(body, form)
+
+    def _patch(self, request: Request, resource: Resource, subresource: str = "") -> Written:
+        media = media_type(request.header("content-type"))
+        options = request.options()
+        if media == APPLY_PATCH:
+            if not request.query.get("fieldManager"):
+                errors = [required("fieldManager", "is required for apply patch")]
+                raise invalid("meta.k8s.io", "PatchOptions", "", errors)
+        elif request.flag("force"):
+            errors = [FieldError("force", "Forbidden: may not be specified for non-apply patch")]
+            raise invalid("meta.k8s.io", "PatchOptions", "", errors)
+        if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH):
+            raise unsupported_media_type(
+                PATCHES
+                if resource.custom
+                else PATCHES.replace(
+                    ", application/apply", ", application/strategic-merge-patch+json, application/apply"
+                )
+            )
+        try:
+            patch = parse_yaml(request.body) if media == APPLY_PATCH else parse_json(request.body)
+        except ValueError as error:
+            raise bad_request(f"error decoding patch: {error}") from error
+        target = request.target
+        return self._registry.patch(
+            resource, target.namespace, target.name, patch, media, options, text=request.body,
+            subresource=subresource, user=request.user,
+        )  # fmt: skip
+
+    async def _delete_collection(self, request: Request, resource: Resource) -> Answer:
+        form = form_of(request, resource)
+        options = request.delete_options(optional_body(request))
+        selection = selection_of(request, resource)
+        table = self._registry.table(resource)
+        revision = self._registry.store.revision
+        selected = [entry for entry in table.in_namespace(selection.namespace) if selection.matches(entry)]
+        futures = []
+        for entry in selected:
+            if table.head(entry.key) is None:
+                continue
+            written = self._registry.delete(resource, entry.namespace, entry.name, options)
+            if written.done is not None:
+                futures.append(written.done)
+        if futures:
+            await asyncio.gather(*futures)
+        head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode()
+        items = b",".join(negotiation.item(resource, entry) for entry in selected)
+        metadata = negotiation.encode({"resourceVersion": str(revision)})
+        return in_form(b"".join((head, metadata, b',"items":[', items, b"]}")), form)
+
+    async def _subresource(self, request: Request, resource: Resource) -> Answer:
+        target, method = request.target, request.method
+        found = resource.subresource(target.subresource)
+        if found is None or (resource.namespaced and not target.namespace):
+            raise no_resource()
+        verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}.get(method, "")
+        if verb not in found.verbs:
+            raise method_not_allowed()
+        form = form_of(request, resource)
+        if target.subresource == "binding":
+            return await answer_binding(self._registry, request, resource, form)
+        if target.subresource == "scale":
+            return await answer_scale(self._registry, request, resource, form)
+        if target.subresource == "token":
+            body, text = parse_body(request.body, request.header("content-type"), found.kind)
+            value, request.warnings = self._reviews.token_request(
+                resource, target.namespace, target.name, body, text, request.options()
+            )
+            made = {"kind": found.kind, "apiVersion": f"{found.group}/{found.version}", **value}
+            return in_form(negotiation.encode(made), form, 201)
+        if verb == "get":
+            return await self._get(request, resource, form)
+        if verb == "patch":
+            written = self._patch(request, resource, target.subresource)
+        else:
+            body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+            written = self._registry.update(
+                resource, target.namespace, target.name, body, request.options(), text=text,
+                subresource=target.subresource, user=request.user,
+            )  # fmt: skip
+        return await self._written(request, resource, written, form)
+
+
+def optional_body(request: Request) -> Any:
+    if not request.body:
+        return None
+    value, _ = parse_body(request.body, request.header("content-type"), "DeleteOptions")
+    if not isinstance(value, dict):
+        raise bad_request("json: cannot unmarshal into Go value of type v1.DeleteOptions")
+    return value

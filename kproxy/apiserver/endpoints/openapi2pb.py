@@ -1,0 +1,125 @@
+"""OpenAPI v2 in protobuf, which kubectl before v1.27 asks for: gnostic's openapi.v2.Document.
+
+Field numbers are those of the descriptor (openapiv2/OpenAPIv2.proto) that kubectl v1.33 carries. Only what a
+Kubernetes document uses is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from kproxy.apiserver.errors import Json
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _bytes(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _text(number: int, text: Any) -> bytes:
+    return _bytes(number, str(text).encode()) if text else b""
+
+
+def _flag(number: int, value: Any) -> bytes:
+    return _varint(number << 3) + b"\x01" if value else b""
+
+
+def _named(number: int, pairs: Iterable[tuple[str, bytes]]) -> bytes:
+    return b"".join(_bytes(number, _text(1, name) + _bytes(2, value)) for name, value in pairs)
+
+
+def _any(value: Any) -> bytes:
+    """An Any: gnostic keeps such values as YAML text."""
+    return _text(2, yaml.safe_dump(value, default_flow_style=None) if value != "" else '""\n')
+
+
+def _extensions(number: int, item: Json) -> bytes:
+    return _named(number, ((key, _any(value)) for key, value in item.items() if key.startswith("x-")))
+
+
+def encode_document(document: Json) -> bytes:
+    """A document as bytes."""
+    info = document["info"]
+    paths = _named(2, ((path, _path_item(item)) for path, item in document["paths"].items()))
+    definitions = _named(1, ((name, _schema(schema)) for name, schema in document["definitions"].items()))
+    return b"".join(
+        (
+            _text(1, document["swagger"]),
+            _bytes(2, _text(1, info["title"]) + _text(2, info["version"])),
+            _bytes(8, paths),
+            _bytes(9, definitions),
+        )
+    )
+
+
+def _path_item(item: Json) -> bytes:
+    numbers = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+    parts = [_bytes(number, _operation(item[method])) for method, number in numbers.items() if method in item]
+    parts += [_bytes(9, _bytes(1, _parameter(each))) for each in item.get("parameters", ())]
+    return b"".join(parts)
+
+
+def _operation(operation: Json) -> bytes:
+    parts = [_text(5, operation.get("operationId"))]
+    parts += [_text(6, each) for each in operation.get("produces", ())]
+    parts += [_text(7, each) for each in operation.get("consumes", ())]
+    parts += [_bytes(8, _bytes(1, _parameter(each))) for each in operation.get("parameters", ())]
+    answers = []
+    for code, answer in operation["responses"].items():
+        text = _text(1, answer["description"])
+        if "schema" in answer:
+            text += _bytes(2, _bytes(1, _schema(answer["schema"])))
+        answers.append((code, _bytes(1, text)))
+    parts += [_bytes(9, _named(1, answers)), _extensions(13, operation)]
+    return b"".join(parts)
+
+
+def _parameter(parameter: Json) -> bytes:
+    if parameter["in"] == "body":
+        body = _text(2, parameter["name"]) + _text(3, "body") + _flag(4, parameter.get("required"))
+        return _bytes(1, body + _bytes(5, _schema(parameter["schema"])))
+    query = parameter["in"] == "query"
+    inner = (
+        _flag(1, parameter.get("required"))
+        + _text(2, parameter["in"])
+        + _text(4, parameter["name"])
+        + _text(6 if query else 5, parameter["type"])
+    )
+    return _bytes(2, _bytes(3 if query else 4, inner))
+
+
+def _schema(schema: Json) -> bytes:
+    parts = [
+        _text(1, schema.get("$ref")),
+        _text(2, schema.get("format")),
+        _text(4, schema.get("description")),
+        *(_text(19, name) for name in schema.get("required", ())),
+        *(_bytes(20, _any(value)) for value in schema.get("enum", ())),
+    ]
+    if "default" in schema:
+        parts.append(_bytes(5, _any(schema["default"])))
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        parts.append(_bytes(21, _bytes(1, _schema(additional))))
+    elif additional:
+        parts.append(_bytes(21, _flag(2, True)))
+    if schema.get("type"):
+        parts.append(_bytes(22, _text(1, schema["type"])))
+    if isinstance(schema.get("items"), dict):
+        parts.append(_bytes(23, _bytes(1, _schema(schema["items"]))))
+    parts += [_bytes(24, _schema(each)) for each in schema.get("allOf", ()) if isinstance(each, dict)]
+    if "properties" in schema:
+        parts.append(_bytes(25, _named(1, ((name, _schema(each)) for name, each in schema["properties"].items()))))
+    parts.append(_extensions(31, schema))
+    return b"".join(parts)

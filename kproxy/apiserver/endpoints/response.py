@@ -1,0 +1,35 @@
+"""A whole response, and how one is made of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.apiserver.endpoints import negotiation
+from kproxy.apiserver.endpoints.negotiation import Form
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.storage.store import Entry
+
+
+class Answer:
+    """A whole response."""
+
+    __slots__ = ("body", "code", "headers", "media")
+
+    def __init__(self, body: bytes, media: str = negotiation.JSON, code: int = 200, headers: Any = ()) -> None:
+        self.body = body
+        self.media = media
+        self.code = code
+        self.headers = headers
+
+
+def of_entry(resource: Resource, entry: Entry, form: Form, code: int = 200) -> Answer:
+    """An answer of a stored object in the media type that the client wants."""
+    if form.media == PROTOBUF:
+        return Answer(negotiation.enveloped(resource, entry), PROTOBUF, code)
+    return in_form(negotiation.full(resource, entry), form, code)
+
+
+def in_form(data: bytes, form: Form, code: int = 200) -> Answer:
+    """An answer of JSON bytes in the media type that the client wants."""
+    return Answer(*negotiation.to_media(data, form), code=code)

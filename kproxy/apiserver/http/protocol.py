@@ -1,0 +1,104 @@
+"""HTTP/1.1: uvicorn's protocol over httptools, with limits on the size of headers and on the time they take."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from kproxy.apiserver.errors import ApiError, bad_request
+
+log = logging.getLogger(__name__)
+log.setLevel(logging.ERROR)  # that a client sends no HTTP is its own affair
+
+MOST_HEADERS: Final = 256 * 1024
+"""Bytes of a request line and headers."""
+_HEADER_TIME: Final = 20.0
+
+
+class Http(HttpToolsProtocol):
+    """uvicorn's protocol with limits on the size of headers and on the time until they are there."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._header_bytes = 0
+        self._in_headers = True
+        self._timer: asyncio.TimerHandle | None = None
+        super().connection_made(transport)
+        self.logger = log
+        self.app_state = {
+            **self.app_state,
+            "peer_certificate": transport.get_extra_info("peer_certificate"),
+            "abort": transport.abort,
+        }
+        self._start_timer()
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(_HEADER_TIME, self._too_slow)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.parser is None or self.transport.is_closing():
+            return
+        if self._in_headers:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._in_headers and self._header_bytes > MOST_HEADERS:
+            self._refuse_headers()
+
+    def _refuse_headers(self) -> None:
+        text = f"the request line and headers are larger than {MOST_HEADERS} bytes"
+        self._refuse("Request Header Fields Too Large", ApiError(431, "RequestHeaderFieldsTooLarge", text))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no HTTP."""
+        self._refuse("Bad Request", bad_request("malformed HTTP request"))
+
+    def _refuse(self, phrase: str, error: ApiError) -> None:
+        """Answers before there is a request, and closes."""
+        body = msgspec.json.encode(error.status)
+        head = (
+            f"HTTP/1.1 {error.code} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """kubectl exec tries WebSockets; the answer, 404, says enough."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._timer is None:
+            self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._header_bytes = 0
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_headers = True
+        super().on_message_complete()
+
+
+class Refusing(asyncio.Protocol):
+    """Too many connections: closes at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

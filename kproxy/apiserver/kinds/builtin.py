@@ -1,0 +1,373 @@
+"""The strategies of every kind that has semantics of its own, and which kind has which."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from kproxy.api.addresses import check_cidr, check_ip
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required, too_many
+from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.node import validate_node
+from kproxy.api.validation.strict import strict_errors
+from kproxy.api.wire import structs
+from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
+from kproxy.apiserver.crd.definition import CustomResourceDefinitionStrategy
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.event_strategy import EventStrategy, NewEventStrategy
+from kproxy.apiserver.kinds.networkpolicy import NetworkPolicyStrategy
+from kproxy.apiserver.kinds.pods import PodStrategy
+from kproxy.apiserver.kinds.service import ServiceStrategy
+from kproxy.apiserver.kinds.storage import STORAGE_STRATEGIES
+from kproxy.apiserver.kinds.workloads import (
+    DaemonSetStrategy,
+    DeploymentStrategy,
+    ReplicaSetStrategy,
+    ReplicationControllerStrategy,
+    StatefulSetStrategy,
+)
+from kproxy.apiserver.schema.field_paths import Path
+from kproxy.apiserver.schema.quantity import round_resources
+from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name, path_name
+
+_RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+_MOST_DATA: Final = 1024 * 1024
+
+
+class NamespaceStrategy(Strategy):
+    """core/v1 Namespace: deleted in two steps, since what is in it goes first."""
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        return label_name(name)
+
+    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+
+    def default(self, value: Json) -> None:
+        if name := value["metadata"].get("name"):
+            value["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        finalizers = value["spec"].setdefault("finalizers", [])
+        if "kubernetes" not in finalizers:
+            finalizers.append("kubernetes")
+        value["status"] = {"phase": "Active"}
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        if finalizers := old["spec"].get("finalizers"):
+            value["spec"]["finalizers"] = finalizers
+        else:
+            value["spec"].pop("finalizers", None)
+        value["status"] = old.get("status") or {}
+
+
+class NodeStrategy(Strategy):
+    """core/v1 Node. podCIDR stands for the first of podCIDRs, and may be set once."""
+
+    status_on_create: ClassVar[bool] = True
+    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+
+    def default(self, value: Json) -> None:
+        spec = value["spec"]
+        if spec.get("podCIDR") and not spec.get("podCIDRs"):
+            spec["podCIDRs"] = [spec["podCIDR"]]
+        elif spec.get("podCIDRs") and not spec.get("podCIDR"):
+            spec["podCIDR"] = spec["podCIDRs"][0]
+        status = value["status"]
+        round_resources(status.get("capacity"))
+        round_resources(status.get("allocatable"))
+        if "allocatable" not in status and status.get("capacity"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        value["status"] = old.get("status") or {}
+
+    def validate(self, value: Json) -> list[FieldError]:
+        spelled = msgspec.convert({"kind": "Node", **value}, structs.WireNode)
+        return validate_node(convert_node(spelled)) + strict_errors(spelled)
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        errors = []
+        before = old["spec"].get("podCIDRs")
+        if before and value["spec"].get("podCIDRs") != before:
+            text = 'node updates may not change podCIDR except from "" to valid'
+            errors.append(FieldError("spec.podCIDRs", f"Forbidden: {text}"))
+        provider = old["spec"].get("providerID")
+        if provider and value["spec"].get("providerID") != provider:
+            text = 'node updates may not change providerID except from "" to valid'
+            errors.append(FieldError("spec.providerID", f"Forbidden: {text}"))
+        return errors
+
+
+class EndpointSliceStrategy(Strategy):
+    """discovery/v1 EndpointSlice."""
+
+    has_generation: ClassVar[bool] = True
+
+    def default(self, value: Json) -> None:
+        for port in value.get("ports") or ():
+            port.setdefault("name", "")
+            port.setdefault("protocol", "TCP")
+
+    def generation_of(self, value: Json) -> Any:
+        meta = value["metadata"]
+        return (value.get("endpoints"), value.get("ports"), meta.get("labels"), meta.get("annotations"))
+
+    def validate(self, value: Json) -> list[FieldError]:
+        spelled = msgspec.convert({"kind": "EndpointSlice", **value}, structs.WireEndpointSlice)
+        return validate_endpoint_slice(convert_endpoint_slice(spelled)) + strict_errors(spelled)
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        if value.get("addressType") != old.get("addressType"):
+            return [invalid("addressType", value.get("addressType"), "field is immutable")]
+        return []
+
+
+class EndpointsStrategy(Strategy):
+    """core/v1 Endpoints."""
+
+    create_on_update: ClassVar[bool] = True
+
+    def default(self, value: Json) -> None:
+        for subset in value.get("subsets") or ():
+            for port in subset.get("ports") or ():
+                port.setdefault("protocol", "TCP")
+
+    def validate(self, value: Json) -> list[FieldError]:
+        spelled = msgspec.convert({"kind": "Endpoints", **value}, structs.WireEndpoints)
+        return validate_endpoints(convert_endpoints(spelled)) + strict_errors(spelled)
+
+
+class ConfigMapStrategy(Strategy):
+    """core/v1 ConfigMap."""
+
+    def validate(self, value: Json) -> list[FieldError]:
+        errors = _key_errors(value.get("data") or {}, "data") + _key_errors(value.get("binaryData") or {}, "binaryData")
+        both = set(value.get("data") or ()) & set(value.get("binaryData") or ())
+        errors += [invalid(f"binaryData[{key}]", key, "duplicate of key present in data") for key in sorted(both)]
+        texts = [*(value.get("data") or {}).values(), *(value.get("binaryData") or {}).values()]
+        if sum(len(text.encode()) for text in texts) > _MOST_DATA:
+            errors.append(FieldError("", f"Too long: may not be more than {_MOST_DATA} bytes"))
+        return errors
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        return _immutable_errors(value, old, ("data", "binaryData"))
+
+
+class SecretStrategy(Strategy):
+    """core/v1 Secret. stringData is written only: it goes into data."""
+
+    def default(self, value: Json) -> None:
+        value.setdefault("type", "Opaque")
+        plain = value.pop("stringData", None) or {}
+        if plain:
+            data = value.setdefault("data", {})
+            for key, text in plain.items():
+                data[key] = b64encode(text.encode()).decode()
+
+    def validate(self, value: Json) -> list[FieldError]:
+        data = value.get("data") or {}
+        errors = _key_errors(data, "data")
+        if sum(len(text) * 3 // 4 for text in data.values()) > _MOST_DATA:
+            errors.append(FieldError("data", f"Too long: may not be more than {_MOST_DATA} bytes"))
+        if value["type"] == "kubernetes.io/tls":
+            errors += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
+        if value["type"] == "kubernetes.io/dockerconfigjson":
+            text = data.get(".dockerconfigjson")
+            if text is None:
+                errors.append(required("data[.dockerconfigjson]"))
+            else:
+                try:
+                    msgspec.json.decode(b64decode(text))
+                except (msgspec.DecodeError, ValueError):
+                    errors.append(invalid("data[.dockerconfigjson]", "<secret contents redacted>", "invalid JSON"))
+        return errors
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        errors = []
+        if value.get("type") != old.get("type"):
+            errors.append(invalid("type", value.get("type"), "field is immutable"))
+        return errors + _immutable_errors(value, old, ("data",))
+
+
+def _key_errors(data: Json, path: str) -> list[FieldError]:
+    errors = []
+    for key in data:
+        if len(key) > 253:
+            errors.append(invalid(f"{path}[{key[:64]}]", key, "must be no more than 253 bytes"))
+        if not key or key in (".", "..") or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in key):
+            text = (
+                "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+                "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+            )
+            errors.append(invalid(f"{path}[{key[:64]}]", key, text))
+    return errors
+
+
+def _immutable_errors(value: Json, old: Json, names: tuple[str, ...]) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    text = "Forbidden: field is immutable when `immutable` is set"
+    errors = [FieldError(name, text) for name in names if value.get(name) != old.get(name)]
+    if not value.get("immutable"):
+        errors.insert(0, FieldError("immutable", text))
+    return errors
+
+
+class RoleStrategy(Strategy):
+    """RBAC Role and ClusterRole."""
+
+    create_on_update: ClassVar[bool] = True
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        return path_name(name)
+
+    def validate(self, value: Json) -> list[FieldError]:
+        errors = []
+        for index, rule in enumerate(value.get("rules") or ()):
+            path = f"rules[{index}]"
+            if not rule.get("verbs"):
+                errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+            if rule.get("nonResourceURLs"):
+                if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                    text = "rules cannot apply to both regular resources and non-resource URLs"
+                    errors.append(invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], text))
+                continue
+            if not rule.get("apiGroups"):
+                errors.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+            if not rule.get("resources"):
+                errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+        return errors
+
+
+class BindingStrategy(Strategy):
+    """RBAC RoleBinding and ClusterRoleBinding."""
+
+    create_on_update: ClassVar[bool] = True
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        return path_name(name)
+
+    def default(self, value: Json) -> None:
+        if not value["roleRef"].get("apiGroup"):
+            value["roleRef"]["apiGroup"] = _RBAC_GROUP
+        for subject in value.get("subjects") or ():
+            if subject.get("kind") in ("User", "Group"):
+                subject.setdefault("apiGroup", _RBAC_GROUP)
+
+    def validate(self, value: Json) -> list[FieldError]:
+        errors = []
+        role = value["roleRef"]
+        kinds = ("ClusterRole", "Role") if value["metadata"].get("namespace") else ("ClusterRole",)
+        if role.get("apiGroup") != _RBAC_GROUP:
+            errors.append(not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC_GROUP,)))
+        if role.get("kind") not in kinds:
+            errors.append(not_supported("roleRef.kind", role.get("kind", ""), kinds))
+        if not role.get("name"):
+            errors.append(required("roleRef.name"))
+        for index, subject in enumerate(value.get("subjects") or ()):
+            path = f"subjects[{index}]"
+            if not subject.get("name"):
+                errors.append(required(f"{path}.name"))
+            match subject.get("kind"):
+                case "ServiceAccount":
+                    if not subject.get("namespace"):
+                        errors.append(required(f"{path}.namespace"))
+                    if subject.get("apiGroup"):
+                        errors.append(not_supported(f"{path}.apiGroup", subject["apiGroup"], ("",)))
+                case "User" | "Group":
+                    if subject.get("apiGroup") != _RBAC_GROUP:
+                        errors.append(not_supported(f"{path}.apiGroup", subject.get("apiGroup"), (_RBAC_GROUP,)))
+                case kind:
+                    errors.append(not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
+        return errors
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        if value["roleRef"] != old["roleRef"]:
+            return [invalid("roleRef", value["roleRef"], "cannot change roleRef")]
+        return []
+
+
+class LeaseStrategy(Strategy):
+    """coordination.k8s.io/v1 Lease."""
+
+    qualified_finalizers: ClassVar[bool] = False
+    create_on_update: ClassVar[bool] = True
+
+    def validate(self, value: Json) -> list[FieldError]:
+        spec = value.get("spec") or {}
+        errors = []
+        duration = spec.get("leaseDurationSeconds")
+        if duration is not None and duration <= 0:
+            errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+        transitions = spec.get("leaseTransitions")
+        if transitions is not None and transitions < 0:
+            errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+        return errors
+
+
+class ServiceCIDRStrategy(Strategy):
+    """networking.k8s.io/v1 ServiceCIDR."""
+
+    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        value["status"] = {}
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        value["status"] = old.get("status") or {}
+
+    def validate(self, value: Json) -> list[FieldError]:
+        cidrs = value["spec"].get("cidrs") or []
+        if not cidrs:
+            return [required("spec.cidrs", "at least one CIDR required")]
+        if len(cidrs) > 2:
+            return [too_many("spec.cidrs", len(cidrs), 2)]
+        return [
+            invalid(f"spec.cidrs[{index}]", cidr, text)
+            for index, cidr in enumerate(cidrs)
+            for text in check_cidr(cidr, True)
+        ]
+
+
+class IPAddressStrategy(Strategy):
+    """networking.k8s.io/v1 IPAddress: its name is the address."""
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        return check_ip(name, True)
+
+    def validate(self, value: Json) -> list[FieldError]:
+        if not (value.get("spec") or {}).get("parentRef"):
+            return [required("spec.parentRef")]
+        return []
+
+
+STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
+    **STORAGE_STRATEGIES,
+    "ClusterRole": RoleStrategy,
+    "ClusterRoleBinding": BindingStrategy,
+    "ConfigMap": ConfigMapStrategy,
+    "CustomResourceDefinition": CustomResourceDefinitionStrategy,
+    "DaemonSet": DaemonSetStrategy,
+    "Deployment": DeploymentStrategy,
+    "EndpointSlice": EndpointSliceStrategy,
+    "Endpoints": EndpointsStrategy,
+    "Event": EventStrategy,
+    "IPAddress": IPAddressStrategy,
+    "Lease": LeaseStrategy,
+    "Namespace": NamespaceStrategy,
+    "NetworkPolicy": NetworkPolicyStrategy,
+    "NewEvent": NewEventStrategy,
+    "Node": NodeStrategy,
+    "Pod": PodStrategy,
+    "ReplicaSet": ReplicaSetStrategy,
+    "ReplicationController": ReplicationControllerStrategy,
+    "Role": RoleStrategy,
+    "RoleBinding": BindingStrategy,
+    "Secret": SecretStrategy,
+    "Service": ServiceStrategy,
+    "ServiceCIDR": ServiceCIDRStrategy,
+    "StatefulSet": StatefulSetStrategy,
+}

@@ -1,0 +1,291 @@
+"""Pods: the defaults that pod templates do not get, what may be changed in a Pod, and its binding to a node.
+
+Sources: kubernetes/kubernetes pkg/apis/core/v1/defaults.go (SetDefaults_Pod), pkg/apis/core/validation
+(ValidatePodUpdate), pkg/registry/core/pod (strategy.go, storage/storage.go), pkg/apis/core/v1/helper/qos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required, show
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
+from kproxy.apiserver.schema.field_paths import Path
+from kproxy.apiserver.schema.quantity import nanos, sum_of
+from kproxy.apiserver.strategy import STATUS, Context, Strategy
+
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_MAY_CHANGE: Final = (
+    "`spec.containers[*].image`",
+    "`spec.initContainers[*].image`",
+    "`spec.activeDeadlineSeconds`",
+    "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+)
+_MOST_SECONDS: Final = (1 << 31) - 1
+_COMPUTE: Final = ("cpu", "memory")
+_ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
+
+
+class PodStrategy(Strategy):
+    """core/v1 Pod."""
+
+    has_generation: ClassVar[bool] = True
+    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+
+    def default(self, value: Json) -> None:
+        spec = value["spec"]
+        default_pod_spec(spec)
+        spec.setdefault("enableServiceLinks", True)
+        for container in _containers(spec):
+            resources = container["resources"]
+            for name, quantity in (resources.get("limits") or {}).items():
+                resources.setdefault("requests", {}).setdefault(name, quantity)
+            if spec.get("hostNetwork"):
+                for port in container.get("ports") or ():
+                    port.setdefault("hostPort", port.get("containerPort", 0))
+        _default_pod_requests(spec)
+        _one_address(value["status"])
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        value["status"] = {"phase": "Pending", "qosClass": quality(value["spec"])}
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        value["status"] = old.get("status") or {}
+
+    def validate(self, value: Json) -> list[FieldError]:
+        return list(pod_spec_errors(value["spec"], "spec"))
+
+    def validate_create(self, value: Json) -> list[FieldError]:
+        spec = value["spec"]
+        errors = []
+        if spec.get("ephemeralContainers"):
+            errors.append(FieldError("spec.ephemeralContainers", "Forbidden: cannot be set on create"))
+        if spec.get("schedulingGates") and spec.get("nodeName"):
+            text = "cannot be set until all schedulingGates have been cleared"
+            errors.append(FieldError("spec.nodeName", f"Forbidden: {text}"))
+        return errors
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        errors = list(_annotation_errors(value, old))
+        spec, before = value["spec"], old["spec"]
+        if spec == before:
+            return errors
+        for kind in ("containers", "initContainers"):
+            mine, theirs = spec.get(kind) or [], before.get(kind) or []
+            if len(mine) != len(theirs):
+                text = "Forbidden: pod updates may not add or remove containers"
+                return [*errors, FieldError(f"spec.{kind}", text)]
+            errors += _image_errors(mine, f"spec.{kind}")
+        late = list(_deadline_errors(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")))
+        if late and spec.get("activeDeadlineSeconds") is not None:
+            return [*errors, *late]
+        errors += late
+        errors += _toleration_errors(spec.get("tolerations") or [], before.get("tolerations") or [])
+        errors += _gate_errors(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
+        if before.get("schedulingGates"):
+            errors += _selector_errors(spec, before)
+        if _fixed(spec, before) != _fixed(before, before):
+            text = f"pod updates may not change fields other than {','.join(_MAY_CHANGE)}"
+            errors.append(FieldError("spec", f"Forbidden: {text}"))
+        return errors
+
+
+def _containers(spec: Json) -> Iterator[Json]:
+    yield from spec.get("containers") or ()
+    yield from spec.get("initContainers") or ()
+
+
+def _default_pod_requests(spec: Json) -> None:
+    """Requests of the Pod as a whole where only its limits are given: what its containers ask for, else the limits."""
+    whole = spec.get("resources") or {}
+    limits = whole.get("limits")
+    if not limits:
+        return
+    requests = whole.setdefault("requests", {})
+    asked = {name for each in _containers(spec) for name in each["resources"].get("requests") or ()}
+    for name in _COMPUTE:
+        if name in asked and name not in requests:
+            requests[name] = _effective(spec, name)
+    for name, quantity in limits.items():
+        if name in _COMPUTE or name.startswith("hugepages-"):
+            requests.setdefault(name, quantity)
+
+
+def _effective(spec: Json, name: str) -> str:
+    """What all containers ask for at once: those that run together, or the largest of the init containers."""
+
+    def of(container: Json) -> str:
+        text: str = (container["resources"].get("requests") or {}).get(name, "0")
+        return text
+
+    beside = [of(each) for each in spec.get("containers") or ()]
+    before = []
+    sidecars: list[str] = []
+    for each in spec.get("initContainers") or ():
+        if each.get("restartPolicy") == "Always":
+            sidecars.append(of(each))
+        else:
+            before.append(sum_of([of(each), *sidecars]))
+    return max([sum_of([*beside, *sidecars]), *before], key=nanos)
+
+
+def _one_address(status: Json) -> None:
+    """podIP and podIPs say the same; podIP, which older clients know, counts (pkg/apis/core/v1 conversion.go)."""
+    address, several = status.get("podIP"), status.get("podIPs") or []
+    if address and (not several or several[0].get("ip") != address):
+        status["podIPs"] = [{"ip": address}]
+    elif several and not address:
+        status["podIP"] = several[0].get("ip", "")
+
+
+def quality(spec: Json) -> str:
+    """The quality-of-service class of a Pod."""
+    whole = spec.get("resources")
+    resources: list[Json] = [whole] if whole else [each.get("resources") or {} for each in _containers(spec)]
+    asked: list[tuple[dict[str, int], dict[str, int]]] = [
+        (_compute(each.get("requests") or {}), _compute(each.get("limits") or {})) for each in resources
+    ]
+    if not any(requests or limits for requests, limits in asked):
+        return "BestEffort"
+    guaranteed = all(set(limits) == set(_COMPUTE) and requests == limits for requests, limits in asked)
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _compute(quantities: Json) -> dict[str, int]:
+    found = {name: nanos(quantities[name]) for name in _COMPUTE if name in quantities}
+    return {name: amount for name, amount in found.items() if amount > 0}
+
+
+# --- what an update may change ---
+
+
+def _annotation_errors(value: Json, old: Json) -> Iterator[FieldError]:
+    mine = (value["metadata"].get("annotations") or {}).get(_MIRROR)
+    theirs = (old["metadata"].get("annotations") or {}).get(_MIRROR)
+    if mine != theirs:
+        what = "add" if theirs is None else "remove or update"
+        yield FieldError(f"metadata.annotations[{_MIRROR}]", f"Forbidden: may not {what} mirror pod annotation")
+
+
+def _image_errors(containers: list[Json], path: str) -> Iterator[FieldError]:
+    for index, container in enumerate(containers):
+        image = container.get("image", "")
+        if image != image.strip():
+            yield invalid(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
+
+
+def _deadline_errors(mine: int | None, theirs: int | None) -> Iterator[FieldError]:
+    path = "spec.activeDeadlineSeconds"
+    if mine is None:
+        if theirs is not None:
+            yield invalid(path, None, "must not update from a positive integer to nil value")
+    elif not 0 <= mine <= _MOST_SECONDS:
+        yield invalid(path, mine, f"must be between 0 and {_MOST_SECONDS}, inclusive")
+    elif theirs is not None and mine > theirs:
+        yield invalid(path, mine, "must be less than or equal to previous value")
+
+
+def _toleration_errors(mine: list[Json], theirs: list[Json]) -> Iterator[FieldError]:
+    """Tolerations may be added, and their time changed."""
+    known = [{key: item for key, item in each.items() if key != "tolerationSeconds"} for each in mine]
+    if any({key: item for key, item in each.items() if key != "tolerationSeconds"} not in known for each in theirs):
+        text = "existing toleration can not be modified except its tolerationSeconds"
+        yield FieldError("spec.tolerations", f"Forbidden: {text}")
+
+
+def _gate_errors(mine: list[Json], theirs: list[Json]) -> Iterator[FieldError]:
+    before = {each.get("name") for each in theirs}
+    for each in mine:
+        if each.get("name") not in before:
+            text = f"only deletion is allowed, but found new scheduling gate '{each.get('name')}'"
+            yield FieldError("spec.schedulingGates", f"Forbidden: {text}")
+
+
+def _selector_errors(spec: Json, before: Json) -> Iterator[FieldError]:
+    """While a Pod waits behind gates, where it may run can be narrowed."""
+    mine, theirs = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
+    if not theirs.items() <= mine.items():
+        yield invalid("spec.nodeSelector", mine, _ONLY_MORE)
+    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    new, old = _required_terms(spec), _required_terms(before)
+    if old is None:
+        return
+    if new is None or len(new) != len(old):
+        yield invalid(path, new, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        return
+    for index, (left, right) in enumerate(zip(new, old, strict=True)):
+        where = f"{path}[{index}]"
+        if not right and left:  # a term without requirements selects nothing: one more would select something
+            yield invalid(where, left, _ONLY_MORE)
+        for name in ("matchExpressions", "matchFields"):
+            kept = right.get(name) or []
+            if (left.get(name) or [])[: len(kept)] != kept:
+                yield invalid(f"{where}.{name}", left.get(name) or [], _ONLY_MORE)
+
+
+def _required_terms(spec: Json) -> list[Json] | None:
+    """The terms of the required node affinity; None if there is none."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required_ = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required_ is None else list(required_.get("nodeSelectorTerms") or ())
+
+
+def _fixed(spec: Json, before: Json) -> Json:
+    """A Pod's spec without what an update may change, given what it was."""
+    kept = dict(spec)
+    for name in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
+        kept.pop(name, None)
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and kept.get("terminationGracePeriodSeconds") == 1:
+        kept["terminationGracePeriodSeconds"] = before["terminationGracePeriodSeconds"]
+    for kind in ("containers", "initContainers"):
+        if kind in kept:
+            kept[kind] = [{key: item for key, item in each.items() if key != "image"} for each in kept[kind] or ()]
+    if before.get("schedulingGates"):
+        kept.pop("nodeSelector", None)
+        affinity = {key: item for key, item in (kept.pop("affinity", None) or {}).items() if key != "nodeAffinity"}
+        wanted = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+        kept["affinity"] = affinity | {"preferred": wanted.get("preferredDuringSchedulingIgnoredDuringExecution")}
+    return kept
+
+
+# --- binding ---
+
+
+def binding_errors(binding: Json) -> list[FieldError]:
+    """What is wrong with a core/v1 Binding (ValidatePodBinding)."""
+    target = binding.get("target") or {}
+    errors = []
+    if target.get("kind") not in (None, "", "Node"):
+        errors.append(not_supported("target.kind", target["kind"], ("Node", "<empty>")))
+    if not target.get("name"):
+        errors.append(required("target.name"))
+    return errors
+
+
+def bind(pod: Json, binding: Json, now: str) -> str:
+    """Gives a Pod the node that a Binding names, in place, with the Binding's labels and annotations; returns what is
+    against it, "" if nothing is."""
+    meta, spec = pod["metadata"], pod["spec"]
+    name = meta["name"]
+    if meta.get("deletionTimestamp"):
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if spec.get("nodeName"):
+        return f"pod {name} is already assigned to node {show(spec['nodeName'])}"
+    if spec.get("schedulingGates"):
+        return f"pod {name} has non-empty .spec.schedulingGates"
+    spec["nodeName"] = binding["target"]["name"]
+    for field in ("annotations", "labels"):
+        given = (binding.get("metadata") or {}).get(field)
+        if given:
+            meta[field] = {**(meta.get(field) or {}), **given}
+    status = pod.setdefault("status", {})
+    condition: Json = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions: list[Any] = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"]
+    previous: Json = next((each for each in status.get("conditions") or () if each.get("type") == "PodScheduled"), {})
+    if previous.get("status") == "True":
+        condition["lastTransitionTime"] = previous.get("lastTransitionTime")
+    status["conditions"] = [*conditions, condition]
+    return ""

@@ -1,0 +1,331 @@
+"""The table of resources: one row each drives discovery, REST, tables and OpenAPI.
+
+Adding a resource is adding a row here and its schema in data/schemas.json; a CustomResourceDefinition makes rows of the
+same type at run time (catalog.py). What a resource does beyond being stored is its strategy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kproxy.apiserver.crd.structural import View
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds import printers
+from kproxy.apiserver.kinds.builtin import STRATEGIES
+from kproxy.apiserver.kinds.printers import Columns
+from kproxy.apiserver.schema.types import Node, named
+from kproxy.apiserver.strategy import FieldsOf, Strategy, no_fields
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
+STATUS_VERBS: Final = ("get", "patch", "update")
+CREATE_ONLY: Final = ("create",)
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A subresource: its name, the kind it speaks, and its verbs."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...] = STATUS_VERBS
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resource:
+    """One resource in one version. `storage` names the table its objects live in, which versions share."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    node: Node
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    columns: Columns = printers.DEFAULT
+    strategy: Strategy = field(default_factory=Strategy)
+    storage: str = ""
+    list_kind: str = ""
+    schema_name: str = ""
+    custom: bool = False
+    fields_of: FieldsOf = no_fields
+    selectable: tuple[str, ...] = METADATA_FIELDS
+    """The names that a field selector may use."""
+    selects_as: Mapping[str, str] = field(default_factory=dict)
+    """The field that each of them stands for, where that has another name."""
+    scale: Json | None = None
+    """Where a custom resource keeps what its scale subresource shows."""
+    has_status: bool = False
+    """Whether status is written only through its subresource."""
+    view: View | None = None
+    """How a custom resource's version sees what is stored."""
+    deprecation: str = ""
+    """What every request about it is warned of."""
+    api_versions: tuple[str, ...] = ()
+    """Every version, with its group, that its objects can be converted to; empty: only its own."""
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, `apps/v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def stored(self) -> bool:
+        """Whether there are objects of it; reviews are only answered."""
+        return "get" in self.verbs
+
+    @property
+    def storage_version_hash(self) -> str:
+        """A short hash that changes with what is stored."""
+        digest = hashlib.sha256(f"{self.group}/{self.version}/{self.kind}".encode()).digest()
+        return b64encode(digest[:8]).decode()
+
+    def subresource(self, name: str) -> Subresource | None:
+        """The subresource of that name."""
+        return next((each for each in self.subresources if each.name == name), None)
+
+
+CORE: Final = "io.k8s.api.core.v1."
+STATUS: Final = "status"
+_SCALE: Final = Subresource("scale", "Scale", group="autoscaling", version="v1")
+
+
+def _row(
+    group: str,
+    kind: str,
+    plural: str,
+    schema: str,
+    *,
+    status: bool = False,
+    scale: bool = False,
+    others: Iterable[Subresource] = (),
+    fields: tuple[str, ...] = (),
+    labels: Mapping[str, str] | None = None,
+    storage: str = "",
+    short: str = "",
+    categories: tuple[str, ...] = (),
+    namespaced: bool = True,
+    verbs: tuple[str, ...] = ALL_VERBS,
+    singular: str | None = None,
+    columns_: Columns | None = None,
+    deprecation: str = "",
+) -> Resource:
+    subresources = [*others]
+    if scale:
+        subresources.append(_SCALE)
+    if status:
+        subresources.append(Subresource("status", kind))
+    node = named(schema)
+    labels = {name: name for name in fields} if labels is None else labels
+    selectable = METADATA_FIELDS if namespaced or not fields else METADATA_FIELDS[:1]
+    return Resource(
+        group,
+        "v1",
+        kind,
+        plural,
+        node,
+        namespaced=namespaced,
+        singular=kind.lower() if singular is None else singular,
+        short_names=tuple(short.split()),
+        categories=categories,
+        verbs=verbs,
+        subresources=tuple(sorted(subresources, key=lambda each: each.name)),
+        columns=columns_ or printers.KINDS.get(kind, printers.DEFAULT),
+        strategy=STRATEGIES.get(kind if group != "events.k8s.io" else "NewEvent", Strategy)(),
+        storage=storage or (f"{plural}.{group}" if group else plural),
+        list_kind=f"{kind}List",
+        schema_name=schema,
+        fields_of=FieldsOf(fields, _zeros(node, fields), _COMPUTED),
+        selectable=(*selectable, *labels),
+        selects_as=labels,
+        has_status=status,
+        deprecation=deprecation,
+        api_versions=("v1", "events.k8s.io/v1") if kind == "Event" else (),
+    )
+
+
+def _zeros(node: Node, paths: tuple[str, ...]) -> dict[str, str]:
+    """What an absent boolean or number of a built-in kind is selected as: Go's zero value."""
+    found = {}
+    for path in paths:
+        at: Node | None = node
+        for part in path.split("."):
+            prop = at.props.get(part) if at is not None else None
+            at = prop.node if prop is not None else None
+        if at is not None and (text := {"boolean": "false", "integer": "0"}.get(at.kind)):
+            found[path] = text
+    return found
+
+
+def _event_source(value: Json) -> str:
+    """An Event's source (pkg/registry/core/event ToSelectableFields)."""
+    return (value.get("source") or {}).get("component") or value.get("reportingComponent") or ""
+
+
+def _pod_ip(value: Json) -> str:
+    """The first of a Pod's addresses."""
+    status = value.get("status") or {}
+    addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
+    return addresses[0].get("ip") or ""
+
+
+_COMPUTED: Final = {"source": _event_source, "status.podIP": _pod_ip}
+_REVIEW: Final = "io.k8s.api.authorization.v1."
+_AUTHN: Final = "io.k8s.api.authentication.v1."
+_RBAC: Final = "io.k8s.api.rbac.v1."
+_NET: Final = "io.k8s.api.networking.v1."
+_EVENT_FIELDS: Final = (
+    "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+    "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+    "reportingComponent", "source", "type",
+)  # fmt: skip
+_NEW_EVENT_LABELS: Final = {
+    **{f"regarding.{name.partition('.')[2]}": name for name in _EVENT_FIELDS if name.startswith("involvedObject.")},
+    "reason": "reason", "reportingController": "reportingComponent", "type": "type",
+}  # fmt: skip
+"""What events.k8s.io/v1 calls them (pkg/apis/events/v1/conversion.go); it has no `source`."""
+_POD_FIELDS: Final = (
+    "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+    "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+)  # fmt: skip
+_POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
+
+
+def built_in() -> list[Resource]:
+    """The rows of every resource that is always there."""
+    return [
+        _row("", "Binding", "bindings", CORE + "Binding", verbs=CREATE_ONLY),
+        _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
+        _row(
+            "", "Endpoints", "endpoints", CORE + "Endpoints", short="ep", singular="endpoints",
+            deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
+        _row("", "Event", "events", CORE + "Event", short="ev", fields=_EVENT_FIELDS),
+        _row(
+            "", "Namespace", "namespaces", CORE + "Namespace", short="ns", namespaced=False, verbs=NO_COLLECTION,
+            status=True, others=[Subresource("finalize", "Namespace", ("update",))], fields=("status.phase",),
+        ),
+        _row(
+            "", "Node", "nodes", CORE + "Node", short="no", namespaced=False, status=True,
+            fields=("spec.unschedulable",),
+        ),
+        _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
+             fields=_POD_FIELDS, labels=_POD_LABELS, others=[Subresource("binding", "Binding", CREATE_ONLY)]),
+        _row(
+            "", "PersistentVolumeClaim", "persistentvolumeclaims", CORE + "PersistentVolumeClaim", short="pvc",
+            status=True,
+        ),
+        _row(
+            "", "PersistentVolume", "persistentvolumes", CORE + "PersistentVolume", short="pv", namespaced=False,
+            status=True,
+        ),
+        _row(
+            "", "ReplicationController", "replicationcontrollers", CORE + "ReplicationController", short="rc",
+            categories=("all",), status=True, scale=True, fields=("status.replicas",),
+        ),
+        _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
+        _row(
+            "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",
+            others=[Subresource("token", "TokenRequest", CREATE_ONLY, "authentication.k8s.io", "v1")],
+        ),
+        _row(
+            "", "Service", "services", CORE + "Service", short="svc", categories=("all",), status=True,
+            fields=("spec.clusterIP", "spec.type"),
+        ),
+        _row(
+            "apps", "DaemonSet", "daemonsets", "io.k8s.api.apps.v1.DaemonSet", short="ds", categories=("all",),
+            status=True,
+        ),
+        _row(
+            "apps", "Deployment", "deployments", "io.k8s.api.apps.v1.Deployment", short="deploy", categories=("all",),
+            status=True, scale=True,
+        ),
+        _row(
+            "apps", "ReplicaSet", "replicasets", "io.k8s.api.apps.v1.ReplicaSet", short="rs", categories=("all",),
+            status=True, scale=True, fields=("status.replicas",),
+        ),
+        _row(
+            "apps", "StatefulSet", "statefulsets", "io.k8s.api.apps.v1.StatefulSet", short="sts", categories=("all",),
+            status=True, scale=True,
+        ),
+        _row(
+            "events.k8s.io", "Event", "events", "io.k8s.api.events.v1.Event", short="ev", storage="events",
+            fields=_EVENT_FIELDS, labels=_NEW_EVENT_LABELS,
+            columns_=printers.KINDS["Event"],
+        ),
+        _row(
+            "authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", _AUTHN + "SelfSubjectReview",
+            namespaced=False, verbs=CREATE_ONLY,
+        ),
+        _row(
+            "authentication.k8s.io", "TokenReview", "tokenreviews", _AUTHN + "TokenReview", namespaced=False,
+            verbs=CREATE_ONLY,
+        ),
+        _row(
+            "authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews",
+            _REVIEW + "LocalSubjectAccessReview", verbs=CREATE_ONLY,
+        ),
+        *(
+            _row("authorization.k8s.io", kind, kind.lower() + "s", _REVIEW + kind, namespaced=False, verbs=CREATE_ONLY)
+            for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
+        ),
+        _row("networking.k8s.io", "IPAddress", "ipaddresses", _NET + "IPAddress", short="ip", namespaced=False),
+        _row("networking.k8s.io", "NetworkPolicy", "networkpolicies", _NET + "NetworkPolicy", short="netpol"),
+        _row(
+            "networking.k8s.io", "ServiceCIDR", "servicecidrs", _NET + "ServiceCIDR", namespaced=False, status=True,
+        ),
+        *(
+            _row("rbac.authorization.k8s.io", kind, kind.lower() + "s", _RBAC + kind, namespaced=local)
+            for kind, local in (
+                ("ClusterRoleBinding", False), ("ClusterRole", False), ("RoleBinding", True), ("Role", True),
+            )
+        ),
+        _row(
+            "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions",
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", short="crd crds",
+            namespaced=False, categories=("api-extensions",), status=True,
+        ),
+        _row("coordination.k8s.io", "Lease", "leases", "io.k8s.api.coordination.v1.Lease"),
+        _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
+        *_of_nodes_and_schedulers(),
+    ]  # fmt: skip
+
+
+def _of_nodes_and_schedulers() -> list[Resource]:
+    """What a kubelet and kube-scheduler list and write beside core and apps."""
+    storage, resource = "io.k8s.api.storage.v1.", "io.k8s.api.resource.v1."
+    return [
+        _row("storage.k8s.io", "CSIDriver", "csidrivers", storage + "CSIDriver", namespaced=False),
+        _row("storage.k8s.io", "CSINode", "csinodes", storage + "CSINode", namespaced=False),
+        _row("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", storage + "CSIStorageCapacity"),
+        _row(
+            "storage.k8s.io", "StorageClass", "storageclasses", storage + "StorageClass", short="sc", namespaced=False,
+        ),
+        _row(
+            "storage.k8s.io", "VolumeAttachment", "volumeattachments", storage + "VolumeAttachment", namespaced=False,
+            status=True,
+        ),
+        _row("node.k8s.io", "RuntimeClass", "runtimeclasses", "io.k8s.api.node.v1.RuntimeClass", namespaced=False),
+        _row(
+            "policy", "PodDisruptionBudget", "poddisruptionbudgets", "io.k8s.api.policy.v1.PodDisruptionBudget",
+            short="pdb", status=True,
+        ),
+        _row("resource.k8s.io", "DeviceClass", "deviceclasses", resource + "DeviceClass", namespaced=False),
+        _row("resource.k8s.io", "ResourceClaim", "resourceclaims", resource + "ResourceClaim", status=True),
+        _row(
+            "resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", resource + "ResourceClaimTemplate",
+        ),
+        _row("resource.k8s.io", "ResourceSlice", "resourceslices", resource + "ResourceSlice", namespaced=False,
+             fields=("spec.driver", "spec.nodeName")),
+    ]  # fmt: skip

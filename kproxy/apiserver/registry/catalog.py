@@ -1,0 +1,175 @@
+"""Every resource that is served right now: the built-in rows, and those of the CustomResourceDefinitions.
+
+A CRD takes effect when its write is visible, before the client that wrote it has its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kproxy.apiserver.crd.definition import Names, warning_of
+from kproxy.apiserver.crd.structural import CustomResourceStrategy, View, compile_structural
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.printers import custom_columns
+from kproxy.apiserver.kinds.resources import ALL_VERBS, METADATA_FIELDS, Resource, Subresource, built_in
+from kproxy.apiserver.registry.deletion import CRDS
+from kproxy.apiserver.storage.store import Entry, Event, Store, Table
+from kproxy.apiserver.strategy import path_fields
+
+_TERMINATING: Final = tuple(verb for verb in ALL_VERBS if verb != "create")
+"""What may be done to the objects of a CRD that is being deleted."""
+
+
+class Catalog:
+    """Finds resources by group, version and plural name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._built_in = built_in()
+        self._custom: dict[str, _Definition] = {}
+        self._index: dict[tuple[str, str, str], Resource] = {}
+        self.on_change: list[Callable[[], None]] = []
+        self.conflicts: dict[str, tuple[str, str]] = {}
+        """Reason and message for each CRD that is not served because of its names."""
+        self.crds: Table = store.table(CRDS)
+        for entry in self.crds.entries.values():
+            self._custom[entry.key] = _Definition(entry)
+        self._rebuild()
+        self.crds.listeners.append(self._changed)
+
+    def _changed(self, event: Event) -> None:
+        if event.deleted:
+            self._custom.pop(event.entry.key, None)
+        else:
+            self._custom[event.entry.key] = _Definition(event.entry)
+        self._rebuild()
+        for call in self.on_change:
+            call()
+
+    def _rebuild(self) -> None:
+        self._index = {(each.group, each.version, each.plural): each for each in self._built_in}
+        self.conflicts = {}
+        taken: dict[str, Names] = {}
+        for key, definition in sorted(self._custom.items(), key=lambda pair: pair[1].created):
+            conflict = taken.setdefault(definition.group, Names()).conflict(definition.names)
+            if conflict is not None:
+                self.conflicts[key] = conflict
+                continue
+            for each in definition.rows:
+                self._index.setdefault((each.group, each.version, each.plural), each)
+            if definition.rows and (table := self._store.tables.get(definition.rows[0].storage)) is not None:
+                table.select_by(definition.rows[0].fields_of)
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """A resource, None if it is not served."""
+        return self._index.get((group, version, plural))
+
+    def builtin(self, group: str, plural: str) -> Resource:
+        """A resource of the server's own, which is always served, in version v1."""
+        found = self.find(group, "v1", plural)
+        assert found is not None, plural
+        return found
+
+    def by_kind(self, group: str, kind: str) -> Resource | None:
+        """Some version of a kind that has objects."""
+        return next((r for r in self if r.group == group and r.kind == kind and r.stored), None)
+
+    def by_storage(self, storage: str) -> Resource | None:
+        """The resource that stands for a table."""
+        return next((each for each in self.stored() if each.storage == storage), None)
+
+    def has_group(self, group: str, version: str) -> bool:
+        """Whether anything of a group and version is served."""
+        return any(key[0] == group and key[1] == version for key in self._index)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._index.values())
+
+    def stored(self) -> list[Resource]:
+        """One resource for each table of objects."""
+        found: dict[str, Resource] = {}
+        for resource in self:
+            if resource.stored:
+                found.setdefault(resource.storage, resource)
+        return list(found.values())
+
+
+class _Definition:
+    """One CustomResourceDefinition: its names, the resources it makes, and since which revision it exists."""
+
+    __slots__ = ("created", "group", "names", "rows")
+
+    def __init__(self, entry: Entry) -> None:
+        value = entry.value
+        self.created = entry.created
+        self.group: str = value["spec"]["group"]
+        self.names: Json = value["spec"]["names"]
+        self.rows = custom_resources(value)
+
+
+def custom_resources(crd: Json) -> list[Resource]:
+    """The resources that a CustomResourceDefinition makes, one for each served version.
+
+    Their objects are in one table, so all of them take the fields of every version out of an object; which of these a
+    selector may name is the version's own affair.
+    """
+    spec = crd["spec"]
+    names = spec["names"]
+    found = []
+    nodes = [compile_structural(_schema_of(spec, version), root=True) for version in spec.get("versions") or ()]
+    stored = [node for version, node in zip(spec.get("versions") or (), nodes, strict=True) if version.get("storage")]
+    every: dict[str, None] = {}
+    for version in spec.get("versions") or ():
+        every |= dict.fromkeys(_selectable(version))
+    fields_of = path_fields(tuple(every))
+    for version, node in zip(spec.get("versions") or (), nodes, strict=True):
+        if not version.get("served"):
+            continue
+        schema = _schema_of(spec, version)
+        subs = version.get("subresources") or {}
+        kind = names.get("kind", "")
+        subresources = []
+        if "scale" in subs:
+            subresources.append(Subresource("scale", "Scale", group="autoscaling", version="v1"))
+        if "status" in subs:
+            subresources.append(Subresource("status", kind))
+        fields = _selectable(version)
+        found.append(
+            Resource(
+                spec["group"],
+                version["name"],
+                kind,
+                names.get("plural", ""),
+                node,
+                namespaced=spec.get("scope") == "Namespaced",
+                singular=names.get("singular", kind.lower()),
+                short_names=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                verbs=_TERMINATING if crd["metadata"].get("deletionTimestamp") else ALL_VERBS,
+                subresources=tuple(subresources),
+                columns=custom_columns(version.get("additionalPrinterColumns") or ()),
+                strategy=CustomResourceStrategy(schema, node, "status" in subs),
+                storage=f"{names.get('plural', '')}.{spec['group']}",
+                list_kind=names.get("listKind") or f"{kind}List",
+                custom=True,
+                fields_of=fields_of,
+                selectable=(*METADATA_FIELDS[: 2 if spec.get("scope") == "Namespaced" else 1], *fields),
+                has_status="status" in subs,
+                scale=subs.get("scale"),
+                view=View(node, stored[0] if stored else node),
+                deprecation=warning_of(spec["group"], version, kind),
+                api_versions=tuple(f"{spec['group']}/{each['name']}" for each in spec["versions"]),
+            )
+        )
+    return found
+
+
+def _schema_of(spec: Json, version: Json) -> Json:
+    schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
+    return {**schema, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else schema
+
+
+def _selectable(version: Json) -> tuple[str, ...]:
+    """The dotted paths of one version's selectableFields."""
+    return tuple(each.get("jsonPath", "").lstrip(".") for each in version.get("selectableFields") or ())

@@ -1,0 +1,128 @@
+"""Patch bodies: which kinds there are, what they make of an object, and what server-side apply accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kproxy.api.fielderror import invalid
+from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
+from kproxy.apiserver.errors import invalid as invalid_object
+from kproxy.apiserver.kinds.events import from_new_event
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.typed import check_kind, custom_object, typed
+from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Options
+from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error
+from kproxy.apiserver.schema.field_paths import duplicate, show_path
+from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch, go_value
+from kproxy.apiserver.schema.strict import applied_error, json_patch_errors, pairs_of, strict_errors, warnings_of
+
+
+def check_media(resource: Resource, media: str) -> None:
+    """Refuses a patch of a kind that the resource does not take.
+
+    Raises:
+        ApiError: 415.
+    """
+    accepted = [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH]
+    if resource.custom:
+        accepted.remove(STRATEGIC_PATCH)
+    if media not in accepted:
+        raise unsupported_media_type(", ".join(accepted))
+
+
+def patched_object(resource: Resource, live: Json, patch: Any, media: str) -> Json:
+    """What a patch makes of an object.
+
+    Raises:
+        ApiError: 400 or 422: it is no patch, or does not fit the object.
+    """
+    if media == JSON_PATCH:
+        patched = apply_json_patch(live, patch)
+    elif media == MERGE_PATCH:
+        if not isinstance(patch, dict):
+            raise bad_request(
+                "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}"
+            )
+        patched = apply_merge_patch(live, patch)
+    else:
+        patched = apply_strategic_patch(live, patch, resource.node)
+    if not isinstance(patched, dict):
+        raise bad_request("the patched object is no object")
+    return patched
+
+
+def decode_patched(
+    resource: Resource, patched: Json, patch: Any, media: str, text: bytes, options: Options
+) -> tuple[Json, list[str]]:
+    """A patched object as a typed value, and what to warn of; `text` is what the patch was decoded from.
+
+    Raises:
+        ApiError: 422: the patch makes no object of the kind, or has an unknown or duplicate field when validation is
+            strict.
+    """
+    shown = go_value(patch) if media == STRATEGIC_PATCH else msgspec.json.encode(patched).decode()
+    try:
+        check_kind(resource, patched)
+        value, unknown = typed(resource, patched)
+    except ApiError as error:
+        raise _bad_patch(shown, error.message.partition(": ")[2] or error.message) from error
+    if options.field_validation == "Ignore":
+        return value, []
+    found = json_patch_errors(text, patch) if media == JSON_PATCH else strict_errors(pairs_of(text, patch))
+    found += strict_errors(None, unknown)
+    if found and options.field_validation == "Strict":
+        raise _bad_patch(shown, f"strict decoding error: {', '.join(found)}")
+    return value, found
+
+
+def _bad_patch(shown: str, detail: str) -> ApiError:
+    """422 of no kind and no name, as kube-apiserver's."""
+    return invalid_object("", "", "", [invalid("patch", shown, detail)])
+
+
+def check_applied(text: bytes, options: Options) -> list[str]:
+    """What to warn of in the text of a server-side apply.
+
+    Raises:
+        ApiError: 400 for a key that stands twice when validation is strict.
+    """
+    found = "" if options.field_validation == "Ignore" else applied_error(text)
+    if found and options.field_validation == "Strict":
+        raise bad_request(f"error strict decoding YAML: {found}")
+    return warnings_of([found]) if found else []
+
+
+def applied_configuration(resource: Resource, namespace: str, name: str, config: Any) -> Json:
+    """The body of a server-side apply without kind and apiVersion, checked but otherwise as it was sent.
+
+    Raises:
+        ApiError: 400: not this object; 500: a field that the schema does not have.
+    """
+    check_kind(resource, config)
+    if not config.get("kind") or not config.get("apiVersion"):
+        raise bad_request("apply requires apiVersion and kind to be set")
+    decoder = Decoder()
+    bare = {key: item for key, item in config.items() if key not in ("kind", "apiVersion")}
+    try:
+        if resource.custom:
+            custom_object(resource, config, decoder)
+        else:
+            decoder.object(bare, resource.node)
+    except TypeMismatchError as error:
+        raise decode_error(resource.kind, resource.version, str(error)) from error
+    meta = config.get("metadata") or {}
+    given = meta.get("name", name)
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    if meta.get("managedFields") is not None:
+        raise bad_request("metadata.managedFields must be nil")
+    twice = duplicate(bare, resource.node)
+    if decoder.unknown or twice:
+        where = f"{namespace}/{name}" if namespace else name
+        what = f"failed to create typed patch object ({where}; {resource.api_version}, Kind={resource.kind})"
+        if twice is None:
+            raise ApiError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
+        raise ApiError(500, "", f"{what}: {show_path(twice[0])}: duplicate entries for key {show_path(twice[1:])}")
+    return from_new_event(bare) if resource.storage == "events" and resource.group else bare

@@ -1,0 +1,438 @@
+"""The verbs, for any resource: create, update, patch, delete and what they share.
+
+Each write is one function call on the event loop, from the newest state to the log, without a lock or an await in
+between; the caller then awaits `Written.done`, after which the change is on disk and visible. Reading verbs are in
+reads.py and watch.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from kproxy.api.fielderror import FieldError, invalid
+from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict, forbidden, not_found, stale
+from kproxy.apiserver.errors import invalid as invalid_object
+from kproxy.apiserver.kinds.allocator import Allocators
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry import deletion
+from kproxy.apiserver.registry.patching import (
+    applied_configuration,
+    check_applied,
+    check_media,
+    decode_patched,
+    patched_object,
+)
+from kproxy.apiserver.registry.replacing import keep_system_fields, put_back
+from kproxy.apiserver.registry.typed import decode, empty, typed
+from kproxy.apiserver.registry.writes import (
+    APPLY_PATCH,
+    DeleteOptions,
+    Options,
+    Written,
+    same_but_times,
+    shown,
+    timestamp,
+)
+from kproxy.apiserver.schema import last_applied, managed_fields
+from kproxy.apiserver.schema.managed_fields import Manager
+from kproxy.apiserver.storage.store import Entry, Store, Table
+from kproxy.apiserver.strategy import Context, metadata_errors, metadata_update_errors
+
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+_PLAIN: Final = Options()
+_RETURNS_DELETED: Final = frozenset({"pods", "services", "serviceaccounts"})
+
+
+class Registry:
+    """Writes to the resources of one store. `now` gives the time, `chance` names and values drawn at random."""
+
+    def __init__(
+        self, store: Store, allocators: Allocators, chance: random.Random, now: Callable[[], datetime]
+    ) -> None:
+        self.store = store
+        self.allocators = allocators
+        self._chance = chance
+        self._now = now
+        self.namespaces: Table | None = None
+        self.check: Callable[[Resource, Json, Json | None, Any], None] = lambda _r, _v, _o, _u: None
+        """Called before a write is accepted, with the user: the escalation check of RBAC, and what kubelets may."""
+        self.may_create: Callable[[Resource, str, str, Any], None] = lambda _r, _ns, _n, _u: None
+        """Called with namespace, name and user before an update or apply creates what is not there."""
+
+    def now(self) -> datetime:
+        """The time, UTC."""
+        return self._now()
+
+    def table(self, resource: Resource) -> Table:
+        """The table of a resource."""
+        return self.store.table(resource.storage, resource.fields_of)
+
+    @staticmethod
+    def key(resource: Resource, namespace: str, name: str) -> str:
+        """The key of an object in its table."""
+        return f"{namespace}/{name}" if resource.namespaced else name
+
+    def head(self, resource: Resource, namespace: str, name: str) -> Entry:
+        """The newest version of an object.
+
+        Raises:
+            ApiError: 404.
+        """
+        entry = self.table(resource).head(self.key(resource, namespace, name))
+        if entry is None:
+            raise not_found(resource.group, resource.plural, name)
+        return entry
+
+    def _context(self, dry_run: bool) -> Context:
+        return Context(self.allocators, timestamp(self._now()), dry_run)
+
+    # --- create ---
+
+    def create(
+        self,
+        resource: Resource,
+        namespace: str,
+        body: Any,
+        options: Options = _PLAIN,
+        *,
+        text: bytes = b"",
+        user: Any = None,
+        applied: Json | None = None,
+    ) -> Written:
+        """Creates an object. `applied` is what server-side apply has made, with its managedFields."""
+        if applied is None:
+            value, warnings = decode(resource, body, text, options)
+        else:
+            value, warnings = applied, []
+        meta = value["metadata"]
+        self._check_namespace(resource, namespace, meta)
+        if meta.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"][:58] + "".join(self._chance.choices(_SUFFIX, k=5))
+            ordered = {"name": meta.pop("name"), **meta}
+            value["metadata"] = meta = ordered
+        now = timestamp(self._now())
+        for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            meta.pop(name, None)
+        meta.pop("generation", None)
+        given = meta.pop("managedFields", None) if applied is None else None
+        resource.strategy.default(value)
+        if applied is None:
+            manager = Manager(options.field_manager, "Update", resource.api_version, "", now, set())
+            before = self._known(resource, managed_fields.managers_before(given, None, ""))
+            resets = self._resets(resource, "")
+            managed_fields.update_managers(empty(resource), value, resource.node, manager, resets, before)
+        owners = meta.pop("managedFields", None)
+        meta["uid"] = str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+        if resource.strategy.has_generation:
+            meta["generation"] = 1
+        meta["creationTimestamp"] = now
+        if owners:
+            meta["managedFields"] = owners
+        context = self._context(options.dry_run)
+        resource.strategy.prepare_create(value, context)
+        errors = self._metadata_errors(resource, value)
+        errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)
+        self._refuse(resource, meta.get("name", ""), errors)
+        name = meta["name"]
+        table, key = self.table(resource), self.key(resource, namespace, name)
+        if resource.namespaced:
+            self._require_namespace(resource, namespace, name)
+        self.check(resource, value, None, user)
+        if table.head(key) is not None:
+            raise already_exists(resource.group, resource.plural, name)
+        self._refuse(resource, name, resource.strategy.allocate(value, None, context))
+        warnings += resource.strategy.warnings(value, None)
+        if resource.view is not None:
+            resource.view.store(value)
+        if options.dry_run:
+            return Written(value, None, 201, warnings)
+        entry, done = self.store.put(table, key, value)
+        return Written(value, done, 201, warnings, entry)
+
+    def _check_namespace(self, resource: Resource, namespace: str, meta: Json) -> None:
+        given = meta.get("namespace", "")
+        if resource.namespaced:
+            if given and given != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+            meta["namespace"] = namespace
+        elif given:
+            meta.pop("namespace")
+
+    def _require_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        assert self.namespaces is not None
+        entry = self.namespaces.head(namespace)
+        if entry is None:
+            raise not_found("", "namespaces", namespace)
+        if b'"deletionTimestamp"' in entry.body and entry.value["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            error = forbidden(resource.group, resource.plural, name, why)
+            cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+            error.details = {**(error.details or {}), "causes": [cause | {"field": "metadata.namespace"}]}
+            raise error
+
+    @staticmethod
+    def _metadata_errors(resource: Resource, value: Json) -> list[FieldError]:
+        strategy = resource.strategy
+        return metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
+
+    @staticmethod
+    def _refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:
+        if errors:
+            raise invalid_object(resource.group, resource.kind, name, errors)
+
+    @staticmethod
+    def _known(resource: Resource, managers: list[Manager]) -> list[Manager]:
+        """Managers without those that speak a version in which the objects are not served: nothing can convert what
+        they own."""
+        return [each for each in managers if each.api_version in (resource.api_versions or (resource.api_version,))]
+
+    @staticmethod
+    def _resets(resource: Resource, subresource: str) -> tuple[tuple[str, ...], ...]:
+        strategy = resource.strategy
+        if subresource == "status":
+            return strategy.status_resets
+        if resource.custom:
+            return (("f:status",),) if resource.has_status else ()
+        return strategy.spec_resets
+
+    # --- update ---
+
+    def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Any,
+        options: Options = _PLAIN,
+        *,
+        text: bytes = b"",
+        subresource: str = "",
+        user: Any = None,
+    ) -> Written:
+        """Replaces an object, or one subresource of it."""
+        value, warnings = decode(resource, body, text, options)
+        meta = value["metadata"]
+        given = meta.get("name", "")
+        if given and given != name:
+            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        self._check_namespace(resource, namespace, meta)
+        table = self.table(resource)
+        entry = table.head(self.key(resource, namespace, name))
+        if entry is None:
+            if resource.strategy.create_on_update and not subresource and not meta.get("resourceVersion"):
+                self.may_create(resource, namespace, name, user)
+                return self.create(resource, namespace, body, options, text=text, user=user)
+            raise not_found(resource.group, resource.plural, name)
+        if not given:
+            raise bad_request("name must be provided" if resource.custom else "the name of the object must be set")
+        version = meta.get("resourceVersion", "")
+        if not version and resource.custom:
+            errors = [FieldError("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")]
+            raise invalid_object(resource.group, resource.kind, name, errors)
+        return self._replace(resource, entry, value, options, subresource, warnings, user)
+
+    def _replace(
+        self,
+        resource: Resource,
+        entry: Entry,
+        value: Json,
+        options: Options,
+        subresource: str,
+        warnings: list[str],
+        user: Any,
+        *,
+        applied: bool = False,
+        manager_time: bool = True,
+    ) -> Written:
+        live = entry.value
+        meta, old = value["metadata"], live["metadata"]
+        name, group, plural = old["name"], resource.group, resource.plural
+        version = meta.get("resourceVersion", "")
+        if version and version != old["resourceVersion"]:
+            raise stale(group, plural, name)
+        if meta.get("uid") and meta["uid"] != old["uid"]:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
+            raise conflict(group, plural, name, why)
+        given = meta.pop("managedFields", None)
+        resource.strategy.default(value)
+        keep_system_fields(meta, old)
+        if applied:
+            if given:
+                meta["managedFields"] = given
+        else:
+            moment = timestamp(self._now()) if manager_time else ""
+            manager = Manager(options.field_manager, "Update", resource.api_version, subresource, moment, set())
+            owners = self._known(resource, managed_fields.managers_before(given, live, subresource))
+            managed_fields.update_managers(
+                live, value, resource.node, manager, self._resets(resource, subresource), owners
+            )
+        context = self._context(options.dry_run)
+        put_back(resource, value, live, subresource, context)
+        if resource.strategy.has_generation:
+            before = old.get("generation", 1)
+            changed = resource.strategy.generation_of(value) != resource.strategy.generation_of(live)
+            meta["generation"] = before + 1 if changed else before
+        errors = self._metadata_errors(resource, value)
+        errors += metadata_update_errors(value, live)
+        errors += self._update_errors(resource, value, live)
+        self._refuse(resource, name, errors)
+        self.check(resource, value, live, user)
+        if not subresource:
+            self._refuse(resource, name, resource.strategy.allocate(value, live, context))
+        warnings += resource.strategy.warnings(value, live)
+        if resource.view is not None:
+            resource.view.store(value)
+        if same_but_times(value, live):
+            return Written(live, self._pending(resource, entry), 200, warnings, entry)
+        if options.dry_run:
+            meta["resourceVersion"] = old["resourceVersion"]
+            return Written(value, None, 200, warnings)
+        table = self.table(resource)
+        if old.get("deletionTimestamp") and deletion.finished(resource, value):
+            shown = {**value, "metadata": dict(meta)}
+            shown["metadata"]["resourceVersion"] = old["resourceVersion"]
+            resource.strategy.release(live, context)
+            _, done = self.store.delete(table, entry.key, value)
+            return Written(shown, done, 200, warnings)
+        written, done = self.store.put(table, entry.key, value)
+        return Written(value, done, 200, warnings, written)
+
+    def _pending(self, resource: Resource, entry: Entry) -> asyncio.Future[None] | None:
+        """What to wait for before saying that nothing has changed: the version may not be on disk yet."""
+        return self.store.waiting(entry.revision)
+
+    @staticmethod
+    def _update_errors(resource: Resource, value: Json, live: Json) -> list[FieldError]:
+        """Errors of the new object that the old one did not have, and those of the change itself."""
+        errors = resource.strategy.validate_update(value, live)
+        found = resource.strategy.validate(value)
+        if found:
+            known = set(resource.strategy.validate(live))
+            found = [error for error in found if error not in known]
+        return errors + found
+
+    # --- patch ---
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: Any,
+        media: str,
+        options: Options,
+        *,
+        text: bytes = b"",
+        subresource: str = "",
+        user: Any = None,
+    ) -> Written:
+        """Applies a patch of any kind; server-side apply creates what is not there. `text` is what `patch` was decoded
+        from."""
+        check_media(resource, media)
+        if media == APPLY_PATCH:
+            return self._apply(resource, namespace, name, patch, options, text, subresource, user)
+        entry = self.head(resource, namespace, name)
+        live = {"kind": resource.kind, "apiVersion": resource.api_version, **shown(resource, entry.value)}
+        patched = patched_object(resource, live, patch, media)
+        value, warnings = decode_patched(resource, patched, patch, media, text, options)
+        meta = value["metadata"]
+        if meta.get("name") != name:
+            errors = [invalid("metadata.name", meta.get("name", ""), "field is immutable")]
+            raise invalid_object(resource.group, resource.kind, name, errors)
+        if resource.namespaced and meta.get("namespace") != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        return self._replace(resource, entry, value, options, subresource, warnings, user)
+
+    def _apply(
+        self, resource: Resource, namespace: str, name: str, config: Any, options: Options, text: bytes,
+        subresource: str, user: Any,
+    ) -> Written:  # fmt: skip
+        bare = applied_configuration(resource, namespace, name, config)
+        entry = self.table(resource).head(self.key(resource, namespace, name))
+        if entry is None and subresource:
+            raise not_found(resource.group, resource.plural, name)
+        if entry is None:
+            self.may_create(resource, namespace, name, user)
+            if uid := (bare.get("metadata") or {}).get("uid"):
+                why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                raise conflict(resource.group, resource.plural, name, why)
+        now = timestamp(self._now())
+        manager = Manager(options.field_manager, "Apply", resource.api_version, subresource, now, set())
+        live = entry.value if entry is not None else None
+        resets = self._resets(resource, subresource)
+        owners = self._known(resource, managed_fields.read_managers(live))
+        merged = last_applied.apply(live, bare, resource, manager, owners, options.force, resets)
+        value = typed(resource, merged)[0]
+        warnings = check_applied(text, options)
+        meta = value["metadata"]
+        meta["name"] = name
+        if entry is None:
+            meta.pop("resourceVersion", None)  # a create refuses one; an apply that becomes one does not
+            written = self.create(resource, namespace, None, options, user=user, applied=value)
+            written.warnings[:0] = warnings
+            return written
+        self._check_namespace(resource, namespace, meta)
+        asked = (config.get("metadata") or {}).get("resourceVersion")
+        if asked and asked != str(entry.revision):
+            raise stale(resource.group, resource.plural, name)
+        meta["resourceVersion"] = str(entry.revision)
+        return self._replace(resource, entry, value, options, subresource, warnings, user, applied=True)
+
+    # --- scale ---
+
+    def set_replicas(
+        self, resource: Resource, entry: Entry, path: list[str], replicas: int, options: Options, version: str
+    ) -> Written:
+        """Writes the replicas of a workload through its scale subresource."""
+        if version and version != str(entry.revision):
+            raise stale(resource.group, resource.plural, entry.name)
+        value = entry.value
+        target = value
+        for part in path[:-1]:
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise bad_request(f"{resource.kind} {entry.name}: .{part} is no object, so it holds no replicas")
+        target[path[-1]] = replicas
+        value["metadata"].pop("resourceVersion")
+        return self._replace(resource, entry, value, options, "scale", [], None, manager_time=False)
+
+    # --- delete ---
+
+    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Written:
+        """Deletes an object, or marks it as being deleted when something holds it."""
+        deletion.check_immortal(resource, name)
+        entry = self.head(resource, namespace, name)
+        live = entry.value
+        deletion.check_preconditions(resource, name, live, options)
+        value = entry.value
+        deletion.set_finalizers(value["metadata"], options.propagation)
+        deletion.hold_instances(resource, value, self._now())
+        grace = deletion.grace_of(resource, value, options)
+        if deletion.held(resource, value, grace):
+            return self._mark(resource, entry, value, grace, options)
+        if not options.dry_run:
+            context = self._context(False)
+            resource.strategy.release(live, context)
+            _, done = self.store.delete(self.table(resource), entry.key, value)
+        else:
+            done = None
+        if resource.storage in _RETURNS_DELETED:
+            return Written(live, done)
+        status = deletion.success(resource, name, value["metadata"]["uid"])
+        return Written(live, done, 200, status=status)
+
+    def _mark(self, resource: Resource, entry: Entry, value: Json, grace: int, options: DeleteOptions) -> Written:
+        deletion.mark(resource, value, grace, self._now())
+        if value == entry.value or options.dry_run:
+            return Written(value, self.store.waiting(entry.revision))
+        written, done = self.store.put(self.table(resource), entry.key, value)
+        return Written(value, done, entry=written)

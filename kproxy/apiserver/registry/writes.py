@@ -1,0 +1,87 @@
+"""What a write is asked for, and what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.events import to_new_event
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.storage.store import Entry
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a writing request asks for beside its object."""
+
+    dry_run: bool = False
+    field_manager: str = "unknown"
+    field_validation: str = "Warn"
+    force: bool = False
+
+
+@dataclass(slots=True)
+class DeleteOptions:
+    """metav1.DeleteOptions."""
+
+    grace: int | None = None
+    propagation: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Written:
+    """The outcome of a write: the object as the client gets it (without kind and apiVersion), when it is durable, and
+    what to warn of. `status`: answer with a Status of success instead of the object."""
+
+    value: Json
+    done: asyncio.Future[None] | None = None
+    code: int = 200
+    warnings: list[str] = field(default_factory=list)
+    entry: Entry | None = None
+    status: Json | None = None
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 with seconds, as metav1.Time prints it."""
+    return moment.replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+def shown(resource: Resource, value: Json) -> Json:
+    """A stored value as this version of the resource spells it; a custom resource's is changed in place."""
+    if resource.view is not None:
+        return resource.view.show(value)
+    if resource.storage == "events" and resource.group:
+        return to_new_event(value)
+    return value
+
+
+def same_but_times(value: Json, live: Json) -> bool:
+    """Whether two versions of an object differ in nothing but the times of field ownership."""
+    mine, theirs = value["metadata"], live["metadata"]
+    if {k: v for k, v in value.items() if k != "metadata"} != {k: v for k, v in live.items() if k != "metadata"}:
+        return False
+    left = {key: item for key, item in mine.items() if key != "managedFields"}
+    right = {key: item for key, item in theirs.items() if key != "managedFields"}
+    if left != right:
+        return False
+    return _timeless(mine.get("managedFields")) == _timeless(theirs.get("managedFields"))
+
+
+def _timeless(entries: Any) -> list[Json]:
+    return [{key: item for key, item in entry.items() if key != "time"} for entry in entries or ()]

@@ -1,0 +1,393 @@
+"""Bodies to objects: JSON, YAML and protobuf in; typed, pruned JSON values out.
+
+`parse_body` reads the text, `Decoder` brings a value into the form that Go's struct would have: unknown fields dropped
+and remembered, `null` dropped, wrong types refused with Go's words, empty optional values left out, structs that are no
+pointers filled in.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
+from kproxy.apiserver.schema.protobuf import decoder
+from kproxy.apiserver.schema.quantity import canonical_quantity
+from kproxy.apiserver.schema.strict import Yaml
+from kproxy.apiserver.schema.types import Node, Prop
+
+ACCEPTED: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+_MOST_NODES: Final = 500_000
+"""Values that a YAML document may expand to: aliases multiply."""
+_DEEPEST: Final = 200
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without timestamps: a date stays text, as in Go's YAML to JSON conversion."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+    for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def media_type(header: str) -> str:
+    """`application/json` of `application/json; charset=utf-8`."""
+    return header.partition(";")[0].strip().lower()
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON text as a value.
+
+    Raises:
+        ValueError: with Go's wording where that is known.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        if not body.strip() or "truncated" in str(error):
+            raise ValueError("unexpected end of JSON input") from error
+        found = re.search(r"\(byte (\d+)\)", str(error))
+        if found and int(found[1]) < len(body):
+            character = body[int(found[1]) : int(found[1]) + 1].decode("latin-1")
+            raise ValueError(f"invalid character '{character}' looking for beginning of value") from error
+        raise ValueError("invalid JSON") from error
+    except RecursionError as error:
+        raise ValueError("exceeded max depth") from error
+
+
+def parse_yaml(body: bytes) -> Any:
+    """YAML text as a JSON value.
+
+    Raises:
+        ValueError: it is no YAML, or no JSON value, or grows beyond measure.
+    """
+    try:
+        value = yaml.load(body, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"error converting YAML to JSON: {str(error).splitlines()[0]}") from error
+    if sum(1 for _ in _walk(value)) >= _MOST_NODES:
+        raise ValueError("error converting YAML to JSON: the document is too large or contains itself")
+    return _jsonable(value)
+
+
+def _walk(value: Any) -> Iterator[None]:
+    """One step for each value below `value`, at most _MOST_NODES."""
+    stack, count = [value], 0
+    while stack and count < _MOST_NODES:
+        item = stack.pop()
+        count += 1
+        yield None
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+
+
+def _jsonable(value: Any, depth: int = 0) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError("error converting YAML to JSON: exceeded max depth")
+    if isinstance(value, dict):
+        return {_key(key): _jsonable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_jsonable(item, depth + 1) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise ValueError(f"error converting YAML to JSON: {type(value).__name__} is no JSON value")
+
+
+def _sorted(value: Any) -> Any:
+    """A value with its keys in order: Go turns YAML into JSON before it decodes it, and that sorts."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int | float):
+        return str(key)
+    raise ValueError("error converting YAML to JSON: a key that is no string")
+
+
+def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
+    """The value of a body and its text, to look for duplicate keys in; protobuf has none.
+
+    Raises:
+        ApiError: 415 for another format, 400 for text that is none of it.
+    """
+    media = media_type(content_type) or "application/json"
+    try:
+        if media == "application/json":
+            return parse_json(body), body
+        if media in ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml"):
+            return _sorted(parse_yaml(body)), Yaml(body)
+        if media == decoder.MEDIA_TYPE:
+            return decoder.decode_envelope(body), b""
+    except ValueError as error:
+        shown = body[:1024].decode("utf-8", "replace")
+        what = f"; json parse error: {error} ({shown})" if media == "application/json" else f"; {error}"
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind{what}"
+        ) from error
+    raise unsupported_media_type(ACCEPTED)
+
+
+class TypeMismatchError(Exception):
+    """A value that Go's decoder could not put into its struct."""
+
+
+class Decoder:
+    """Brings one value into typed form; `unknown` collects the paths of fields that the type does not have."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+
+    def object(self, value: Any, node: Node, path: str = "") -> Json:
+        """An object of type `node`.
+
+        Raises:
+            TypeMismatchError: a value of a wrong type somewhere in it.
+        """
+        if not isinstance(value, dict):
+            raise TypeMismatchError(f"json: cannot unmarshal {_what(value)} into Go value of type v1.{node.name}")
+        return self._object(value, node, path, path)
+
+    def _object(self, value: Json, node: Node, path: str, dotted: str) -> Json:
+        result: Json = {}
+        props = node.props
+        for key, item in value.items():
+            prop = props.get(key)
+            if prop is None:
+                self.unknown.append(f"{path}.{key}" if path else key)
+                continue
+            if item is None:
+                continue
+            child = prop.node
+            kind = child.kind
+            if kind == "string":
+                if type(item) is not str:
+                    raise self._mismatch(item, node, dotted, key, "string")
+                if item == "" and not prop.keep_empty:
+                    continue
+                result[key] = item
+                continue
+            typed = self._value(
+                item, child, f"{path}.{key}" if path else key, node, f"{dotted}.{key}" if dotted else key
+            )
+            if not typed:
+                if _omitted(typed, prop):
+                    continue
+                if typed == [] and child.kind == "list":
+                    typed = None  # stored as protobuf, an empty list is no list: kube-apiserver gives back null
+            result[key] = typed
+        for key in node.always:
+            if key not in result:
+                result[key] = self._absent(props[key])
+        return result
+
+    def _absent(self, prop: Prop) -> Any:
+        """What Go prints for a field that is always there and was not given."""
+        match prop.node.kind:
+            case "object":
+                return self._object({}, prop.node, "", "")
+            case "string":
+                return prop.default or ""
+            case "integer":
+                return prop.default or 0
+            case "boolean":
+                return bool(prop.default)
+        return None
+
+    def _value(self, value: Any, node: Node, path: str, owner: Node, dotted: str) -> Any:
+        match node.kind:
+            case "object":
+                if not isinstance(value, dict):
+                    raise self._mismatch(value, owner, dotted, "", f"v1.{node.name}")
+                return self._object(value, node, path, dotted)
+            case "map":
+                return self._map(value, node, path, owner, dotted)
+            case "list":
+                if not isinstance(value, list):
+                    raise self._mismatch(value, owner, dotted, "", f"[]{_go_type(node.item)}")
+                return self._list(value, node, path, owner, dotted)
+            case "any":
+                return value
+            case "schemaor":
+                return self._schema_or(value, node, path, owner, dotted)
+        return self._scalar(value, node, owner, dotted)
+
+    def _schema_or(self, value: Any, node: Node, path: str, owner: Node, dotted: str) -> Any:
+        """A JSON schema, or what may stand in its place: a boolean, a list of schemas, a list of strings."""
+        item = node.item
+        assert item is not None
+        if isinstance(value, dict):
+            return self._object(value, item, path, dotted)
+        if node.format == "boolean" and isinstance(value, bool):
+            return value
+        if node.format == "array" and isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            return [self._object(each, item, f"{path}[{index}]", dotted) for index, each in enumerate(value)]
+        if node.format == "strings" and isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return value
+        raise self._mismatch(value, owner, dotted, "", f"v1.{node.name}")
+
+    def _list(self, value: list[Any], node: Node, path: str, owner: Node, dotted: str) -> list[Any]:
+        item = node.item
+        assert item is not None
+        result: list[Any] = []
+        for index, each in enumerate(value):
+            if each is None:
+                if item.kind == "object":
+                    result.append(self._object({}, item, "", ""))
+                elif item.kind == "string":
+                    result.append("")
+                elif item.kind == "any":
+                    result.append(None)
+                continue
+            if item.kind == "object" and isinstance(each, dict):
+                result.append(self._object(each, item, f"{path}[{index}]", dotted))
+            else:
+                result.append(self._value(each, item, f"{path}[{index}]", owner, dotted))
+        return result
+
+    def _map(self, value: Any, node: Node, path: str, owner: Node, dotted: str) -> Json:
+        item = node.item
+        assert item is not None
+        if not isinstance(value, dict):
+            raise self._mismatch(value, owner, dotted, "", f"map[string]{_go_type(item)}")
+        if item.kind == "string":
+            result = {}
+            for key, each in value.items():
+                if each is not None and type(each) is not str:
+                    raise self._mismatch(each, owner, dotted, "", "string")
+                result[key] = each or ""
+            return result
+        return {
+            key: self._value(each, item, f"{path}.{key}", owner, dotted)
+            for key, each in value.items()
+            if each is not None
+        }
+
+    def _scalar(self, value: Any, node: Node, owner: Node, dotted: str) -> Any:
+        kind = node.kind
+        match kind:
+            case "string":
+                fits = isinstance(value, str)
+            case "integer":
+                fits = isinstance(value, int) and not isinstance(value, bool)
+                bits = 31 if node.format == "int32" else 63
+                if fits and not -(1 << bits) <= value < 1 << bits:
+                    raise TypeMismatchError(
+                        f"json: cannot unmarshal number {value} into Go struct field {owner.name}.{dotted} "
+                        f"of type {_go_type(node)}"
+                    )
+            case "number":
+                fits = isinstance(value, int | float) and not isinstance(value, bool)
+            case "boolean":
+                fits = isinstance(value, bool)
+            case "intstr":
+                fits = isinstance(value, int | str) and not isinstance(value, bool)
+                if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
+                    raise TypeMismatchError(f"json: cannot unmarshal number {value} into Go value of type int32")
+            case "quantity":
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    value = str(value)
+                fits = isinstance(value, str)
+                if fits:
+                    try:
+                        return canonical_quantity(value.strip())
+                    except ValueError:
+                        text = "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                        raise TypeMismatchError(f"quantities must match the regular expression {text}") from None
+            case "bytes":
+                fits = isinstance(value, str)
+                if fits:
+                    _check_base64(value)
+            case _:
+                fits = isinstance(value, str)
+                if fits and value and not _TIME.fullmatch(value):
+                    raise TypeMismatchError(f'parsing time "{value[:64]}" as "2006-01-02T15:04:05Z07:00": cannot parse')
+                if fits and not value:
+                    return None
+        if not fits:
+            raise self._mismatch(value, owner, dotted, "", _go_type(node))
+        return value
+
+    def _mismatch(self, value: Any, owner: Node, dotted: str, key: str, wanted: str) -> TypeMismatchError:
+        path = ".".join(part for part in (dotted, key) if part)
+        return TypeMismatchError(
+            f"json: cannot unmarshal {_what(value)} into Go struct field {owner.name}.{path} of type {wanted}"
+        )
+
+
+def _omitted(value: Any, prop: Prop) -> bool:
+    """Whether an empty value is left out: omitempty of its Go type."""
+    if value is None:
+        return True
+    if prop.keep_empty:
+        return False
+    kind = prop.node.kind
+    if kind in ("list", "map", "bytes", "quantity"):
+        return True
+    return prop.omit_zero and kind in ("integer", "boolean")
+
+
+def _check_base64(text: str) -> None:
+    try:
+        b64decode(text, validate=True)
+    except ValueError as error:
+        raise TypeMismatchError("illegal base64 data at input byte 0") from error
+
+
+def _what(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case None:
+            return "null"
+        case _:
+            return "object"
+
+
+def _go_type(node: Node | None) -> str:
+    if node is None:
+        return "interface {}"
+    match node.kind:
+        case "integer":
+            return node.format or "int64"
+        case "number":
+            return "float64"
+        case "boolean":
+            return "bool"
+        case "object":
+            return f"v1.{node.name}"
+        case "list":
+            return f"[]{_go_type(node.item)}"
+        case "map":
+            return f"map[string]{_go_type(node.item)}"
+        case "bytes":
+            return "[]uint8"
+        case "intstr" | "quantity" | "time" | "microtime":
+            return {"intstr": "intstr.IntOrString", "quantity": "resource.Quantity"}.get(node.kind, "v1.Time")
+    return "string"
+
+
+def decode_error(kind: str, version: str, problem: str) -> ApiError:
+    """400 for a body that does not fit its kind."""
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}')

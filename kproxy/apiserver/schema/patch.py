@@ -1,0 +1,296 @@
+"""JSON patch (RFC 6902), merge patch (RFC 7386) and Kubernetes' strategic merge patch, over plain JSON values.
+
+The strategic merge follows the merge keys, patch strategies and directives of
+k8s.io/apimachinery/pkg/util/strategicpatch: $patch (replace, delete, merge), $deleteFromPrimitiveList, $retainKeys and
+$setElementOrder. All functions return a new value and leave their arguments alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from kproxy.apiserver.errors import Json, bad_request, rejected
+from kproxy.apiserver.schema.types import Node
+
+_DELETE_LIST: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+_MOST_OPERATIONS: Final = 10_000
+_SHOWN: Final = 500
+"""Characters of a value that a message repeats."""
+
+
+def apply_json_patch(document: Any, operations: Any) -> Any:
+    """The document after all operations.
+
+    Raises:
+        ApiError: 422 when an operation is malformed or cannot be applied, 413 when there are too many.
+    """
+    if not isinstance(operations, list) or len(operations) > _MOST_OPERATIONS:
+        raise bad_request("json patch: expected an array of at most 10000 operations")
+    document = deepcopy(document)
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise rejected()
+        document = _operate(document, operation)
+    return document
+
+
+def _operate(document: Any, operation: Json) -> Any:
+    op, path = operation.get("op"), operation.get("path")
+    if not isinstance(path, str):
+        raise rejected()
+    if op in ("add", "replace", "test") and "value" not in operation:
+        raise rejected()
+    match op:
+        case "add":
+            return _add(document, _pointer(path), deepcopy(operation["value"]))
+        case "replace":
+            return _replace(document, _pointer(path), deepcopy(operation["value"]))
+        case "remove":
+            _take(document, _pointer(path))
+            return document
+        case "test":
+            found = _get(document, _pointer(path), missing=None)
+            if found != operation["value"] or isinstance(found, bool) != isinstance(operation["value"], bool):
+                raise rejected()
+            return document
+        case "move" | "copy":
+            source = operation.get("from")
+            if not isinstance(source, str):
+                raise rejected()
+            if op == "copy":
+                return _add(document, _pointer(path), deepcopy(_get(document, _pointer(source))))
+            if path.startswith(source + "/"):
+                raise rejected()
+            return _add(document, _pointer(path), _take(document, _pointer(source)))
+    raise rejected()
+
+
+def _pointer(text: str) -> list[str]:
+    if text == "":
+        return []
+    if not text.startswith("/"):
+        raise rejected()
+    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
+
+
+def _index(container: list[Any], part: str, *, end: bool = False) -> int:
+    if end and part == "-":
+        return len(container)
+    if not part.isdecimal() or len(part) > 9 or (len(part) > 1 and part[0] == "0"):
+        raise rejected()
+    index = int(part)
+    if index > len(container) or (index == len(container) and not end):
+        raise rejected()
+    return index
+
+
+_MISSING: Final = object()
+
+
+def _get(document: Any, parts: Sequence[str], missing: Any = _MISSING) -> Any:
+    value = document
+    for place, part in enumerate(parts):
+        if isinstance(value, dict):
+            if part not in value:
+                if missing is not _MISSING and place == len(parts) - 1:
+                    return missing
+                raise rejected()
+            value = value[part]
+        elif isinstance(value, list):
+            value = value[_index(value, part)]
+        else:
+            raise rejected()
+    return value
+
+
+def _add(document: Any, parts: list[str], value: Any) -> Any:
+    if not parts:
+        return value
+    container = _get(document, parts[:-1])
+    if isinstance(container, dict):
+        container[parts[-1]] = value
+    elif isinstance(container, list):
+        container.insert(_index(container, parts[-1], end=True), value)
+    else:
+        raise rejected()
+    return document
+
+
+def _replace(document: Any, parts: list[str], value: Any) -> Any:
+    if not parts:
+        return value
+    _get(document, parts)
+    container = _get(document, parts[:-1])
+    container[_index(container, parts[-1]) if isinstance(container, list) else parts[-1]] = value
+    return document
+
+
+def _take(document: Any, parts: list[str]) -> Any:
+    if not parts:
+        raise rejected()
+    container = _get(document, parts[:-1])
+    value = _get(document, parts)
+    del container[_index(container, parts[-1]) if isinstance(container, list) else parts[-1]]
+    return value
+
+
+def apply_merge_patch(document: Any, patch: Any) -> Any:
+    """RFC 7386: `null` removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = apply_merge_patch(result.get(key), value)
+    return result
+
+
+def apply_strategic_patch(document: Json, patch: Any, node: Node) -> Json:
+    """The document after a strategic merge patch; `node` is its type.
+
+    Raises:
+        ApiError: 400 for a patch that contradicts itself or the type.
+    """
+    if not isinstance(patch, dict):
+        raise bad_request("error decoding patch: expected a JSON object")
+    merged = _merge_map(document, patch, node)
+    assert merged is not None
+    return merged
+
+
+def _child(node: Node | None, key: str) -> Node | None:
+    if node is None:
+        return None
+    if node.kind == "map":
+        return node.item
+    prop = node.props.get(key)
+    return prop.node if prop is not None else None
+
+
+def _merge_map(document: Json, patch: Json, node: Node | None) -> Json | None:
+    """None: the patch deletes the map."""
+    directive = patch.get("$patch")
+    if directive == "replace":
+        replaced: Json = _clean({key: value for key, value in patch.items() if key != "$patch"})
+        return replaced
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f"Unknown patch type found: {directive}")
+    result = dict(document)
+    retained = patch.get("$retainKeys")
+    if isinstance(retained, list):
+        result = {key: value for key, value in result.items() if key in retained}
+    for key, value in patch.items():
+        if key in ("$patch", "$retainKeys") or key.startswith(_ORDER):
+            continue
+        if key.startswith(_DELETE_LIST):
+            name = key.removeprefix(_DELETE_LIST)
+            if isinstance(result.get(name), list) and isinstance(value, list):
+                result[name] = [item for item in result[name] if item not in value]
+            continue
+        child = _child(node, key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            before = result.get(key)
+            merged = _merge_map(before if isinstance(before, dict) else {}, value, child)
+            if value.get("$patch") == "delete":
+                result.pop(key, None)
+            else:
+                result[key] = merged
+        elif isinstance(value, list):
+            result[key] = _merge_list(result.get(key), value, child, patch.get(_ORDER + key))
+        else:
+            result[key] = value
+    for key, order in patch.items():
+        name = key.removeprefix(_ORDER)
+        if key.startswith(_ORDER) and name not in patch and isinstance(result.get(name), list):
+            child = _child(node, name)
+            result[name] = _ordered(result[name], order, result[name], child.merge_key if child else "")
+    return result
+
+
+def _clean(value: Any) -> Any:
+    """A value without directives."""
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items() if not key.startswith("$") and item is not None}
+    if isinstance(value, list):
+        return [_clean(item) for item in value if not (isinstance(item, dict) and item.get("$patch") == "delete")]
+    return value
+
+
+def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) -> list[Any]:
+    server = before if isinstance(before, list) else []
+    if node is None or node.kind != "list" or not node.merging:
+        return [_clean(item) for item in patch]
+    if node.item is None or node.item.kind != "object":
+        added = [item for item in patch if item not in server]
+        plain = all(isinstance(item, str | int) for item in patch)
+        union = list(dict.fromkeys([*server, *added])) if plain else patch
+        return _ordered(union, order if isinstance(order, list) else patch, server, "")
+    key = node.merge_key
+    items = list(server)
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" and key not in item for item in patch):
+        items, server = [], []
+    named: list[Any] = []
+    for item in patch:
+        if not isinstance(item, dict):
+            raise bad_request(f"expected an object in a list that is merged by its items' {key}")
+        directive = item.get("$patch")
+        if directive == "replace" and key not in item:
+            continue
+        if key not in item:
+            raise bad_request(f"map: {go_value(item)[:_SHOWN]} does not contain declared merge key: {key}")
+        place = next((n for n, each in enumerate(items) if isinstance(each, dict) and each.get(key) == item[key]), -1)
+        if directive == "delete":
+            items = [each for each in items if each.get(key) != item[key]]
+            continue
+        named.append({key: item[key]})
+        merged = _merge_map(items[place] if place >= 0 and directive != "replace" else {}, item, node.item)
+        if place >= 0:
+            items[place] = merged
+        else:
+            items.append(merged)
+    return _ordered(items, order if isinstance(order, list) else named, server, key)
+
+
+def go_value(value: Any) -> str:
+    """A value as Go's %v prints it."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "map[" + " ".join(f"{key}:{go_value(item)}" for key, item in sorted(value.items())) + "]"
+        case list():
+            return "[" + " ".join(map(go_value, value)) + "]"
+    return str(value)
+
+
+def _identity(item: Any, key: str) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _ordered(items: list[Any], order: Any, server: list[Any], key: str) -> list[Any]:
+    """Items in the order that a patch asks for; what only the server has keeps its place among its neighbours."""
+    if not isinstance(order, list):
+        return items
+    wanted = [_identity(item, key) for item in order]
+    known = [_identity(item, key) for item in server]
+    right = sorted((i for i in items if _identity(i, key) in wanted), key=lambda i: wanted.index(_identity(i, key)))
+    left = [item for item in items if _identity(item, key) not in wanted]
+    result = []
+    while left and right:
+        first, second = _identity(left[0], key), _identity(right[0], key)
+        if first in known and second in known and known.index(first) < known.index(second):
+            result.append(left.pop(0))
+        else:
+            result.append(right.pop(0))
+    return result + left + right
