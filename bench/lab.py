@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kproxy.lab.ask import ask
 from kproxy.lab.cluster import read_cluster
+from kproxy.lab.inspect.ask import ask
 from kproxy.lab.state import LabDirectory
 from kproxy.linux.namespace import Namespace
 

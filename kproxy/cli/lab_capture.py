@@ -10,11 +10,11 @@ import click
 
 from kproxy.cli.lab_common import name_option, open_lab
 from kproxy.cli.lab_trace import write_bytes
+from kproxy.lab.capture.frames import Capture, pcapng
 from kproxy.lab.cluster import read_cluster
+from kproxy.lab.inspect.targets import client_host
 from kproxy.lab.model.hosts import POD, LabModel
-from kproxy.lab.plan import CLIENT, FABRIC
-from kproxy.lab.targets import client_host
-from kproxy.lab.watch.capture import Capture, pcapng
+from kproxy.lab.spec import CLIENT, FABRIC
 
 
 @click.command("capture")

@@ -6,9 +6,9 @@ import click
 
 from kproxy.cli.lab_common import name_option, need_root
 from kproxy.errors import KproxyError
-from kproxy.lab.down import all_labs, tear_down
 from kproxy.lab.errors import LabError
-from kproxy.lab.plan import check_name
+from kproxy.lab.lifecycle.down import all_labs, tear_down
+from kproxy.lab.spec import check_name
 from kproxy.lab.state import LabDirectory
 
 

@@ -10,7 +10,7 @@ import click
 from kproxy.cli.lab_common import name_option
 from kproxy.cli.output import write_output
 from kproxy.lab.errors import LabError
-from kproxy.lab.plan import check_name
+from kproxy.lab.spec import check_name
 from kproxy.lab.state import LabDirectory
 
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import click
 
 from kproxy.cli.lab_common import name_option, open_lab
-from kproxy.lab import processes
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.errors import LabError
+from kproxy.lab.inspect.targets import client_host
+from kproxy.lab.lifecycle import processes
 from kproxy.lab.model.hosts import LabModel
-from kproxy.lab.plan import FABRIC
-from kproxy.lab.targets import client_host
+from kproxy.lab.spec import FABRIC
 from kproxy.linux.namespace import Namespace
 
 

@@ -6,7 +6,7 @@ import click
 
 from kproxy.cli.lab_common import name_option, open_lab
 from kproxy.lab.faults import leave_node
-from kproxy.lab.up import join_node
+from kproxy.lab.lifecycle.up import join_node
 
 
 @click.command("node")

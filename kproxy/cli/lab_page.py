@@ -14,10 +14,10 @@ from kproxy.cli.lab_page_map import draw_map
 from kproxy.cli.lab_page_style import SCRIPT, STYLE
 from kproxy.cli.lab_trace import answer_words, journey_words, place_words, rule_words, seen_words, short
 from kproxy.cli.page import page
+from kproxy.lab.capture.dissect import BACK, THERE
 from kproxy.lab.cluster import ClusterView, ServiceView
-from kproxy.lab.follow import Followed
+from kproxy.lab.inspect.follow import Followed
 from kproxy.lab.model.path import Hop
-from kproxy.lab.watch.sight import BACK, THERE
 
 _WAYS: Final = {THERE: "There", BACK: "And back"}
 

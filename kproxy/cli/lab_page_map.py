@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from kproxy.cli.lab_trace import short
 from kproxy.dataplane import ACCEPT
 from kproxy.lab.cluster import ClusterView, NodeView, PodView
-from kproxy.lab.follow import Followed
+from kproxy.lab.inspect.follow import Followed
 from kproxy.lab.model.hosts import POD
 from kproxy.lab.model.path import LOST, UNREACHABLE, Hop
-from kproxy.lab.plan import CLIENT, FABRIC
+from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.netfilter.address import format_address
 
 _WIDTH: Final = 1060

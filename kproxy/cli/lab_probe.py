@@ -11,11 +11,11 @@ import click
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
 from kproxy.cli.output import table_lines, terminal_width, working, write_output
 from kproxy.lab.cluster import read_cluster
+from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
+from kproxy.lab.inspect.targets import client_host
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED
-from kproxy.lab.plan import family_of
-from kproxy.lab.probe import Cell, Possible, ProbeResult, cells_of, run_probe
-from kproxy.lab.targets import client_host
+from kproxy.lab.spec import family_of
 
 
 @click.command("probe")

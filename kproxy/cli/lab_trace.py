@@ -12,14 +12,14 @@ import click
 from kproxy.cli.lab_common import name_option, open_lab, output_option, write_json
 from kproxy.cli.output import OutputError, table_lines, terminal_width, write_output
 from kproxy.dataplane.concrete.chains import Step
+from kproxy.lab.capture.dissect import Sighting
+from kproxy.lab.capture.expect import Expected, packet_words
+from kproxy.lab.capture.frames import pcapng
 from kproxy.lab.cluster import read_cluster
-from kproxy.lab.follow import Followed, follow
+from kproxy.lab.inspect.follow import Followed, follow
+from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED, Hop, Journey
-from kproxy.lab.targets import client_host, find_target
-from kproxy.lab.watch.capture import pcapng
-from kproxy.lab.watch.expect import Expected, packet_words
-from kproxy.lab.watch.sight import Sighting
 
 
 @click.command("trace")

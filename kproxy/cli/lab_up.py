@@ -10,10 +10,10 @@ import click
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab_common import invoking_user, name_option
-from kproxy.lab.objects import Progress, read_manifests
-from kproxy.lab.plan import MOST_NODES, LabSpec, check_name
+from kproxy.lab.lifecycle.objects import Progress, read_manifests
+from kproxy.lab.lifecycle.up import bring_up
+from kproxy.lab.spec import MOST_NODES, LabSpec, check_name
 from kproxy.lab.state import LabDirectory
-from kproxy.lab.up import bring_up
 
 
 @click.command("up")

@@ -11,10 +11,10 @@ from kproxy.cli.lab_page import lab_page
 from kproxy.cli.output import working, write_output
 from kproxy.lab.cluster import ClusterView, read_cluster
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.follow import Followed, follow
+from kproxy.lab.inspect.follow import Followed, follow
+from kproxy.lab.inspect.targets import Target, client_host, find_target, service_targets
 from kproxy.lab.model.hosts import POD, LabModel
-from kproxy.lab.plan import CLIENT
-from kproxy.lab.targets import Target, client_host, find_target, service_targets
+from kproxy.lab.spec import CLIENT
 
 MOST_FLOWS = 8
 

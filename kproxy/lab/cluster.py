@@ -12,13 +12,12 @@ from typing import Any
 import msgspec
 
 from kproxy.client import ApiError, RestClient, TransportError
-from kproxy.lab import processes
 from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.kubelet.kubelet import pod_ports
+from kproxy.lab.lifecycle import processes
+from kproxy.lab.lifecycle.node_processes import NODE_KINDS
+from kproxy.lab.lifecycle.objects import lab_client
 from kproxy.lab.model.links import read_links
-from kproxy.lab.node_processes import NODE_KINDS
-from kproxy.lab.objects import lab_client
-from kproxy.lab.plan import LabSpec, family_of
 from kproxy.lab.resources import (
     ENDPOINT_SLICES,
     FAILED,
@@ -30,6 +29,7 @@ from kproxy.lab.resources import (
     is_ready,
     is_terminating,
 )
+from kproxy.lab.spec import LabSpec, family_of
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import NETNS_DIRECTORY

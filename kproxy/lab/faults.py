@@ -14,17 +14,17 @@ from typing import Final
 
 import msgspec
 
-from kproxy.lab import processes
 from kproxy.lab.cluster import read_cluster
-from kproxy.lab.down import tear_down_node
 from kproxy.lab.errors import LabError, LabInputError
+from kproxy.lab.lifecycle import processes
+from kproxy.lab.lifecycle.down import tear_down_node
+from kproxy.lab.lifecycle.node_processes import NODE_KINDS, start_node
+from kproxy.lab.lifecycle.objects import lab_client
+from kproxy.lab.lifecycle.up import APISERVER, need_apiserver, start_apiserver, wait_for_apiserver
 from kproxy.lab.network import set_node_link
-from kproxy.lab.node_processes import NODE_KINDS, start_node
-from kproxy.lab.objects import lab_client
-from kproxy.lab.plan import NodePlan, node_number
 from kproxy.lab.resources import FAILED, NODES, PODS
+from kproxy.lab.spec import NodePlan, node_number
 from kproxy.lab.state import LabDirectory, LabRecord
-from kproxy.lab.up import APISERVER, need_apiserver, start_apiserver, wait_for_apiserver
 
 KINDS: Final = ("node", "link", "pod", "apiserver")
 _PATIENCE: Final = 10.0

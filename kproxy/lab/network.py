@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from kproxy.lab.errors import LabError
-from kproxy.lab.plan import FABRIC, PREFIX, LabSpec, NodePlan, fabric_prefix, family_of, outside_prefix
+from kproxy.lab.spec import FABRIC, PREFIX, LabSpec, NodePlan, fabric_prefix, family_of, outside_prefix
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import NETNS_DIRECTORY, Namespace
 from kproxy.linux.process import run

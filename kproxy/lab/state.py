@@ -26,7 +26,7 @@ from typing import Final, Literal
 import msgspec
 
 from kproxy.lab.errors import LabError, LabInputError
-from kproxy.lab.plan import LabSpec, NodePlan
+from kproxy.lab.spec import LabSpec, NodePlan
 
 DEFAULT_ROOT: Final = "/run/kproxy-lab"
 Phase = Literal["starting", "up", "stopping"]

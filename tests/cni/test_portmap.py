@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.lab.ask import ask
+from kproxy.lab.inspect.ask import ask
 from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
 from tests.cni.client import Runtime, configuration, ip, namespaces
 from tests.waiting import PATIENCE

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.lab.ask import ask
+from kproxy.lab.capture.frames import Capture
 from kproxy.lab.cluster import ClusterView
-from kproxy.lab.follow import follow
 from kproxy.lab.health import health_status
+from kproxy.lab.inspect.ask import ask
+from kproxy.lab.inspect.follow import follow
+from kproxy.lab.inspect.probe import predict
+from kproxy.lab.inspect.targets import find_target
 from kproxy.lab.model.hosts import POD
-from kproxy.lab.plan import CLIENT
-from kproxy.lab.probe import predict
-from kproxy.lab.targets import find_target
-from kproxy.lab.watch.capture import Capture
+from kproxy.lab.spec import CLIENT
 from kproxy.linux.namespace import Namespace
 from tests.lab.labtools import Lab, deployment, lab_up, service
 from tests.waiting import eventually

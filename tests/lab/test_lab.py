@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.lab.ask import ask
+from kproxy.lab.inspect.ask import ask
 from kproxy.lab.model.hosts import POD
 from kproxy.linux.namespace import Namespace
 from tests.lab.labtools import Lab, deployment, lab_up, service

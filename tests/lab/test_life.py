@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from kproxy.lab import processes
+from kproxy.lab.lifecycle import processes
 from tests.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
 from tests.machine import only_these_programs
 

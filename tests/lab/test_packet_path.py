@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from kproxy.lab.cluster import ClusterView
-from kproxy.lab.follow import Followed, follow_many
+from kproxy.lab.inspect.follow import Followed, follow_many
+from kproxy.lab.inspect.targets import Target, service_targets
 from kproxy.lab.model.hosts import POD, LabModel
-from kproxy.lab.plan import CLIENT
-from kproxy.lab.targets import Target, service_targets
+from kproxy.lab.spec import CLIENT
 from tests.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

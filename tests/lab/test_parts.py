@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.lab.capture.dissect import BACK, THERE, Flow, read_frames, sightings
+from kproxy.lab.capture.frames import Frame, pcapng
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodPort, PodView, ServicePortView, ServiceView
 from kproxy.lab.controllers.daemonset import outdated
 from kproxy.lab.controllers.deployment import same_template, template_hash
@@ -16,17 +18,15 @@ from kproxy.lab.controllers.nodes import eviction_seconds
 from kproxy.lab.controllers.replicaset import rank
 from kproxy.lab.controllers.scheduler import choose_node
 from kproxy.lab.errors import LabError, LabInputError
+from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.kubelet.kubelet import DEFAULT_PORTS, pod_ports
 from kproxy.lab.kubelet.probes import Count, Probe, Target, read_probe, run_probe
 from kproxy.lab.kubelet.status import pod_status, same_status
+from kproxy.lab.lifecycle.objects import read_manifests
 from kproxy.lab.model.recent import parse_list
-from kproxy.lab.objects import read_manifests
-from kproxy.lab.plan import LabSpec
 from kproxy.lab.selectors import selector_matches
+from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord, lab_root, list_labs
-from kproxy.lab.targets import client_host, find_target
-from kproxy.lab.watch.capture import Frame, pcapng
-from kproxy.lab.watch.sight import BACK, THERE, Flow, read_frames, sightings
 
 
 def node(name: str, *, ready: bool = True, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

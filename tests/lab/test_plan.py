@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.plan import MOST_NODES, SERVICE_RANGES, LabSpec, check_name, node_number
+from kproxy.lab.spec import MOST_NODES, SERVICE_RANGES, LabSpec, check_name, node_number
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6", "dual"])

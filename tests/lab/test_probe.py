@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kproxy.lab import probe
-from kproxy.lab.ask import Answer
+from kproxy.lab.inspect import probe
+from kproxy.lab.inspect.ask import Answer
+from kproxy.lab.inspect.probe import Client, Possible, judge, question
+from kproxy.lab.inspect.targets import Target
 from kproxy.lab.model.path import ANSWERED, LOST, REFUSED, UNREACHABLE
-from kproxy.lab.probe import Client, Possible, judge, question
-from kproxy.lab.targets import Target
 
 TARGET = Target("clusterIP", "10.96.0.9", 80, "TCP", "default/web")
 HALF = (

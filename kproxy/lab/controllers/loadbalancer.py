@@ -17,8 +17,8 @@ from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.errors import LabError
 from kproxy.lab.health import is_healthy
-from kproxy.lab.plan import BALANCER_RANGES, LabSpec, family_of
 from kproxy.lab.resources import NODES, SERVICES, Json, Object, is_ready, key_of
+from kproxy.lab.spec import BALANCER_RANGES, LabSpec, family_of
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 

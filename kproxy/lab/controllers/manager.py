@@ -12,7 +12,7 @@ from kproxy.lab.controllers.loadbalancer import LoadBalancerController
 from kproxy.lab.controllers.nodes import NodeLifecycleController
 from kproxy.lab.controllers.replicaset import ReplicaSetController
 from kproxy.lab.controllers.scheduler import Scheduler
-from kproxy.lab.plan import LabSpec
+from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory
 
 

@@ -30,8 +30,8 @@ from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
 from kproxy.lab.kubelet.probes import Prober, Target
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.network import delete_namespaces, set_up_pod
-from kproxy.lab.plan import LabSpec, NodePlan, family_of
 from kproxy.lab.resources import FAILED, PODS, Json, Object, is_terminating, key_of, now, parse_timestamp, timestamp
+from kproxy.lab.spec import LabSpec, NodePlan, family_of
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import NETNS_DIRECTORY
 

@@ -18,8 +18,8 @@ from kproxy.lab.events import Recorder
 from kproxy.lab.kubelet.cni import NetworkList
 from kproxy.lab.kubelet.kubelet import Kubelet
 from kproxy.lab.kubelet.status import node_body, node_is_ready, node_status
-from kproxy.lab.plan import LabSpec, NodePlan, node_number
 from kproxy.lab.resources import LEASE_NAMESPACE, LEASES, NODES, Json, is_ready, micro_timestamp, now
+from kproxy.lab.spec import LabSpec, NodePlan, node_number
 from kproxy.lab.state import LabDirectory
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kproxy.lab.plan import NodePlan
 from kproxy.lab.resources import Json, Object, condition_of, now, parse_timestamp, timestamp, with_condition
+from kproxy.lab.spec import NodePlan
 
 REPORT_SECONDS: Final = 300
 """A kubelet says how its node is at least so often, even if nothing has changed (nodeStatusReportFrequency)."""

@@ -17,7 +17,7 @@ from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
 from kproxy.lab.model.links import Link, read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
-from kproxy.lab.plan import CLIENT, FABRIC, LabSpec
+from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
 from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor

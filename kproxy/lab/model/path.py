@@ -19,7 +19,7 @@ from kproxy.dataplane.model.conntrack import INVALID, FlowTuple, tuple_of
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
 from kproxy.lab.model.hosts import POD, LabHost, LabModel
 from kproxy.lab.model.wire import Arrival, Outer, next_host
-from kproxy.lab.plan import FABRIC
+from kproxy.lab.spec import FABRIC
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 

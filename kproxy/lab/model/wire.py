@@ -16,7 +16,7 @@ from kproxy.dataplane import Packet
 from kproxy.dataplane.concrete.routing import Query, Way, lookup
 from kproxy.lab.model.hosts import POD, LabHost, LabModel
 from kproxy.lab.network import OUTSIDE
-from kproxy.lab.plan import CLIENT, FABRIC
+from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.netfilter.address import format_address
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.lab.errors import LabError
-from kproxy.lab.plan import LabSpec
+from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
 

@@ -1,4 +1,4 @@
-"""What runs in the lab's own processes: `python -m kproxy.lab.process KIND DIRECTORY [NODE]`.
+"""What runs in the lab's own processes: `python -m kproxy.lab.lifecycle.process KIND DIRECTORY [NODE]`.
 
 Not for people: `lab up` starts these.
 """
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         if kind == "apiserver":
-            from kproxy.lab.server import serve
+            from kproxy.lab.lifecycle.server import serve
 
             serve(lab, record)
             return 0

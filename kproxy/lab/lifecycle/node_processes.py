@@ -11,10 +11,10 @@ from typing import Final
 import yaml
 
 from kproxy.cni.install import InstallError, install_launcher, write_conflist
-from kproxy.lab import processes
 from kproxy.lab.health import is_healthy
-from kproxy.lab.plan import LabSpec, NodePlan
+from kproxy.lab.lifecycle import processes
 from kproxy.lab.resources import Json
+from kproxy.lab.spec import LabSpec, NodePlan
 from kproxy.lab.state import LabDirectory
 from kproxy.linux.namespace import Namespace
 from kproxy.overlay.conflist import network_list
@@ -112,7 +112,7 @@ def proxy_configuration(lab: LabDirectory, spec: LabSpec) -> Json:
 def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> list[str]:
     """The command line of a node's process; it is started inside the node's namespace."""
     if kind == KUBELET:
-        return [*processes.PYTHON, "-m", "kproxy.lab.process", KUBELET, str(lab.path), plan.name]
+        return [*processes.PYTHON, "-m", "kproxy.lab.lifecycle.process", KUBELET, str(lab.path), plan.name]
     if kind == PROXY:
         configuration = str(lab.node(plan.name) / "proxy.yaml")
         # It acts on the namespace it is in, which to it looks like the machine's own.

@@ -15,15 +15,15 @@ import msgspec
 
 from kproxy.client import RestClient
 from kproxy.errors import InputError
-from kproxy.lab import processes
-from kproxy.lab.checks import check_machine
-from kproxy.lab.down import tear_down
 from kproxy.lab.errors import LabError
+from kproxy.lab.lifecycle import processes
+from kproxy.lab.lifecycle.checks import check_machine
+from kproxy.lab.lifecycle.down import tear_down
+from kproxy.lab.lifecycle.node_processes import node_problems, prepare_plugin, start_node
+from kproxy.lab.lifecycle.objects import Manifest, Progress, apply_manifests, lab_client, wait_until
 from kproxy.lab.network import add_node, build_network
-from kproxy.lab.node_processes import node_problems, prepare_plugin, start_node
-from kproxy.lab.objects import Manifest, Progress, apply_manifests, lab_client, wait_until
-from kproxy.lab.plan import MOST_NODES, LabSpec
 from kproxy.lab.resources import NODES, is_ready
+from kproxy.lab.spec import MOST_NODES, LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 
 APISERVER: Final = "apiserver"
@@ -151,7 +151,7 @@ def start_controllers(lab: LabDirectory) -> None:
 
 def process_command(kind: str, lab: LabDirectory, *rest: str) -> list[str]:
     """The command line of one of the lab's own processes."""
-    return [*processes.PYTHON, "-m", "kproxy.lab.process", kind, str(lab.path), *rest]
+    return [*processes.PYTHON, "-m", "kproxy.lab.lifecycle.process", kind, str(lab.path), *rest]
 
 
 def wait_for_apiserver(

@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import Final
 
 from kproxy.dataplane import REJECT, Packet
+from kproxy.lab.capture.dissect import BACK, THERE, Sighting
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import REFUSED, UNREACHABLE, Hop, Journey
 from kproxy.lab.model.wire import Outer
-from kproxy.lab.plan import CLIENT, FABRIC
-from kproxy.lab.watch.sight import BACK, THERE, Sighting
+from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.netfilter.address import format_address
 
 _LOOPBACK: Final = "lo"

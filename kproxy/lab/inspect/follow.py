@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from kproxy.lab.ask import Answer, ask
+from kproxy.lab.capture.dissect import Flow, Read, read_frames, sightings
+from kproxy.lab.capture.expect import Compared, compare, looked_at
+from kproxy.lab.capture.frames import Capture, Frame
+from kproxy.lab.inspect.ask import Answer, ask
+from kproxy.lab.inspect.probe import predict
+from kproxy.lab.inspect.targets import Target
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Journey
 from kproxy.lab.model.wire import NEIGHBOUR_SECONDS
-from kproxy.lab.plan import FABRIC
-from kproxy.lab.probe import predict
-from kproxy.lab.targets import Target
-from kproxy.lab.watch.capture import Capture, Frame
-from kproxy.lab.watch.expect import Compared, compare, looked_at
-from kproxy.lab.watch.sight import Flow, Read, read_frames, sightings
+from kproxy.lab.spec import FABRIC
 
 _PORTS = (20000, 30000)
 """Source ports: below those that kernels give out themselves, and below node ports."""

@@ -14,7 +14,7 @@ from kproxy.dataplane import DataplaneError, parse_endpoint
 from kproxy.lab.cluster import ClusterView, ServicePortView, ServiceView, Value
 from kproxy.lab.errors import LabInputError
 from kproxy.lab.model.hosts import POD
-from kproxy.lab.plan import CLIENT, family_of
+from kproxy.lab.spec import CLIENT, family_of
 
 _KINDS: Final = ("svc", "nodeport", "lb", "externalip", "localhost", "pod")
 LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kproxy.lab import processes
+from kproxy.lab.lifecycle import processes
 from kproxy.lab.network import delete_namespaces, lab_namespaces, remove_node, stray_labs
-from kproxy.lab.plan import LabSpec, NodePlan
+from kproxy.lab.spec import LabSpec, NodePlan
 from kproxy.lab.state import DEFAULT_ROOT, LabDirectory, lab_root, list_labs
 
 

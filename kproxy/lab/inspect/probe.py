@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Final
 
-from kproxy.lab.ask import Answer, ask
 from kproxy.lab.cluster import ClusterView, PodView, ServicePortView, ServiceView, Value
+from kproxy.lab.inspect.ask import Answer, ask
+from kproxy.lab.inspect.targets import Target, service_targets
 from kproxy.lab.model.hosts import POD, LabModel
 from kproxy.lab.model.path import ANSWERED, LOST, OPEN, UNREACHABLE, Journey, journeys
-from kproxy.lab.plan import CLIENT, family_of
-from kproxy.lab.targets import Target, service_targets
+from kproxy.lab.spec import CLIENT, family_of
 
 _THREADS: Final = 12
 _SILENT: Final = (LOST, UNREACHABLE)

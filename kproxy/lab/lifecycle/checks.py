@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kproxy.lab.errors import LabError
-from kproxy.lab.plan import LabSpec
+from kproxy.lab.spec import LabSpec
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
