@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from kproxy.cli.inputs import feature_option, manifest_options, read_cluster, read_config
 from kproxy.cli.kernel import (
     VARIANTS,
     chosen_families,
@@ -19,6 +18,7 @@ from kproxy.cli.kernel import (
     write_lines,
     yes_option,
 )
+from kproxy.cli.options import feature_option, manifest_options, read_cluster, read_config
 from kproxy.cli.output import report_note, working
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.prepare import NodeRequest

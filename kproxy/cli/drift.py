@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from kproxy.cli.inputs import feature_option, manifest_options, read_cluster, read_config
 from kproxy.cli.kernel import (
     VARIANTS,
     chosen_families,
@@ -18,6 +17,7 @@ from kproxy.cli.kernel import (
     write_lines,
     yes_option,
 )
+from kproxy.cli.options import feature_option, manifest_options, read_cluster, read_config
 from kproxy.cli.output import report_note, working
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError

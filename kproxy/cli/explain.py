@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from kproxy.cli.inputs import (
+from kproxy.cli.options import (
     chosen_family,
     family_options,
     feature_option,

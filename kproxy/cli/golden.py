@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.cli.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
-from kproxy.cli.inputs import read_cluster, read_config
+from kproxy.cli.options import read_cluster, read_config
 from kproxy.cli.output import colour_stdout, read_text, report_error, working, write_files
+from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import ChainDifference, diff_save, golden_texts
 

@@ -33,6 +33,10 @@ COMMANDS = {
 }
 
 
+FOLDERS = frozenset({"trace", "diff", "run", "lab"})
+"""Commands of several modules: a folder each, in which `command` is the command itself."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a subcommand's module when the subcommand is used, so that start-up stays fast."""
 
@@ -42,7 +46,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"kproxy.cli.{cmd_name}")
+        path = f"{cmd_name}.command" if cmd_name in FOLDERS else cmd_name
+        module = importlib.import_module(f"kproxy.cli.{path}")
         command = module.command
         assert isinstance(command, click.Command)
         return command

@@ -16,7 +16,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.cli.inputs import (
+from kproxy.cli.options import (
     chosen_family,
     family_options,
     feature_option,

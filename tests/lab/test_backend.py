@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.labtools import deployment, lab_up, service
+from tests.support.lab.labtools import deployment, lab_up, service
 
 pytestmark = pytest.mark.root
 

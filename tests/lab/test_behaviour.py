@@ -20,8 +20,8 @@ from kproxy.lab.inspect.targets import find_target
 from kproxy.lab.model.hosts import POD
 from kproxy.lab.spec import CLIENT
 from kproxy.linux.namespace import Namespace
-from tests.lab.labtools import Lab, deployment, lab_up, service
-from tests.waiting import eventually
+from tests.support.lab.labtools import Lab, deployment, lab_up, service
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.lab.controllers.scheduler import why_not
 from kproxy.lab.events import COMBINED, Correlator
-from tests.lab.labtools import Lab, deployment, lab_up
+from tests.support.lab.labtools import Lab, deployment, lab_up
 
 KEY = ("Pod", "default", "web", "uid", "v1")
 

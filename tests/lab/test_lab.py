@@ -16,7 +16,7 @@ import pytest
 from kproxy.lab.inspect.ask import ask
 from kproxy.lab.model.hosts import POD
 from kproxy.linux.namespace import Namespace
-from tests.lab.labtools import Lab, deployment, lab_up, service
+from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = pytest.mark.root
 

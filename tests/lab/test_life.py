@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from kproxy.lab.lifecycle import processes
-from tests.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
-from tests.machine import only_these_programs
+from tests.support.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
+from tests.support.machine import only_these_programs
 
 root_only = pytest.mark.root
 
@@ -167,7 +167,7 @@ def test_the_kubeconfig_is_for_whoever_said_sudo(tmp_path: Path) -> None:
 
 def _as(user: int, lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     # Everything is imported before root is given up: where the interpreter lives, nobody may read.
-    code = f"import os, kproxy.cli.main, kproxy.cli.lab_env; os.setgid({user}); os.setuid({user}); {CODE}"
+    code = f"import os, kproxy.cli.main, kproxy.cli.lab.env; os.setgid({user}); os.setuid({user}); {CODE}"
     command = [sys.executable, "-c", code, *lab.command(*arguments)[3:]]
     return subprocess.run(command, env=lab.environment, capture_output=True, text=True, check=False)
 
@@ -253,7 +253,7 @@ def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
 def test_without_root(tmp_path: Path) -> None:
     """As nobody: one line, exit 1, nothing made."""
     # Everything is imported before root is given up: where the interpreter lives, nobody may read.
-    modules = "kproxy.cli.main, kproxy.cli.lab_up, kproxy.cli.lab_down"
+    modules = "kproxy.cli.main, kproxy.cli.lab.up, kproxy.cli.lab.down"
     code = f"import os, {modules}; os.getuid() or os.setuid(65534); {CODE}"
     lab = Lab(fresh_name(), tmp_path / "labs")
     environment = {**lab.environment, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -268,7 +268,7 @@ def test_without_root(tmp_path: Path) -> None:
 
 
 def test_help_has_examples_and_bad_usage_exits_2(tmp_path: Path) -> None:
-    from kproxy.cli.lab import SUBCOMMANDS
+    from kproxy.cli.lab.command import SUBCOMMANDS
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

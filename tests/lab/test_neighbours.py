@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.labtools import Lab, deployment, lab_up, service
+from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = pytest.mark.root
 DOWN = "node-3"

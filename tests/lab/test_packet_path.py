@@ -21,7 +21,7 @@ from kproxy.lab.inspect.follow import Followed, follow_many
 from kproxy.lab.inspect.targets import Target, service_targets
 from kproxy.lab.model.hosts import POD, LabModel
 from kproxy.lab.spec import CLIENT
-from tests.lab.labtools import Lab, deployment, lab_up, service
+from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab.labtools import Lab, deployment, lab_up, service
-from tests.waiting import eventually
+from tests.support.lab.labtools import Lab, deployment, lab_up, service
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.root
 

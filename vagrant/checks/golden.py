@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kproxy.cli.golden_packets import PACKETS, run_packets
+from kproxy.cluster.golden_packets import PACKETS, run_packets
 from kproxy.render.golden import diff_save
 from vagrant.checks.scenario import FAMILIES, Scenario
 

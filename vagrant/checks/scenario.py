@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Node
-from kproxy.cli.golden_packets import PACKETS, read_packets
-from kproxy.cli.inputs import read_cluster, read_config
+from kproxy.cli.options import read_cluster, read_config
+from kproxy.cluster.golden_packets import PACKETS, read_packets
 from kproxy.dataplane.query.expectation import Expectation
 
 FAMILIES = {4: "v4", 6: "v6"}

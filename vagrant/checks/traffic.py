@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kproxy.cli.trace_hosts import node_addresses, node_host
+from kproxy.cluster.hosts import node_addresses, node_host
 from kproxy.dataplane.model.conntrack import NEW
 from kproxy.dataplane.model.packet import LOCAL, Packet
 from kproxy.dataplane.query.expectation import Expectation, Expected

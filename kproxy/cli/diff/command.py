@@ -1,0 +1,149 @@
+"""`kproxy diff`: do two rule sets treat every packet alike?"""
+
+from __future__ import annotations
+
+import gc
+
+import click
+
+from kproxy.cli.diff.sources import Choices, is_live, is_rendered, label, read_side
+from kproxy.cli.options import chosen_family, family_options, feature_option
+from kproxy.cli.output import colour_stdout, working, write_output
+from kproxy.cluster.hosts import read_host
+from kproxy.dataplane import index_ruleset
+from kproxy.errors import InputError
+from kproxy.netfilter import Family, Ruleset
+from kproxy.render import Features
+
+MOST = 20
+
+
+@click.command("diff")
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="B")
+@click.option("--config", metavar="FILE", help="With manifests: KubeProxyConfiguration of both sides.")
+@click.option("--config-a", metavar="FILE", help="With manifests: that of A.")
+@click.option("--config-b", metavar="FILE", help="With manifests: that of B.")
+@feature_option
+@family_options
+@click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With netns: of both variants' rules, these.")
+@click.option("--host", "host_path", metavar="FILE", help="Only packets on this host count (docs/host-file.md).")
+@click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
+@click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
+@click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+def command(
+    one: str,
+    other: str,
+    config: str | None,
+    config_a: str | None,
+    config_b: str | None,
+    features: Features,
+    ipv4: bool,
+    ipv6: bool,
+    variant: str | None,
+    host_path: str | None,
+    text: bool,
+    most: int,
+    everything: bool,
+    output_format: str,
+) -> None:
+    """Decide whether two rule sets treat every packet alike: verdicts, rewrites, and their chances.
+
+    Not by sampling: for all addresses, ports, protocols, marks and connection states. If they differ, each affected
+    service or address is named, with a packet and its way through both. Exit 0 alike, 1 different, 2 bad input.
+
+    \b
+    A and B are each one of
+      FILE                              rules as iptables-save prints them; - for stdin
+      netns:NAME                        what a network namespace holds now
+      manifests:PATH[,PATH...][@NODE]   what kube-proxy would program on a node; `manifests:` may be left out
+                                        of names that end in .yaml, .yml, .json or .jsonl, and of folders
+
+    \b
+    Examples:
+      kproxy diff before.save after.save
+      kproxy diff node.dump cluster.yaml@worker-1
+      kproxy diff netns:node-1 manifests:cluster/,extra.yaml@node-1 -4
+      kproxy diff manifests:cluster.yaml@n1 manifests:cluster.yaml@n1 --config-b new-config.yaml
+      iptables-save | kproxy diff - expected.save -o json
+    """
+    if one == other == "-":
+        raise click.UsageError("only one side can be standard input")
+    if text and output_format == "json":
+        raise click.UsageError("--text and -o json exclude each other")
+    rendered = (is_rendered(one), is_rendered(other))
+    if not any(rendered) and (config or config_a or config_b or features != Features()):
+        raise click.UsageError("--config, --config-a, --config-b and --feature go with manifests")
+    if (config_a and not rendered[0]) or (config_b and not rendered[1]):
+        raise click.UsageError("--config-a and --config-b go with a side that is manifests")
+    if variant and not (is_live(one) or is_live(other)):
+        raise click.UsageError("--variant goes with netns")
+    asked = chosen_family(ipv4, ipv6)
+    family = None if asked is None else Family.IPV6 if ipv6 else Family.IPV4
+    gc.disable()  # many objects and next to no garbage
+    host = read_host(host_path) if host_path is not None else None
+    labels = (label(one), label(other))
+    first, second = _read(one, other, config_a or config, config_b or config, features, family, variant)
+    _check_families(labels, (first, second), family)
+    if text:
+        _print_text((first, second), labels)
+        return
+    from kproxy.cli.diff.text import comparison_json, comparison_text
+    from kproxy.dataplane.compare.compare import EXAMINED, compare
+
+    with working("comparing"):
+        found = compare(first, second, host=host, examine=None if everything else max(EXAMINED, most))
+    indexes = (index_ruleset(first), index_ruleset(second))
+    if output_format == "json":
+        write_output(comparison_json(found, labels, indexes).decode(), None)
+    else:
+        for line in comparison_text(found, labels, indexes, None if everything else most):
+            click.echo(line, color=colour_stdout())
+    if not found.alike:
+        raise click.exceptions.Exit(1)
+
+
+def _read(
+    one: str,
+    other: str,
+    config_a: str | None,
+    config_b: str | None,
+    features: Features,
+    family: Family | None,
+    variant: str | None,
+) -> tuple[Ruleset, Ruleset]:
+    """Both sides. A side that may be of either family is read as the other one is."""
+    choices = [Choices(config, features, family, variant) for config in (config_a, config_b)]
+    if family is None and is_live(one) and not is_live(other):
+        second = read_side(other, choices[1])
+        return read_side(one, Choices(config_a, features, second.family, variant)), second
+    first = read_side(one, choices[0])
+    if family is None and (is_live(other) or is_rendered(other)) and not is_rendered(one):
+        return first, read_side(other, Choices(config_b, features, first.family, variant))
+    return first, read_side(other, choices[1])
+
+
+def _check_families(labels: tuple[str, str], rulesets: tuple[Ruleset, Ruleset], family: Family | None) -> None:
+    known = [ruleset.family for ruleset in rulesets]
+    for name, found in zip(labels, known, strict=True):
+        if family is not None and found is not None and found is not family:
+            raise InputError(
+                f"{name}: these are rules of IPv{found.value}, and -{family.value} asks for the other family"
+            )
+    if known[0] is not None and known[1] is not None and known[0] is not known[1]:
+        raise InputError(
+            f"{labels[0]} holds rules of IPv{known[0].value} and {labels[1]} of IPv{known[1].value}: "
+            "two rule sets of one family expected"
+        )
+
+
+def _print_text(rulesets: tuple[Ruleset, Ruleset], labels: tuple[str, str]) -> None:
+    from kproxy.cli.diff.text import text_difference
+
+    differs = False
+    for line in text_difference(rulesets, labels):
+        differs = True
+        click.echo(line, color=colour_stdout())
+    if differs:
+        raise click.exceptions.Exit(1)

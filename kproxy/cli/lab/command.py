@@ -1,0 +1,62 @@
+"""`kproxy lab`: a cluster network on one machine. One module per subcommand, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+import click
+
+SUBCOMMANDS: Final = {
+    "up": "Build a lab: nodes, pods, Services, the real rules.",
+    "status": "Show nodes, pods and Services.",
+    "exec": "Run a command inside of a pod, a node or the client outside.",
+    "env": "Print what makes kubectl speak to the lab.",
+    "probe": "Ask every Service from everywhere, and compare with the model.",
+    "trace": "Follow one connection: the model's path, and the packets at every hop.",
+    "capture": "Write what passes into a pcap file.",
+    "node": "Add a node, or take one away.",
+    "fail": "Break something: a node, a link, a pod, the API server.",
+    "heal": "Mend what `fail` broke.",
+    "view": "Draw the lab as a page.",
+    "down": "Take everything away.",
+}
+
+
+class LabGroup(click.Group):
+    """The subcommands, imported when used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        module = "fail" if cmd_name == "heal" else cmd_name
+        found = getattr(
+            importlib.import_module(f"kproxy.cli.lab.{module}"), "heal" if cmd_name == "heal" else "command"
+        )
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUBCOMMANDS.items()))
+
+
+@click.command("lab", cls=LabGroup)
+def command() -> None:
+    """A cluster network on this machine: nodes and pods as network namespaces, a real overlay, the real rules.
+
+    It needs root, and no container engine. Nothing of the machine's own network is touched. docs/lab.md says more.
+
+    \b
+    Examples:
+      kproxy lab up
+      eval "$(kproxy lab env)"
+      kubectl create deployment web --image=echo --port=8080 --replicas=4
+      kubectl expose deployment web --port=80 --target-port=8080
+      kproxy lab probe
+      kproxy lab trace --from client --to nodeport/web
+      kproxy lab down
+    """

@@ -1,0 +1,271 @@
+"""`kproxy trace`: where a packet goes, with which chance, and why."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from kproxy.cli.options import feature_option, read_config
+from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
+from kproxy.cli.trace.packets import Asked, read_packets, refusal_record
+from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
+from kproxy.cluster.hosts import read_host
+from kproxy.dataplane import DataplaneError
+from kproxy.dataplane.model.packet import parse_ip
+from kproxy.dataplane.query.json import report_record
+from kproxy.dataplane.query.report import Report, report
+from kproxy.dataplane.query.spec import read_question
+from kproxy.errors import InputError
+from kproxy.netfilter import Family
+from kproxy.render import Features
+
+LIMITS = {"within": True, "above": False}
+
+
+@click.command("trace")
+@click.option("--rules", metavar="FILE", help="Rules as iptables-save prints them; - for stdin.")
+@click.option(
+    "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Or those of these manifests' --node."
+)
+@click.option("--config", "config_path", metavar="FILE", help="With -f: KubeProxyConfiguration.")
+@click.option("--node", metavar="NAME", help="With -f: the node. Default: hostnameOverride, else the only Node.")
+@feature_option
+@click.option("--netns", metavar="NAME", help="Or those of a network namespace, live.")
+@click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With --netns: of both variants' rules, these.")
+@click.option(
+    "--host", "host_path", metavar="FILE", help="The host (docs/host-file.md). Default: what the source tells."
+)
+@click.option("--local-ip", "local_ips", metavar="IP", multiple=True, help="An address of the host's own; repeatable.")
+@click.option("--src", metavar="IP[:PORT]", help="Where the packet comes from.")
+@click.option("--dst", metavar="IP:PORT", help="Where it is sent to.")
+@click.option("--from", "sender", metavar="REF", help="With -f, for --src: pod/NS/NAME or node/NAME.")
+@click.option("--to", "receiver", metavar="REF", help="With -f, for --dst: svc/NS/NAME:PORT, nodeport/..., pod/...")
+@click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
+@click.option("--in", "in_interface", metavar="IFACE", help="The interface it arrives on. Default: open.")
+@click.option("--origin", type=click.Choice(["arriving", "local"]), help="Whether it arrives or this host sends it.")
+@click.option("--mark", metavar="MARK", help="The packet's mark, 0x4000 say, or `open`. Default: 0.")
+@click.option(
+    "--ctstate", metavar="STATE", help="NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED or open; DNAT, SNAT too."
+)
+@click.option("--limit", type=click.Choice(list(LIMITS)), help="Decide matches on rates. Default: left open.")
+@click.option("--pcap", metavar="FILE", help="Trace the packets of a capture.")
+@click.option("--packets", metavar="FILE", help="Trace packets given as JSON lines; - for stdin.")
+@click.option("--paths", is_flag=True, help="Keep outcomes apart that differ only in path.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), help="Default: text.")
+@click.option("--html", metavar="FILE", help="Write a page that shows it as a picture.")
+def command(
+    rules: str | None,
+    filenames: Sequence[str],
+    config_path: str | None,
+    node: str | None,
+    features: Features,
+    netns: str | None,
+    variant: str | None,
+    host_path: str | None,
+    local_ips: Sequence[str],
+    limit: str | None,
+    pcap: str | None,
+    packets: str | None,
+    paths: bool,
+    output_format: str | None,
+    html: str | None,
+    **fields: str | None,
+) -> None:
+    """Trace a packet through iptables rules: where it goes, with which chance, by which rules, and what comes back.
+
+    Rules come from a dump (--rules), from manifests (-f), or from a namespace (--netns). What is not known of the host
+    stays open, and an outcome that depends on it is INDETERMINATE.
+
+    \b
+    Examples:
+      kproxy trace --rules dump.txt --local-ip 192.168.0.2 --src 10.244.0.9 --dst 10.96.0.10:53 --proto udp
+      kproxy trace -f cluster.yaml --node worker-1 --from pod/shop/cart-0 --to svc/shop/web:http
+      kproxy trace --rules dump.txt --src 10.0.0.9:4000 --dst 10.96.0.1:443 -o json
+      kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080 --in eth0 --html trace.html
+      kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
+    """
+    gc.disable()  # many objects and next to no garbage
+    _check_usage(rules, filenames, netns, config_path, node, features, variant, host_path, local_ips)
+    given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
+    many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value]
+    _check_packet(given, many, output_format, html, rules, packets, filenames)
+    host = read_host(host_path) if host_path is not None else None
+    source: Source
+    resolve: Callable[[Mapping[str, object]], Mapping[str, object]] = _refuse_names
+    if rules is not None:
+        source = FileSource(rules, host, local_ips)
+    elif netns is not None:
+        source = LiveSource(netns, variant, host)
+    else:
+        from kproxy.cli.trace.manifests import load
+
+        with working("reading manifests"):
+            loaded = load(filenames, read_config(config_path), node)
+        source = ManifestSource(loaded.cluster, loaded.config, loaded.target, features, host, local_ips)
+        resolve = loaded.resolve
+    asked = _asked(given, pcap, packets, resolve)
+    refused = _families_without_rules(source, asked) if many else {}
+    if pcap is not None:
+        asked = _of_families_with_rules(refused, asked)
+    reports = [
+        refused.get(each.question.packet.family) or _report(source, each, paths, LIMITS.get(limit or ""))
+        for each in asked
+    ]
+    if html is not None:
+        from kproxy.cli.trace.page import report_page
+
+        only = reports[0]
+        assert isinstance(only, Report)
+        write_files({Path(html): report_page(only, source.label)})
+        if output_format is None:
+            return
+    _print(reports, asked, source.label, output_format or ("json" if packets else "text"), lines=bool(many))
+    if packets is not None and refused:
+        raise click.exceptions.Exit(1)
+
+
+_FIELDS = {
+    "src": "src",
+    "dst": "dst",
+    "sender": "from",
+    "receiver": "to",
+    "proto": "proto",
+    "in_interface": "in",
+    "origin": "origin",
+    "mark": "mark",
+    "ctstate": "ctstate",
+}
+_COMMON = ("in", "origin", "mark", "ctstate")
+
+
+def _check_usage(
+    rules: str | None,
+    filenames: Sequence[str],
+    netns: str | None,
+    config_path: str | None,
+    node: str | None,
+    features: Features,
+    variant: str | None,
+    host_path: str | None,
+    local_ips: Sequence[str],
+) -> None:
+    if sum((rules is not None, bool(filenames), netns is not None)) != 1:
+        raise click.UsageError("one source of rules expected: --rules, -f or --netns")
+    if not filenames and (config_path or node or features != Features()):
+        raise click.UsageError("--config, --node and --feature go with -f")
+    if netns is None and variant is not None:
+        raise click.UsageError("--variant goes with --netns")
+    if local_ips and (host_path is not None or netns is not None):
+        raise click.UsageError("--local-ip is short for a host: it goes with neither --host nor --netns")
+    for text in local_ips:
+        try:
+            parse_ip(text)
+        except DataplaneError as error:
+            raise InputError(f"--local-ip: {error}") from error
+
+
+def _check_packet(
+    given: Mapping[str, str],
+    many: Sequence[str],
+    output_format: str | None,
+    html: str | None,
+    rules: str | None,
+    packets: str | None,
+    filenames: Sequence[str],
+) -> None:
+    if len(many) > 1 or (packets and given) or (many and set(given) - set(_COMMON)):
+        raise click.UsageError("one source of packets expected: options, --pcap or --packets")
+    if not many and "dst" not in given and "to" not in given:
+        raise click.UsageError("a packet expected: --dst (or --to), --pcap or --packets")
+    if html is not None and many:
+        raise click.UsageError("--html shows one packet, given by options")
+    if packets and output_format == "text":
+        raise click.UsageError("--packets answers in JSON lines")
+    if [rules, packets, *filenames].count("-") > 1:
+        raise click.UsageError("only one input can be standard input")
+
+
+def _refuse_names(fields: Mapping[str, object]) -> Mapping[str, object]:
+    for field in ("from", "to"):
+        if fields.get(field) is not None:
+            raise DataplaneError(f"{field}: names need manifests (-f); addresses go with src and dst")
+    return fields
+
+
+def _asked(
+    given: Mapping[str, str],
+    pcap: str | None,
+    packets: str | None,
+    resolve: Callable[[Mapping[str, object]], Mapping[str, object]],
+) -> list[Asked]:
+    if packets is not None:
+        return read_packets(packets, resolve)
+    if pcap is not None:
+        from kproxy.cli.trace.pcap import read_capture
+
+        return read_capture(pcap, given)
+    return [Asked(read_question(resolve(given)))]
+
+
+def _families_without_rules(source: Source, asked: Sequence[Asked]) -> dict[Family, InputError]:
+    """The families of packets that the rules are not for, with why: flow logs and captures hold packets of both, dumps
+    rules of one. That they are for none of them is an error."""
+    refused: dict[Family, InputError] = {}
+    families = dict.fromkeys(each.question.packet.family for each in asked)
+    for family in families:
+        try:
+            source.index(family)
+        except InputError as error:
+            refused[family] = error
+    if len(refused) == len(families):
+        first = next(each for each in asked)
+        raise InputError(f"{first.source}: {refused[first.question.packet.family]}")
+    return refused
+
+
+def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequence[Asked]) -> list[Asked]:
+    """The packets of a capture that the rules are for."""
+    for family in refused:
+        count = sum(each.question.packet.family is family for each in asked)
+        report_note(f"skipped {count} packets of IPv{family.value}: there are no rules for them")
+    return [each for each in asked if each.question.packet.family not in refused]
+
+
+def _report(source: Source, asked: Asked, paths: bool, limit: bool | None) -> Report:
+    question = asked.question
+    try:
+        index = source.index(question.packet.family)
+        return report(index, source.around(question), question, paths=paths, limit=limit)
+    except InputError as error:
+        if not asked.source:
+            raise
+        raise InputError(f"{asked.source}: {error}") from error
+
+
+def _print(
+    reports: Sequence[Report | InputError], asked: Sequence[Asked], label: str, output_format: str, *, lines: bool
+) -> None:
+    if output_format == "json":
+        texts = [
+            refusal_record(each.question, item, each.source)
+            if isinstance(item, InputError)
+            else msgspec.json.encode(report_record(item, each.source))
+            for item, each in zip(reports, asked, strict=True)
+        ]
+        if not lines:
+            texts = [msgspec.json.format(text) for text in texts]
+        write_output("".join(f"{text.decode()}\n" for text in texts), None)
+        return
+    from kproxy.cli.trace.text import report_text
+
+    shown = []
+    for item, each in zip(reports, asked, strict=True):
+        assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON
+        heading = f"{each.source}\n" if each.source else ""
+        shown.append(heading + report_text(item, label))
+    text = "\n".join(shown)
+    write_output(text if colour_stdout() else click.unstyle(text), None)

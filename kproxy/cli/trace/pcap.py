@@ -1,0 +1,132 @@
+"""The packets of a capture, pcap or pcapng, read with scapy, which is imported only here.
+
+Each IP packet is a question of its own, in the order of the capture. A capture does not say what conntrack knew, so the
+packet itself has to: a TCP packet that is not a bare SYN belongs to an ESTABLISHED connection, and so does one whose
+answer has been seen before; an ICMP error is RELATED; all others are NEW. How an established connection is translated
+is not in the capture either, and is taken to be not at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kproxy.cli.output import report_note
+from kproxy.cli.trace.packets import Asked
+from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP
+from kproxy.dataplane.query.spec import PacketError, Question, read_question
+from kproxy.errors import InputError
+
+_ACK_SYN_RST_FIN: Final = 0x17
+_EXTENSIONS: Final = 8
+_TRANSPORTS: Final = {6: "TCP", 17: "UDP", 132: "SCTP"}
+_ECHO_REPLY: Final = {ICMP: 0, ICMPV6: 129}
+
+
+def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
+    """Reads the IP packets of a capture, but for those that end before their ports; `common` are fields that hold for
+    all of them, such as `in` and `ctstate`.
+
+    Raises:
+        InputError: it cannot be read, or holds no IP packet.
+    """
+    found: list[Asked] = []
+    others = 0
+    seen: set[tuple[object, ...]] = set()
+    for number, frame in enumerate(_frames(path), 1):
+        fields = _fields(frame)
+        if fields is None:
+            others += 1
+            continue
+        try:
+            question = read_question({**fields, **common})
+        except PacketError as error:
+            raise InputError(f"{path}: packet {number}: {error}") from error
+        if "ctstate" not in common:
+            question = _with_state(question, seen)
+        found.append(Asked(question, f"{path}: packet {number}"))
+    if not found:
+        raise InputError(f"{path}: no IP packets")
+    if others:
+        report_note(f"{path}: skipped {others} packets that are no IP packets, or are cut short")
+    return found
+
+
+def _frames(path: str) -> Iterator[Any]:
+    try:
+        # scapy warns of missing routes while it is imported.
+        logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
+        for module in ("l2", "inet", "inet6", "sctp"):
+            importlib.import_module(f"scapy.layers.{module}")
+        scapy_utils = importlib.import_module("scapy.utils")
+        scapy_error = importlib.import_module("scapy.error").Scapy_Exception
+    except ImportError as error:
+        raise InputError(f"--pcap needs scapy, which is not installed: {error}") from error
+    try:
+        with scapy_utils.PcapReader(path) as reader:
+            yield from reader
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except (scapy_error, EOFError, ValueError) as error:
+        raise InputError(f"{path}: not a capture: {str(error) or 'unexpected end of file'}") from error
+
+
+def _fields(frame: Any) -> dict[str, object] | None:
+    layer = frame.getlayer("IP") or frame.getlayer("IPv6")
+    if layer is None:
+        return None
+    six = layer.name == "IPv6"
+    protocol, offset = _ipv6_protocol(layer) if six else (int(layer.proto), int(layer.frag))
+    fields: dict[str, object] = {"proto": protocol}
+    fields["ttl"] = int(layer.hlim if six else layer.ttl)
+    fields["tos"] = int(layer.tc if six else layer.tos)
+    fields["length"] = min(int(layer.plen) + 40 if six else int(layer.len or len(layer)), 0xFFFF)
+    src, dst = str(layer.src), str(layer.dst)
+    if offset:
+        return {**fields, "src": src, "dst": dst, "fragment": True}
+    if protocol in _TRANSPORTS:  # not any such layer: a tunnel's packet holds those of the packet inside
+        transport = frame.getlayer(_TRANSPORTS[protocol])
+        if transport is None:
+            return None
+        form = "[{}]:{}" if six else "{}:{}"
+        src, dst = form.format(src, transport.sport), form.format(dst, transport.dport)
+        if transport.name == "TCP":
+            names = str(transport.flags)
+            letters = {"F": "FIN", "S": "SYN", "R": "RST", "P": "PSH", "A": "ACK", "U": "URG"}
+            fields["tcpFlags"] = ",".join(letters[flag] for flag in names if flag in letters) or "NONE"
+    elif protocol in (ICMP, ICMPV6):
+        payload = bytes(layer.payload)
+        icmp = bytes(frame.getlayer("ICMP")) if frame.haslayer("ICMP") else payload
+        if len(icmp) >= 2:
+            fields["icmpType"], fields["icmpCode"] = icmp[0], icmp[1]
+    return {**fields, "src": src, "dst": dst}
+
+
+def _ipv6_protocol(layer: Any) -> tuple[int, int]:
+    """The protocol behind the extension headers, and the fragment's offset."""
+    number, offset, header = int(layer.nh), 0, layer.payload
+    for _ in range(_EXTENSIONS):
+        if number == 44:
+            offset = int(header.offset)
+        elif number not in (0, 43, 60):
+            break
+        number, header = int(header.nh), header.payload
+    return number, offset
+
+
+def _with_state(question: Question, seen: set[tuple[object, ...]]) -> Question:
+    packet = question.packet
+    way = (packet.protocol, packet.src, packet.sport, packet.dst, packet.dport)
+    back = (packet.protocol, packet.dst, packet.dport, packet.src, packet.sport)
+    seen.add(way)
+    if packet.is_icmp_error:
+        state = "RELATED"
+    elif packet.protocol == TCP and packet.tcp_flags is not None:
+        state = "NEW" if packet.tcp_flags & _ACK_SYN_RST_FIN == SYN else "ESTABLISHED"
+    elif packet.protocol in _ECHO_REPLY:
+        state = "ESTABLISHED" if packet.icmp_type == _ECHO_REPLY[packet.protocol] else "NEW"
+    else:
+        state = "ESTABLISHED" if back in seen and back != way else "NEW"
+    return Question(packet, question.connection.replace(state=state), question.recent, question.name)

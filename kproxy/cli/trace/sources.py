@@ -1,0 +1,222 @@
+"""Where `kproxy trace` takes its rules and its host from: a dump, manifests, or a live namespace.
+
+A `Source` gives, for each family, an index of the rules, and for each packet what it meets. Whatever is slow is done
+when it is first asked for, and once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cli.output import read_text, working
+from kproxy.cluster.hosts import IP_FAMILY, node_host
+from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.query.assumptions import (
+    NamedAddresses,
+    Surroundings,
+    host_in_short,
+    named_addresses,
+    shows_route_localnet,
+    surroundings_of_rules,
+)
+from kproxy.dataplane.query.spec import Question
+from kproxy.errors import InputError
+from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
+from kproxy.render import Features, Target, render_target
+from kproxy.render.iptables.base import jump_origins
+from kproxy.render.iptables.save import saved_ruleset
+
+
+class Source(Protocol):
+    """Rules and a host."""
+
+    @property
+    def label(self) -> str:
+        """What the rules are, for titles."""
+
+    def index(self, family: Family) -> Index:
+        """The rules of a family.
+
+        Raises:
+            KproxyError: there are none, or they cannot be used.
+        """
+
+    def around(self, question: Question) -> Surroundings:
+        """What a packet meets."""
+
+
+class FileSource:
+    """A dump in a file, or on standard input for `-`."""
+
+    def __init__(self, path: str, host: Host | None, local_ips: Sequence[str]) -> None:
+        self._path = path
+        self._host = host
+        self._local_ips = tuple(local_ips)
+
+    @property
+    def label(self) -> str:
+        return "standard input" if self._path == "-" else self._path
+
+    def index(self, family: Family) -> Index:
+        known = self._index.ruleset.family
+        if known is not None and known is not family:
+            raise InputError(
+                f"{self.label}: these are rules of IPv{known.value}, and the packet is one of IPv{family.value}"
+            )
+        return self._index
+
+    def around(self, question: Question) -> Surroundings:
+        if self._host is not None:
+            return Surroundings.known(self._host)
+        localnet = self._localnet
+        if self._local_ips:
+            return Surroundings.known(host_in_short(self._local_ips, route_localnet=localnet))
+        return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
+
+    @cached_property
+    def _index(self) -> Index:
+        with working(f"reading {self.label}"):
+            text = _text(self._path)
+            return index_ruleset(checked(parse_save(text, self._path), self.label, text))
+
+    @cached_property
+    def _named(self) -> NamedAddresses:
+        return named_addresses(self._index.ruleset)
+
+    @cached_property
+    def _localnet(self) -> bool:
+        return shows_route_localnet(self._index.ruleset)
+
+
+class ManifestSource:
+    """The rules that kube-proxy would program on a node."""
+
+    def __init__(
+        self,
+        cluster: Manifests,
+        config: KubeProxyConfiguration,
+        target: Target,
+        features: Features,
+        host: Host | None,
+        local_ips: Sequence[str],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._target = target
+        self._features = features
+        self._host = host
+        self._local_ips = tuple(local_ips)
+        self._indexes: dict[Family, Index] = {}
+        self._hosts: dict[Family, Host] = {}
+
+    @property
+    def label(self) -> str:
+        return f"node {self._target.node_name}"
+
+    def index(self, family: Family) -> Index:
+        if family not in self._indexes:
+            with working("rendering"):
+                self._indexes[family] = self._render(family)
+        return self._indexes[family]
+
+    def around(self, question: Question) -> Surroundings:
+        if self._host is not None:
+            return Surroundings.known(self._host)
+        family = question.packet.family
+        node = self._target.node
+        if node is None and not self._local_ips:
+            ruleset = self.index(family).ruleset
+            localnet = shows_route_localnet(ruleset)
+            return surroundings_of_rules(named_addresses(ruleset), question.packet, route_localnet=localnet)
+        if family not in self._hosts:
+            if node is None:
+                localnet = shows_route_localnet(self.index(family).ruleset)
+                self._hosts[family] = host_in_short(self._local_ips, route_localnet=localnet)
+            else:
+                self._hosts[family] = node_host(node, self._config, family, self._local_ips)
+        return Surroundings.known(self._hosts[family])
+
+    def _render(self, family: Family) -> Index:
+        cluster = self._cluster
+        rendered = render_target(
+            self._target,
+            IP_FAMILY[family],
+            cluster.services,
+            cluster.endpoint_slices,
+            self._config,
+            self._features,
+        )
+        ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
+        origins = jump_origins() | rendered.renderer.origins(rendered.state)
+
+        def note(table: str, chain: str, number: int) -> str | None:
+            found = origins.get((table, chain), ())
+            return str(found[number - 1]) if number <= len(found) else None
+
+        return index_ruleset(ruleset, note)
+
+
+class LiveSource:
+    """What a network namespace holds now."""
+
+    def __init__(self, netns: str, variant: str | None, host: Host | None) -> None:
+        self._netns = netns
+        self._variant = variant
+        self._given = host
+        self._indexes: dict[Family, Index] = {}
+
+    @property
+    def label(self) -> str:
+        return f"namespace {self._netns}"
+
+    def index(self, family: Family) -> Index:
+        from kproxy.cli.trace.live import read_rules
+
+        if family not in self._indexes:
+            ruleset = read_rules(self._netns, family, self._variant)
+            self._indexes[family] = index_ruleset(checked(ruleset, self.label))
+        return self._indexes[family]
+
+    def around(self, question: Question) -> Surroundings:
+        return Surroundings.known(self._host)
+
+    @cached_property
+    def _host(self) -> Host:
+        from kproxy.cli.trace.live import read_host_facts
+
+        return self._given if self._given is not None else read_host_facts(self._netns)
+
+
+def checked(ruleset: Ruleset, label: str, text: str = "") -> Ruleset:
+    """The rule set, if packets can be traced through it.
+
+    Args:
+        text: the dump it was read from, for line numbers in errors.
+
+    Raises:
+        InputError: there are no rules, or jumps lead nowhere or round in a loop; every problem is named.
+    """
+    try:
+        check_traceable(ruleset)
+    except DataplaneError as error:
+        lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
+        told = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
+        message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in told)
+        raise InputError(message) from error
+    return ruleset
+
+
+def _text(path: str) -> str:
+    if path != "-":
+        return read_text(Path(path))
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -1,0 +1,108 @@
+"""A report as a tree in plain text: the way that all outcomes share, then each outcome with the rest of its way, and a
+summary with chances and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from kproxy.cli.trace.words import (
+    by_hook,
+    common_steps,
+    depths,
+    outcome_words,
+    packet_words,
+    percent,
+    reply_words,
+    step_words,
+)
+from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.query.chance import chance_words
+from kproxy.dataplane.query.report import Report, Reported
+
+MOST_BRANCHES = 8
+"""Outcomes whose way is shown; all are in the summary."""
+COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
+
+
+class _Branch:
+    """A line of the tree, with lines that belong to it (`details`) and branches below it."""
+
+    def __init__(self, text: str, details: Sequence[str] = ()) -> None:
+        self.text = text
+        self.details = list(details)
+        self.children: list[_Branch] = []
+
+    def add(self, text: str, details: Sequence[str] = ()) -> _Branch:
+        child = _Branch(text, details)
+        self.children.append(child)
+        return child
+
+    def lines(self, indent: str = "") -> Iterator[str]:
+        for child in self.children:
+            last = child is self.children[-1]
+            below = indent + ("   " if last else "│  ")
+            yield f"{indent}{'└─ ' if last else '├─ '}{child.text}"
+            for detail in child.details:
+                yield f"{below}{'│  ' if child.children else '   '}{detail}"
+            yield from child.lines(below)
+
+
+def report_text(report: Report, label: str) -> str:
+    """The tree; coloured with ANSI sequences that click.echo takes out again where they are not wanted."""
+    root = _Branch("")
+    shared = common_steps(report)
+    several = len(report.outcomes) > 1
+    first = report.outcomes[0].outcome.steps
+    _add_way(root, (first[:shared] or first) if several and shared else first if not several else ())
+    if several:
+        for reported in report.outcomes[:MOST_BRANCHES]:
+            branch = root.add(_heading(reported))
+            _add_way(branch, reported.outcome.steps[shared:])
+        hidden = len(report.outcomes) - MOST_BRANCHES
+        if hidden > 0:
+            root.add(f"... and {hidden} more outcomes, listed below")
+    lines = [click.style(packet_words(report.question), bold=True), f"rules: {label}", *root.lines()]
+    lines += ["", click.style("outcomes" if several else "outcome", bold=True)]
+    width = max(len(percent(item.outcome.probability)) for item in report.outcomes)
+    for reported in report.outcomes:
+        lines += _summary(reported, width)
+    lines += [click.style(f"assumed: {text}", fg="yellow") for text in report.assumptions]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(reported: Reported) -> str:
+    item = reported.outcome
+    return f"{click.style(percent(item.probability), bold=True)} {_verdict(item.verdict)} {item.dst}".removesuffix(" ?")
+
+
+def _verdict(verdict: str) -> str:
+    return click.style(verdict, fg=COLOURS[verdict], bold=True)
+
+
+def _summary(reported: Reported, width: int) -> Iterator[str]:
+    item = reported.outcome
+    yield f"  {percent(item.probability):>{width}}  {_verdict(item.verdict)}  {outcome_words(reported)}"
+    margin = " " * (width + 4)
+    if item.probability != 1:
+        yield f"{margin}chance {chance_words(item.probability)}"
+    for reason in item.reasons:
+        yield f"{margin}depends on: {reason}"
+    for other in item.possible:
+        hook = f" in {other.hook}" if other.hook else ""
+        yield f"{margin}possible: {other.verdict} {other.src} → {other.dst}{hook}"
+    if reported.reply is not None:
+        yield f"{margin}reply: {reply_words(reported.reply)}"
+
+
+def _add_way(root: _Branch, steps: Sequence[Step]) -> None:
+    for hook, group in by_hook(steps):
+        branch = root.add(click.style(hook, fg="cyan", bold=True))
+        levels = [branch]
+        for step, depth in zip(group, depths(group), strict=True):
+            heading, rule = step_words(step)
+            if step.note:
+                heading += click.style(f"  ({step.note})", fg="yellow")
+            del levels[depth + 1 :]
+            levels.append(levels[-1].add(heading, [click.style(rule, dim=True)] if rule else ()))

@@ -1,0 +1,122 @@
+"""The golden packets of a scenario: reading packets.yaml, and running it on the expected rules of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kproxy.api.document.yaml_text import YamlDocument, YamlError, read_yaml
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import Node
+from kproxy.cli.output import read_text
+from kproxy.cluster.hosts import node_host
+from kproxy.dataplane import Index, index_ruleset
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.query.assumptions import Surroundings
+from kproxy.dataplane.query.expectation import Expectation, ExpectationError, compare_report, read_expectations
+from kproxy.dataplane.query.report import report
+from kproxy.errors import InputError, Location
+from kproxy.netfilter import Family, parse_save
+
+PACKETS = "packets.yaml"
+
+
+class PacketDifference(NamedTuple):
+    """A golden packet that does not go where it must; `lines` begin with "- ", "+ " or a blank."""
+
+    name: str
+    node: str
+    lines: Sequence[str]
+
+
+class PacketsRun(NamedTuple):
+    """How many golden packets there are, and those that differ."""
+
+    total: int
+    differences: Sequence[PacketDifference]
+
+
+def read_packets(path: Path) -> tuple[Expectation, ...]:
+    """Reads a packets.yaml.
+
+    Raises:
+        InputError: it is malformed; the message names file, line and field.
+    """
+    try:
+        documents = list(read_yaml(read_text(path)))
+    except YamlError as error:
+        raise InputError(f"{Location(str(path), line=error.line)}: {error.message}") from error
+    if len(documents) != 1:
+        raise InputError(f"{path}: one YAML document expected, not {len(documents)}")
+    document = documents[0]
+    if document.duplicates:
+        raise InputError(f"{Location(str(path), line=document.duplicates[0].line)}: {document.duplicates[0].message}")
+    try:
+        return read_expectations(document.value)
+    except ExpectationError as error:
+        place = Location(str(path), field=error.field, line=_line(document, error.path))
+        raise InputError(f"{place}: {error.expected}") from error
+
+
+def _line(document: YamlDocument, path: Sequence[str | int]) -> int:
+    """The line of the deepest part of a path that exists."""
+    value, line = document.value, document.line
+    for step in path:
+        lines = document.lines.get(id(value))
+        try:
+            if lines is None:
+                break
+            line = lines[step]  # type: ignore[index]
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            break
+    return line
+
+
+def run_packets(
+    path: Path, expected: Mapping[str, str], nodes: Sequence[Node], config: KubeProxyConfiguration
+) -> PacketsRun:
+    """Runs a packets.yaml on expected rules, given by file name as in `expected/`.
+
+    Packets of a node whose file is missing are not run: that the file is missing is a difference of its own.
+
+    Raises:
+        InputError: packets.yaml is malformed, or names a node that is not there.
+    """
+    expectations = read_packets(path)
+    by_name = {node.metadata.name: node for node in nodes}
+    indexes: dict[str, Index] = {}
+    differences = []
+    for place, expectation in enumerate(expectations):
+        node = _node(path, place, expectation, by_name)
+        family = expectation.question.packet.family
+        name = f"{node.metadata.name}.v{family.value}.save"
+        if name not in expected:
+            continue
+        around = Surroundings.known(node_host(node, config, family))
+        try:
+            if name not in indexes:
+                indexes[name] = _index(expected[name], f"expected/{name}", family)
+            lines = compare_report(expectation, report(indexes[name], around, expectation.question))
+        except InputError as error:
+            lines = [f"  {line}" for line in str(error).splitlines()]
+        if lines:
+            differences.append(PacketDifference(expectation.name, node.metadata.name, lines))
+    return PacketsRun(len(expectations), differences)
+
+
+def _node(path: Path, place: int, expectation: Expectation, nodes: Mapping[str, Node]) -> Node:
+    if expectation.node in nodes:
+        return nodes[expectation.node]
+    if not expectation.node and len(nodes) == 1:
+        return next(iter(nodes.values()))
+    where = Location(str(path), field=f"packets[{place}].node")
+    wanted = f"one of the Nodes expected ({', '.join(sorted(nodes))})"
+    raise InputError(f"{where}: {wanted}{f', not {expectation.node!r}' if expectation.node else ''}")
+
+
+def _index(text: str, name: str, family: Family) -> Index:
+    ruleset = parse_save(text, name, family=family)
+    check_traceable(ruleset)
+    return index_ruleset(ruleset)

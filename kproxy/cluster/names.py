@@ -1,0 +1,240 @@
+"""Packets by name: `--from pod/NS/NAME`, `--to svc/NS/NAME:PORT`, as addresses, ports and origins.
+
+| reference | stands for |
+|---|---|
+| `pod/NS/NAME[:PORT]` | a Pod's address, and a container port by number or name |
+| `node/NAME[:PORT]` | a Node's first InternalIP |
+| `svc/NS/NAME[:PORT]` | a Service's ClusterIP, and one of its ports by number or name |
+| `nodeport/NS/NAME[:PORT]` | this node's own address, and the node port of that port, which may name it, too |
+| `lb/NS/NAME[:PORT]`, `externalip/NS/NAME[:PORT]` | the first load-balancer or external IP |
+
+Without `NS/` the namespace is `default`. PORT may be left out where there is only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.api import Manifests, Node, Service, ServicePort
+from kproxy.cluster.hosts import node_addresses
+from kproxy.cluster.pods import Pod
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.packet import LOCAL, format_endpoint, parse_endpoint
+from kproxy.dataplane.query.spec import PacketError
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import parse_address
+from kproxy.render import Target
+
+SERVICE_KINDS: Final = ("svc", "nodeport", "lb", "externalip")
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a packet: its addresses, the port if any, the protocol if the port has one, and whether it is this
+    host itself. `note` is what the user should know."""
+
+    addresses: tuple[str, ...]
+    port: int | None = None
+    protocol: str = ""
+    local: bool = False
+    note: str = ""
+
+
+class Names:
+    """What a cluster's names stand for, seen from one node."""
+
+    def __init__(self, cluster: Manifests, target: Target, pods: Callable[[], Mapping[str, Pod]]) -> None:
+        self._services = {service.metadata.key: service for service in cluster.services}
+        self._nodes = {node.metadata.name: node for node in cluster.nodes}
+        self._target = target
+        self._pods = pods
+
+    def resolve(self, fields: Mapping[str, object], tell: Callable[[str], None]) -> dict[str, object]:
+        """A question's fields with `from` and `to` turned into `src`, `dst`, `proto` and `origin`.
+
+        `tell` gets what the user should know.
+
+        Raises:
+            PacketError: a name stands for nothing, or the two ends have no family in common.
+        """
+        given = {field: value for field, value in fields.items() if value is not None}
+        sender, receiver = given.pop("from", None), given.pop("to", None)
+        for field, name, value in (("src", "from", sender), ("dst", "to", receiver)):
+            if value is not None and field in given:
+                raise PacketError(name, f"it and {field} exclude each other")
+            if value is not None and not isinstance(value, str):
+                raise PacketError(name, f"a reference expected, such as pod/NS/NAME, not {value!r}")
+        proto = given.get("proto")
+        source = self._end("from", str(sender), None) if sender is not None else None
+        to = self._end("to", str(receiver), proto) if receiver is not None else None
+        family = _family(source, to, given)
+        if to is not None:
+            given["dst"] = _text("to", to, family, str(receiver))
+            if to.protocol and proto is None:
+                given["proto"] = to.protocol.lower()
+        if source is not None:
+            given["src"] = _text("from", source, family, str(sender))
+            if source.local and "in" not in given and "origin" not in given:
+                given["origin"] = LOCAL
+            if source.note and given.get("origin") != LOCAL:
+                tell(source.note)
+        return given
+
+    def _end(self, field: str, text: str, proto: object) -> End:
+        kind, slash, rest = text.partition("/")
+        if not slash:
+            try:
+                family, address, port = parse_endpoint(text)
+            except DataplaneError as error:
+                raise PacketError(field, f"a reference such as pod/NS/NAME, or {error}") from error
+            return End((format_endpoint(family, address, None),), port)
+        if kind == "pod":
+            return self._pod(field, rest)
+        if kind == "node":
+            return self._node(field, rest)
+        if kind in SERVICE_KINDS and field == "to":
+            return self._service(kind, rest, proto)
+        known = ["pod", "node", *(SERVICE_KINDS if field == "to" else ())]
+        raise PacketError(field, f"{', '.join(f'{item}/...' for item in known)} or an address expected, not {text!r}")
+
+    def _pod(self, field: str, rest: str) -> End:
+        key, port = _key(rest)
+        pods = self._pods()
+        pod = pods.get(key)
+        if pod is None:
+            raise PacketError(field, f"pod {key} is not in the manifests{_known(pods, key)}")
+        if not pod.addresses:
+            raise PacketError(field, f"pod {key} has no IP (status.podIP)")
+        number, protocol = None, ""
+        if port in pod.ports:
+            number, protocol = pod.ports[port]
+        elif port:
+            number = _number(field, port, f"pod {key} has no port {port!r}{_list(pod.ports)}")
+        here = not pod.node or pod.node == self._target.node_name
+        own = (pod.host_network and here) or self._is_here(pod.addresses)
+        note = "" if here else (
+            f"pod {key} runs on node {pod.node}: what it sends to Services is translated there, and these are the "
+            f"rules of node {self._target.node_name}"
+        )  # fmt: skip
+        return End(pod.addresses, number, protocol, local=own, note=note)
+
+    def _node(self, field: str, rest: str) -> End:
+        name, _, port = rest.partition(":")
+        node = self._nodes.get(name)
+        if node is None:
+            raise PacketError(field, f"node {name} is not in the manifests{_known(self._nodes, name)}")
+        addresses = _internal(node)
+        if not addresses:
+            raise PacketError(field, f"node {name} has no IP (status.addresses)")
+        number = _number(field, port, f"a port number expected, not {port!r}") if port else None
+        return End(addresses, number, local=name == self._target.node_name)
+
+    def _is_here(self, addresses: Sequence[str]) -> bool:
+        node = self._target.node
+        return node is not None and any(address in node_addresses(node) for address in addresses)
+
+    def _service(self, kind: str, rest: str, proto: object) -> End:
+        key, wanted = _key(rest)
+        service = self._services.get(key)
+        if service is None:
+            raise PacketError("to", f"Service {key} is not in the manifests{_known(self._services, key)}")
+        addresses = self._service_addresses(kind, key, service)
+        port = _service_port(kind, key, service, wanted, proto)
+        number = port.node_port if kind == "nodeport" else port.port
+        if not number:
+            raise PacketError("to", f"port {port.name or port.port} of Service {key} has no node port")
+        return End(addresses, number, port.protocol)
+
+    def _service_addresses(self, kind: str, key: str, service: Service) -> tuple[str, ...]:
+        if kind == "nodeport":
+            if self._target.node is None:
+                raise PacketError("to", f"the address of node {self._target.node_name} is not in the manifests")
+            return _internal(self._target.node)
+        if kind == "lb":
+            found, what = tuple(item.ip for item in service.ingress if item.ip), "load-balancer IP"
+        elif kind == "externalip":
+            found, what = service.spec.external_ips, "external IP"
+        else:
+            found, what = tuple(ip for ip in service.spec.cluster_ips if ip != "None"), "ClusterIP"
+        if not found:
+            raise PacketError("to", f"Service {key} has no {what}")
+        return found
+
+
+def _internal(node: Node) -> tuple[str, ...]:
+    found = [entry.address for kind in ("InternalIP", "ExternalIP") for entry in node.addresses if entry.type == kind]
+    return tuple(found)
+
+
+def _key(rest: str) -> tuple[str, str]:
+    name, _, port = rest.partition(":")
+    return (name if "/" in name else f"default/{name}"), port
+
+
+def _number(field: str, text: str, problem: str) -> int:
+    if text.isascii() and text.isdigit() and 0 < int(text) <= 0xFFFF:
+        return int(text)
+    raise PacketError(field, problem)
+
+
+def _list(names: Mapping[str, object]) -> str:
+    return f" (there are {', '.join(names)})" if names else ""
+
+
+def _known(names: Mapping[str, object], wanted: str) -> str:
+    """The names that are there, those that look alike first."""
+    if not names:
+        return ", which hold none"
+    last = wanted.rpartition("/")[2]
+    near = sorted(names, key=lambda name: (last not in name, name))
+    return f": {', '.join(near[:_SHOWN])}{', ...' if len(near) > _SHOWN else ''}"
+
+
+def _service_port(kind: str, key: str, service: Service, wanted: str, proto: object) -> ServicePort:
+    ports = [port for port in service.spec.ports if not wanted or wanted in (port.name, str(port.port))]
+    if not ports and kind == "nodeport":
+        ports = [port for port in service.spec.ports if wanted == str(port.node_port)]
+    shown = ", ".join(
+        f"{port.port}/{port.protocol}{f' ({port.name})' if port.name else ''}" for port in service.spec.ports
+    )
+    if not ports:
+        raise PacketError("to", f"Service {key} has no port {wanted!r}; it has {shown or 'none'}")
+    if proto is not None:
+        ports = [port for port in ports if port.protocol.lower() == str(proto).lower()]
+        if not ports:
+            raise PacketError("to", f"Service {key} has no such port over {proto}; it has {shown}")
+    if len(ports) > 1 and (not wanted or len({port.port for port in ports}) > 1):
+        raise PacketError("to", f"Service {key} has several ports: say which ({shown})")
+    return next((port for port in ports if port.protocol == "TCP"), ports[0])
+
+
+def _families(addresses: Sequence[str]) -> list[Family]:
+    return list(dict.fromkeys(Family.IPV6 if ":" in address else Family.IPV4 for address in addresses))
+
+
+def _family(source: End | None, to: End | None, given: Mapping[str, object]) -> Family | None:
+    """The family of the packet: the first of the receiver's that the sender has too."""
+    found: list[list[Family]] = []
+    for end, field in ((to, "dst"), (source, "src")):
+        if end is not None:
+            found.append(_families(end.addresses))
+        elif isinstance(given.get(field), str):
+            try:
+                found.append([parse_endpoint(str(given[field]))[0]])
+            except DataplaneError:  # told of when the field is read
+                continue
+    if not found:
+        return None
+    return next((family for family in found[0] if all(family in other for other in found)), None)
+
+
+def _text(field: str, end: End, family: Family | None, reference: str) -> str:
+    for address in end.addresses:
+        of = Family.IPV6 if ":" in address else Family.IPV4
+        if of is family:
+            return format_endpoint(of, parse_address(address, of), end.port)
+    have = ", ".join(end.addresses)
+    raise PacketError(field, f"{reference} has no address of the other end's family; it has {have}")

@@ -1,1 +1,0 @@
-"""What really passes in a lab: frames captured at every interface, told apart by flow, compared with the model."""

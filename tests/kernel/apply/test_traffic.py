@@ -1,0 +1,268 @@
+"""Never a broken moment: traffic flows while endpoints churn, restores fail, and appliers are killed.
+
+Clients connect and ask through a cluster IP, a node port and a load-balancer IP. Each attempt must be answered, and
+by an endpoint of a state that may have been in the kernel at some moment of the attempt: from when an apply of it
+began until an apply of another one ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from kproxy.api import KubeProxyConfiguration
+from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
+from kproxy.api.types.discovery import EndpointPort, EndpointSlice
+from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses, wanted_addresses
+from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
+from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor
+from kproxy.linux.sync import reconcile
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.program import program_rules
+from kproxy.linux.sync.reconcile import Outcome
+from kproxy.linux.sync.runs import plan_runs
+from kproxy.render import Renderer, Target, render_options, render_target
+from kproxy.services import IPFamily, ServiceState
+from tests.support.kernel.apply_network import (
+    CLUSTER_IP,
+    ENDPOINTS,
+    LOAD_BALANCER_IP,
+    NODE_PORT,
+    PORT,
+    TARGET_PORT,
+    Network,
+    Servers,
+    Traffic,
+    network,
+    udp_query,
+)
+from tests.support.linux.fake import Faulty, Killed, refused
+from tests.support.services.builders import make_endpoint, make_service, make_slice
+
+pytestmark = pytest.mark.root
+
+CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
+PORTS = tuple(
+    ServicePort(port=PORT, name=protocol.lower(), protocol=protocol, node_port=NODE_PORT) for protocol in ("TCP", "UDP")
+)
+SLICE_PORTS = tuple(EndpointPort(TARGET_PORT, protocol.lower(), protocol) for protocol in ("TCP", "UDP"))
+FILLERS = 6
+
+
+def services() -> list[Service]:
+    """The Service that the traffic goes to, and others that make batches several."""
+    others = [make_service(f"other-{number}", cluster_ips=(f"10.96.1.{number + 1}",)) for number in range(FILLERS)]
+    web = make_service(
+        type="LoadBalancer", ports=PORTS, cluster_ips=(CLUSTER_IP,), ingress=(LoadBalancerIngress(LOAD_BALANCER_IP),)
+    )
+    return [web, *others]
+
+
+def slices(chosen: frozenset[str], round_: int) -> list[EndpointSlice]:
+    """The chosen endpoints for the Service; other Services' endpoints change with the round."""
+    web = make_slice(*(make_endpoint(ip) for ip in sorted(chosen)), ports=SLICE_PORTS)
+    others = [
+        make_slice(
+            make_endpoint(f"10.244.7.{(round_ + number) % 200 + 1}"), service=f"other-{number}", name=f"other-{number}"
+        )
+        for number in range(FILLERS)
+    ]
+    return [web, *others]
+
+
+def bring_to(executor: Executor, net: Network, chosen: frozenset[str], round_: int) -> Outcome:
+    """Rules first, then connection tracking, as `kproxy apply` does."""
+    target = Target("node-0", None)
+    rendered = render_target(target, IPFamily.IPV4, services(), slices(chosen, round_), CONFIG)
+    outcome = program_rules(executor, wanted_rules(rendered), net.spaces["node"])
+    # A client's port that is used again would follow its old entry to an endpoint that has gone.
+    before, now = programmed_addresses(outcome.before), wanted_addresses(rendered.state)
+    clean_flows(net.spaces["node"], IPFamily.IPV4, now, before)
+    return outcome
+
+
+Act = Callable[[Executor, Network, "History", random.Random, int], None]
+
+
+class History:
+    """Which states may have been in the kernel, and when."""
+
+    def __init__(self) -> None:
+        self._states: list[tuple[float, float, frozenset[str]]] = []
+
+    @contextlib.contextmanager
+    def applying(self, chosen: frozenset[str]) -> Iterator[None]:
+        """Around an apply that either succeeds, or puts back what was there, or is killed."""
+        begin = time.monotonic()
+        known = list(self._states)
+        self._states.append((begin, float("inf"), chosen))
+        try:
+            yield
+        except ApplyFailedError:
+            self._states = [*known, (begin, time.monotonic(), chosen)]
+        except Killed:
+            pass
+        else:
+            end = time.monotonic()
+            self._states = [(start, min(until, end), each) for start, until, each in known]
+            self._states.append((begin, float("inf"), chosen))
+
+    def allowed(self, began: float, ended: float) -> frozenset[str]:
+        return frozenset().union(*(each for start, until, each in self._states if start <= ended and until >= began))
+
+
+@pytest.fixture
+def net() -> Iterator[Network]:
+    with network() as made:
+        servers = Servers(made.spaces["pods"])
+        try:
+            yield made
+        finally:
+            servers.close()
+
+
+def choose(chance: random.Random) -> frozenset[str]:
+    """One to three endpoints; the last one is in no state."""
+    return frozenset(chance.sample(ENDPOINTS[:-1], chance.randint(1, 3)))
+
+
+def check(traffic: Traffic, history: History) -> None:
+    assert traffic.broken == []
+    failed = [attempt for attempt in traffic.attempts if attempt.error]
+    assert failed == []
+    strayed = [a for a in traffic.attempts if a.endpoint not in history.allowed(a.began, a.ended)]
+    assert strayed == []
+    assert {attempt.path for attempt in traffic.attempts} == {
+        f"{place} {kind}"
+        for place in ("cluster IP", "node port", "load-balancer IP")
+        for kind in ("tcp", "udp", "udp from one port")
+    }
+    assert {attempt.endpoint for attempt in traffic.attempts} == set(ENDPOINTS[:-1])
+
+
+def churn(net: Network, variant: Variant, act: Act, rounds: int) -> None:
+    """Applies states one after the other under traffic."""
+    chance, history = random.Random(rounds), History()
+    executor = IptablesExecutor(net.spaces["node"], find_iptables(IPFamily.IPV4, variant))
+    with history.applying(frozenset(ENDPOINTS[:3])):
+        bring_to(executor, net, frozenset(ENDPOINTS[:3]), 0)
+    traffic = Traffic()
+    traffic.start(net)
+    try:
+        for number in range(rounds):
+            act(executor, net, history, chance, number)
+        time.sleep(0.05)
+    finally:
+        traffic.stop()
+    check(traffic, history)
+    with history.applying(frozenset(ENDPOINTS[:3])):
+        outcome = bring_to(executor, net, frozenset(ENDPOINTS[:3]), 0)
+    assert outcome.report.result in ("applied", "nothing to do")
+
+
+def full_apply(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+    chosen = choose(chance)
+    with history.applying(chosen):
+        bring_to(executor, net, chosen, number)
+
+
+def failing_apply(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+    """Every other time, a transaction in the middle is refused."""
+    chosen = choose(chance)
+    faulty = Faulty(executor, fail_at=chance.randint(0, 4) if number % 2 else None, error=refused)
+    with history.applying(chosen):
+        bring_to(faulty, net, chosen, number)
+
+
+def killed_apply(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+    """A kill between two transactions, every place in turn; then an apply that must come right."""
+    chosen = choose(chance)
+    with history.applying(chosen):
+        bring_to(Faulty(executor, fail_at=number % 7), net, chosen, number)
+    full_apply(executor, net, history, chance, number + 1)
+
+
+def test_entries_of_an_apply_that_was_taken_back_go(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query between the batches of an apply that then fails: its port must not go on to that apply's endpoint."""
+    monkeypatch.setattr(reconcile, "plan_runs", SMALL_BATCHES)
+    executor = IptablesExecutor(net.spaces["node"], find_iptables(IPFamily.IPV4, Variant.NFT))
+    first, second = frozenset(ENDPOINTS[:1]), frozenset(ENDPOINTS[1:2])
+    bring_to(executor, net, first, 0)
+    for role, address in (("client", (CLUSTER_IP, PORT)), ("outside", (LOAD_BALANCER_IP, PORT))):
+        answers: list[set[str]] = []
+        for fail_at in range(8):
+            with contextlib.closing(net.spaces[role].call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)) as asker:
+                asker.connect(address)
+
+                def ask(to: socket.socket = asker) -> str:
+                    return udp_query(to, "", 0).endpoint
+
+                meanwhile: list[str] = []
+
+                def fault(heard: list[str] = meanwhile, ask: Callable[[], str] = ask) -> RestoreFailedError:
+                    heard.append(ask())
+                    return refused()
+
+                with contextlib.suppress(ApplyFailedError):  # raised unless the apply has fewer transactions
+                    bring_to(Faulty(executor, fail_at=fail_at, error=fault), net, second, 1)
+                if not meanwhile:
+                    bring_to(executor, net, first, 0)
+                    break
+                answers.append(set(meanwhile))
+                assert ask() in first
+        assert answers[0] == first
+        assert second in answers, "some query met the apply that was taken back"
+
+
+ACTS = (full_apply, failing_apply, killed_apply)
+LENGTHS = [7, pytest.param(24, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.soak)]
+SMALL_BATCHES = partial(plan_runs, chains_per_batch=7, batches_per_run=2)
+
+
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: str(act.__name__))
+@pytest.mark.parametrize("rounds", LENGTHS)
+def test_applies(
+    net: Network,
+    variant: Variant,
+    act: Act,
+    rounds: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whole applies, in small batches for nft, so that many transactions make one apply."""
+    monkeypatch.setattr(reconcile, "plan_runs", SMALL_BATCHES)
+    churn(net, variant, act, rounds)
+
+
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
+@pytest.mark.parametrize(
+    "rounds", [20, pytest.param(80, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.soak)]
+)
+def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
+    """The applier, as an agent uses it: one changed slice at a time."""
+    state = ServiceState.of(IPFamily.IPV4, "node-0", services(), slices(frozenset(ENDPOINTS[:3]), 0))
+    renderer = Renderer(render_options(CONFIG, IPFamily.IPV4, "node-0"))
+    appliers: list[Applier] = []
+
+    def act(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+        if not appliers:
+            appliers.append(Applier(executor, state, renderer, net.spaces["node"]))
+            appliers[0].resync()
+        web, *others = slices(choose(chance), number)
+        if chance.random() < 0.2:
+            state.update_endpoint_slice(others[0])
+            appliers[0].sync()
+            return
+        state.update_endpoint_slice(web)
+        with history.applying(frozenset(endpoint.addresses[0] for endpoint in web.endpoints)):
+            appliers[0].sync()
+
+    churn(net, variant, act, rounds)

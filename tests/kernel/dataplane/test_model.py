@@ -1,0 +1,290 @@
+"""The kernel agrees: packets sent through real rule sets meet the fate that the model gives them.
+
+Every packet begins a connection of its own; one that comes out on a wire is answered, and the reply, with translation
+undone, has to come back as the model says. The longer run:
+
+    pytest -m soak tests/kernel/dataplane/test_model.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+
+import pytest
+
+from kproxy.dataplane import Host, Outcome, Route, RoutingRule, index_ruleset, parse_endpoint, trace
+from kproxy.netfilter import Family, Masked, Network, canonical_ruleset
+from tests.support.kernel.dataplane_agree import Tally, what_counts
+from tests.support.kernel.dataplane_rules import Generator, Packets
+from tests.support.kernel.dataplane_runs import (
+    KUBE_EXTRA,
+    REFERENCE,
+    VARIANTS,
+    bench,
+    loaded,
+    node_with_sets,
+    read_counters,
+    run_kube,
+    run_random,
+    zero_counters,
+)
+from tests.support.kernel.dataplane_wire import Node
+
+pytestmark = pytest.mark.root
+
+both_families = pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+both_variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[tuple[Node, Host]]:
+    with node_with_sets("dp") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kube() -> Iterator[tuple[Node, Host]]:
+    with node_with_sets("dk", KUBE_EXTRA, route_localnet=1) as (node, host):
+        node.sysctl("net.ipv4.conf.all.route_localnet", 1)
+        yield node, host
+
+
+def agree(tally: Tally) -> None:
+    assert not tally.disagreements, f"{tally}\n" + "\n".join(tally.disagreements[:5])
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_random_rule_sets(plain: tuple[Node, Host], group: int) -> None:
+    tally = Tally()
+    run_random(*plain, range(4000 + 8 * group, 4008 + 8 * group), 60, tally)
+    agree(tally)
+    assert tally.packets == 480
+    assert tally.open <= tally.packets // 50
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group", range(17))
+def test_many_random_rule_sets(plain: tuple[Node, Host], group: int) -> None:
+    tally = Tally()
+    run_random(*plain, range(50_000 + 20 * group, 50_020 + 20 * group), 60, tally)
+    agree(tally)
+    assert tally.packets == 1200
+
+
+RECORDED = ["case-10010", "case-10022", "case-10005", "case-10012", "case-10031"]
+
+
+@both_variants
+@both_families
+@pytest.mark.parametrize("case", RECORDED)
+def test_recorded_kube_proxy_rules(kube: tuple[Node, Host], case: str, family: Family, variant: str) -> None:
+    path = REFERENCE / "clusters" / case / f"kube-proxy.v{family.value}.restore"
+    tally = Tally()
+    run_kube(*kube, path.read_text(), family, variant, 80, tally, f"{case} ")
+    agree(tally)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", sorted(path.name for path in (REFERENCE / "clusters").iterdir() if path.is_dir()))
+def test_all_recorded_kube_proxy_rules(kube: tuple[Node, Host], case: str) -> None:
+    tally = Tally()
+    number = int(case.rpartition("-")[2])
+    for family in Family:
+        path = REFERENCE / "clusters" / case / f"kube-proxy.v{family.value}.restore"
+        run_kube(*kube, path.read_text(), family, VARIANTS[number % 2], 60, tally, f"{case} ")
+    agree(tally)
+
+
+@both_families
+@both_variants
+def test_chance(plain: tuple[Node, Host], family: Family, variant: str) -> None:
+    """Four of five targets have a chance of their own; what is left falls through."""
+    node, host = plain
+    bits = "10.244.1." if family is Family.IPV4 else "fd00:244:0:1::"
+    service = "10.96.0.1" if family is Family.IPV4 else "fd00:96::1"
+    shares = ("0.1", "0.33333333349", "0.5", "0.9")
+    rules = [
+        f"-A PREROUTING -m statistic --mode random --probability {share} -j DNAT --to-destination {bits}{n}"
+        for n, share in enumerate(shares, 1)
+    ]
+    text = "\n".join(["*nat", *rules, "COMMIT", ""])
+    packets = Packets(Random(7), family)
+    probes = [packets.packet("c1", "10.245.0.5" if family is Family.IPV4 else "fd00:245::5", service, 80, "tcp")
+              for _ in range(600)]  # fmt: skip
+    with loaded(node, text, family, variant):
+        index = index_ruleset(canonical_ruleset(text, family))
+        result = trace(index, host, probes[0].packet)
+        seen = node.exchange(probes)
+    chances = {outcome.dst.rpartition(":")[0].strip("[]"): outcome.probability for outcome in result.outcomes}
+    assert len(chances) == 5
+    assert sum(chances.values()) == 1
+    fates = [what_counts(seen.get(probe.token, [])) for probe in probes]
+    counts = Counter(fate.dst for fate in fates if fate is not None)
+    assert set(counts) <= set(chances)
+    for address, chance in chances.items():
+        assert plausible(counts[address], len(probes), chance), f"{address}: {counts[address]} with chance {chance}"
+
+
+def plausible(count: int, total: int, chance: Fraction) -> bool:
+    """Whether a binomial count is not as far out, on its side, as happens once in 10^9."""
+    p = float(chance)
+    weights = [math.comb(total, k) * p**k * (1 - p) ** (total - k) for k in range(total + 1)]
+    return min(sum(weights[: count + 1]), sum(weights[count:])) > 1e-9
+
+
+@both_families
+@both_variants
+def test_rule_by_rule(plain: tuple[Node, Host], family: Family, variant: str) -> None:
+    """The counters of every rule, after one packet, are what the path of an outcome says."""
+    node, host = plain
+    compared = 0
+    for seed in range(600, 606):
+        random = Random(seed * 10 + family.value)
+        text = Generator(random, family).ruleset()
+        ruleset = canonical_ruleset(text, family)
+        index = index_ruleset(ruleset, variant=variant)
+        packets = Packets(random, family)
+        with loaded(node, text, family, variant):
+            for _ in range(8):
+                probe = packets.one()
+                result = trace(index, host, probe.packet, paths=True)
+                if any(map(is_answered, result.outcomes)):
+                    continue
+                said = ""
+                for _ in range(3):  # the node now and then says something of its own, about neighbours
+                    zero_counters(node, family, variant, [table.name for table in ruleset.tables])
+                    node.exchange([probe])
+                    counted = read_counters(node, family, variant)
+                    paths = [
+                        dict(Counter((step.table, step.chain, step.rule) for step in outcome.path))
+                        for outcome in result.outcomes
+                    ]
+                    if counted in paths:
+                        break
+                    said += f"counted {counted}\npaths {paths}\n"
+                    node.forget()
+                else:
+                    pytest.fail(f"seed {seed} {probe}\n{said}")
+                compared += 1
+    assert compared >= 12
+
+
+def is_answered(outcome: Outcome) -> bool:
+    """Whether the node itself sends something on account of the packet, which the rules count, too: it answers what is
+    rejected or delivered to it, and tells IPv6 senders of shorter ways."""
+    packet = outcome.packet
+    redirected = packet.family is Family.IPV6 and packet.in_interface == packet.out_interface
+    return outcome.verdict == "REJECT" or outcome.via == "local" or redirected or outcome.reason.startswith("no route")
+
+
+ODD_HOSTS: dict[str, dict[str, int]] = {
+    "no-forwarding": {"net.ipv4.ip_forward": 0, "net.ipv6.conf.all.forwarding": 0},
+    "strict-rp-filter": {"net.ipv4.conf.all.rp_filter": 1},
+    "loose-rp-filter": {"net.ipv4.conf.all.rp_filter": 2},
+    "route-localnet": {"net.ipv4.conf.all.route_localnet": 1},
+    "accept-local": {"net.ipv4.conf.all.accept_local": 1},
+    "bridge-without-iptables": {
+        "net.bridge.bridge-nf-call-iptables": 0,
+        "net.bridge.bridge-nf-call-ip6tables": 0,
+    },
+}
+
+
+@both_families
+@pytest.mark.parametrize("kind", ODD_HOSTS)
+def test_other_hosts_and_forged_packets(kind: str, family: Family) -> None:
+    """Sysctls, and packets with sources that do not belong where they come from."""
+    sysctls = ODD_HOSTS[kind]
+    tally = Tally()
+    with node_with_sets("do", (), **sysctls) as (node, host):
+        for name, value in sysctls.items():
+            node.sysctl(name, value)
+        for seed, variant in enumerate(VARIANTS):
+            random = Random(seed)
+            text = Generator(random, family).table("nat", ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"))
+            packets = Packets(random, family, forged=0.5)
+            with loaded(node, text, family, variant):
+                at = bench(node, host, canonical_ruleset(text, family), variant, tally, f"{kind} ")
+                at.compare([packets.one() for _ in range(80)], replies=False)
+    agree(tally)
+
+
+@both_families
+@both_variants
+def test_lists_and_counters(plain: tuple[Node, Host], family: Family, variant: str) -> None:
+    """`-m recent` and `-m statistic --mode nth`, packet after packet, with what the model is told of them."""
+    node, host = plain
+    six = family is Family.IPV6
+    service, client = ("fd00:96::1", "fd00:245::5") if six else ("10.96.0.1", "10.245.0.5")
+    one, two = ("fd00:244:0:1::1", "fd00:244:0:1::2") if six else ("10.244.1.1", "10.244.1.2")
+    text = f"""*nat
+:KP-A - [0:0]
+:KP-B - [0:0]
+-A PREROUTING -d {service} -m recent --rcheck --seconds 60 --reap --name KP-A -j KP-A
+-A PREROUTING -d {service} -m statistic --mode nth --every 3 --packet 1 -j KP-A
+-A PREROUTING -d {service} -j KP-B
+-A KP-A -m recent --name KP-A --set -j DNAT --to-destination {one}
+-A KP-B -j DNAT --to-destination {two}
+COMMIT
+"""
+    index = index_ruleset(canonical_ruleset(text, family))
+    key = parse_endpoint(client)[1]
+    packets = Packets(Random(3), family)
+    rule = ("nat", "PREROUTING", 2)
+    known = dataclasses.replace(host, nth={rule: 0}, recent={})
+    with loaded(node, text, family, variant):
+        fates = []
+        for _ in range(7):
+            probe = packets.packet("c1", client, service, 80, "udp")
+            (outcome,) = trace(index, known, probe.packet).outcomes
+            fate = what_counts(node.exchange([probe]).get(probe.token, []))
+            assert fate is not None
+            assert outcome.probability == 1
+            assert fate.dst == outcome.dst.rpartition(":")[0].strip("[]")
+            fates.append(fate.dst)
+            met = Counter((step.table, step.chain, step.rule) for step in outcome.path)
+            if met["nat", "KP-A", 1]:
+                known = dataclasses.replace(known, recent={"KP-A": {key: (0,)}})
+            elif ("nat", "PREROUTING", 3) in met or met[rule]:
+                known = dataclasses.replace(known, nth={rule: known.nth[rule] + 1})
+    assert one in fates
+
+
+@both_families
+@both_variants
+def test_policy_routing(family: Family, variant: str) -> None:
+    """A mark chooses a routing table: set in mangle it counts, set in filter it comes too late."""
+    six = family is Family.IPV6
+    everywhere, gateway = ("::/0", "fd00:245::5") if six else ("0.0.0.0/0", "10.245.0.5")
+    text = """*mangle
+-A PREROUTING -p udp -j MARK --set-mark 1
+-A OUTPUT -p udp -j MARK --set-mark 1
+-A OUTPUT -p sctp -j TOS --set-tos 0x10
+COMMIT
+*nat
+-A OUTPUT -p tcp --dport 443 -j DNAT --to-destination {pod}
+-A POSTROUTING -o cali1 -j MASQUERADE
+COMMIT
+*filter
+-A OUTPUT -p tcp -j MARK --set-mark 1
+-A OUTPUT -o cali1 -p udp --dport 53 -j DROP
+COMMIT
+""".replace("{pod}", "fd00:244::11" if six else "10.244.0.11")
+    tally = Tally()
+    with node_with_sets("dr") as (node, host):
+        at = ["ip", "-6" if six else "-4"]
+        node.run(*at, "rule", "add", "fwmark", "0x1/0x1", "table", "7")
+        node.run(*at, "route", "add", everywhere, "via", gateway, "dev", "cali1", "onlink", "table", "7")
+        route = Route(Network.parse(everywhere, family), "cali1", parse_endpoint(gateway)[1], table="7")
+        rule = RoutingRule("7", mark=Masked(1, 1), family=family)
+        host = dataclasses.replace(host, routes=(*(host.routes or ()), route), rules=(rule,))
+        packets = Packets(Random(5), family)
+        with loaded(node, text, family, variant):
+            there = bench(node, host, canonical_ruleset(text, family), variant, tally, "policy ")
+            there.compare([packets.one() for _ in range(80)], replies=False)
+    agree(tally)

@@ -1,0 +1,105 @@
+"""`kproxy trace --netns`: rules and host read from a live namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import paths
+
+ROOT = paths.ROOT
+RULES = ROOT / "rules_golden" / "minikube" / "expected" / "minikube.v4.save"
+CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
+NAME = f"kp-trace-{os.getpid()}"
+
+pytestmark = pytest.mark.root
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+def load(variant: str, text: str, family: str = "ip") -> None:
+    command = ["ip", "netns", "exec", NAME, f"{family}tables-{variant}-restore"]
+    subprocess.run(command, input=text, text=True, check=True)
+
+
+@pytest.fixture
+def namespace() -> Iterator[str]:
+    """A node with a bridge for its pods, a way out, and a policy route."""
+    subprocess.run(["ip", "netns", "del", NAME], check=False, capture_output=True)
+    ip("netns", "add", NAME)
+    try:
+        ip("-n", NAME, "link", "set", "lo", "up")
+        for name, kind in (("cni0", "bridge"), ("eth0", "bridge")):
+            ip("-n", NAME, "link", "add", name, "type", kind)
+        ip("-n", NAME, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+        ip("-n", NAME, "link", "set", "veth0", "master", "cni0")
+        ip("-n", NAME, "link", "set", "veth0", "type", "bridge_slave", "hairpin", "on")
+        for name in ("cni0", "eth0", "veth0", "veth1"):
+            ip("-n", NAME, "link", "set", name, "up")
+        ip("-n", NAME, "address", "add", "10.244.0.1/24", "dev", "cni0")
+        ip("-n", NAME, "address", "add", "192.168.49.2/24", "dev", "eth0")
+        ip("-n", NAME, "route", "add", "default", "via", "192.168.49.1")
+        ip("-n", NAME, "rule", "add", "fwmark", "0x1/0xff", "table", "100")
+        settings = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter"
+        subprocess.run(["ip", "netns", "exec", NAME, "sh", "-c", settings], check=True)
+        yield NAME
+    finally:
+        ip("netns", "del", NAME)
+
+
+def trace(*arguments: str) -> tuple[int, Any, str]:
+    command = [sys.executable, "-c", CODE, "trace", "--netns", NAME, *arguments, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+NODE_PORT = ("--src", "203.0.113.7", "--in", "eth0", "--dst", "192.168.49.2:32198")
+
+
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_rules_and_host_are_those_of_the_namespace(namespace: str, variant: str) -> None:
+    load(variant, RULES.read_text())
+    code, answer, complaint = trace(*NODE_PORT)
+    assert code == 0, complaint
+    (item,) = answer["outcomes"]
+    assert (item["verdict"], item["dst"], item["src"], item["out"]) == (
+        "ACCEPT", "10.244.0.35:8080", "10.244.0.1", "cni0",
+    )  # fmt: skip
+    code, answer, _ = trace("--origin", "local", "--dst", "10.97.142.21:443")
+    assert code == 0
+    assert answer["outcomes"][0]["dst"] == "10.244.0.7:9443"
+    assert trace(*NODE_PORT, "--variant", variant)[0] == 0
+
+
+def test_forwarding_that_is_off_drops(namespace: str) -> None:
+    load("nft", RULES.read_text())
+    subprocess.run(["ip", "netns", "exec", NAME, "sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward"], check=True)
+    _, answer, _ = trace(*NODE_PORT)
+    assert (answer["outcomes"][0]["verdict"], answer["outcomes"][0]["reason"]) == ("DROP", "forwarding is off")
+
+
+def test_namespaces_that_do_not_do(namespace: str) -> None:
+    code, _, complaint = trace(*NODE_PORT)
+    assert (code, "no rules" in complaint) == (2, True)
+    load("nft", RULES.read_text())
+    load("legacy", RULES.read_text())
+    code, _, complaint = trace(*NODE_PORT)
+    assert code == 2
+    assert "rules of both variants, nft and legacy: say which with --variant" in complaint
+    assert trace(*NODE_PORT, "--variant", "legacy")[0] == 0
+
+
+def test_a_namespace_that_is_not_there() -> None:
+    command = [sys.executable, "-c", CODE, "trace", "--netns", "kp-nowhere", *NODE_PORT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "kp-nowhere" in done.stderr

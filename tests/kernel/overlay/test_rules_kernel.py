@@ -1,0 +1,276 @@
+"""The overlay's rules in the kernel: masquerading and forwarding, by iptables of either variant and by nftables."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kproxy.agent.overlay import remove
+from kproxy.linux.errors import LockHeldError
+from kproxy.linux.iptables.binaries import Variant
+from kproxy.linux.iptables.lock import xtables_lock
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.pod.overlay_rules import OverlayRules
+from kproxy.linux.process import run
+from kproxy.overlay.rules import RuleSettings, Writer
+from tests.support.cni.client import ip
+from tests.support.overlay.network import OUTSIDE, Network, ask, outside_host, pod_ip, reaches, three_nodes
+
+pytestmark = pytest.mark.root
+ALL = [1, 2, 3]
+MASQ = RuleSettings(ip_masq=True)
+NONE = RuleSettings(forward=False)
+WAYS = {
+    "nft": (MASQ, Variant.NFT),
+    "legacy": (MASQ, Variant.LEGACY),
+    "nftables": (RuleSettings(ip_masq=True, nftables=True), None),
+}
+NODES = {4: "192.168.9.1", 6: "fd00:9::1"}
+VTEPS = {4: "10.244.1.0", 6: "fd00:10:244:1::"}
+COMMANDS = {4: "iptables", 6: "ip6tables"}
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    with three_nodes(tmp_path) as made:
+        for number in ALL:
+            made.join(number, ALL)
+        yield made
+
+
+@pytest.fixture
+def outside(network: Network) -> Iterator[Namespace]:
+    with outside_host(network) as made:
+        yield made
+
+
+def iptables(network: Network, number: int, variant: str, family: int, *words: str) -> str:
+    command = [f"{COMMANDS[family]}-{variant}", *(["-w", "30"] if variant == "legacy" else []), *words]
+    done = network.node[number].call(lambda: subprocess.run(command, capture_output=True, text=True, check=False))
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+def everything(network: Network, number: int) -> list[str]:
+    """All rules of a node however they were written, sorted: programs list tables in the order of their making."""
+    found = []
+    for name in COMMANDS.values():
+        for variant in ("nft", "legacy"):
+            printed = run(network.node[number], [f"{name}-{variant}-save"], timeout=60).output
+            found += [f"{name}-{variant} {line}" for line in printed.splitlines() if line.startswith("-A ")]
+    printed = run(network.node[number], ["nft", "-s", "list", "ruleset"], timeout=60).output
+    return sorted([*found, *map(str.strip, printed.splitlines())])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pod_reaches_an_address_that_knows_no_way_back(network: Network, outside: Namespace, way: str) -> None:
+    for family in (4, 6):
+        assert ask(network.pod[1], "", outside, OUTSIDE[family], family, wait=1) is None, "there is no way back"
+    assert network.keep_rules(1, *WAYS[way])
+    assert network.rule_drift(1, *WAYS[way]) == []
+    for family in (4, 6):
+        assert ask(network.pod[1], "", outside, OUTSIDE[family], family) == NODES[family]
+        assert ask(network.pod[2], "", outside, OUTSIDE[family], family, wait=1) is None, "node 2 has no rules"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_traffic_inside_of_the_cluster_keeps_its_addresses(network: Network, outside: Namespace, way: str) -> None:
+    for number in ALL:
+        network.keep_rules(number, *WAYS[way])
+    for family in (4, 6):
+        assert ask(network.pod[1], "", network.pod[2], pod_ip(2, family), family) == pod_ip(1, family)
+        assert ask(network.node[1], "", network.pod[2], pod_ip(2, family), family) == VTEPS[family]
+        assert ask(network.pod[1], "", network.node[1], NODES[family], family) == pod_ip(1, family)
+        # From the node's own address the answer would not come back by the tunnel.
+        assert (
+            ask(network.node[1], NODES[family], network.pod[2], pod_ip(2, family), family, bind=True) == VTEPS[family]
+        )
+    # Who does know the way to pods is seen by them as what it is.
+    for number, name in ((1, network.names["n1"]), (2, network.names["n2"])):
+        del number, name
+    subprocess_route(outside, "add", "10.244.1.0/24", "192.168.9.1")
+    subprocess_route(outside, "add", "fd00:10:244:1::/64", "fd00:9::1")
+    for family in (4, 6):
+        assert ask(outside, "", network.pod[1], pod_ip(1, family), family) == OUTSIDE[family]
+
+
+def subprocess_route(namespace: Namespace, verb: str, destination: str, gateway: str) -> None:
+    assert namespace.netns is not None
+    ip("-n", namespace.netns, *(["-6"] if ":" in gateway else []), "route", verb, destination, "via", gateway)
+
+
+@pytest.mark.parametrize("dropping", ["nft", "legacy"])
+@pytest.mark.parametrize("way", WAYS)
+def test_pods_are_reached_through_a_forward_chain_that_drops(
+    network: Network, outside: Namespace, way: str, dropping: str
+) -> None:
+    """Also where the rules are written with the other variant, or natively: what drops must accept."""
+    for number in (1, 2):
+        for family in (4, 6):
+            iptables(network, number, dropping, family, "-P", "FORWARD", "DROP")
+    assert not reaches(network, 1, 2, 4, wait=1)
+    assert not reaches(network, 1, 2, 6, wait=1)
+    for number in (1, 2):
+        network.keep_rules(number, *WAYS[way])
+        assert network.rule_drift(number, *WAYS[way]) == []
+    for family in (4, 6):
+        assert reaches(network, 1, 2, family)
+        assert ask(network.pod[1], "", outside, OUTSIDE[family], family) == NODES[family]
+        iptables(network, 1, dropping, family, "-P", "FORWARD", "ACCEPT")
+    network.keep_rules(1, *WAYS[way])
+    places = {(chain.writer.value, chain.table) for chain in OverlayRules(network.node[1]).read().chains}
+    assert (f"iptables-{dropping}", "filter") in places or dropping != way, (
+        "no longer needed where it is not the main one"
+    )
+    assert len(places) == (1 if way == "nftables" else 2)
+
+
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_a_rule_that_refuses_everything_comes_after_the_overlays(network: Network, variant: str) -> None:
+    way = WAYS[variant]
+    for number in (1, 2):
+        for family in (4, 6):
+            iptables(network, number, variant, family, "-A", "FORWARD", "-p", "udp", "--dport", "10", "-j", "DROP")
+            iptables(network, number, variant, family, "-A", "FORWARD", "-j", "REJECT")
+    assert not reaches(network, 1, 2, 4, wait=1)
+    for number in (1, 2):
+        network.keep_rules(number, *way)
+    for family in (4, 6):
+        assert reaches(network, 1, 2, family)
+        lines = iptables(network, 1, variant, family, "-S", "FORWARD").splitlines()
+        assert [line.split(" -j ")[1].split()[0] for line in lines[1:]] == ["DROP", "KPROXY-FWD", "REJECT"]
+        # Somebody puts another one at the beginning.
+        iptables(network, 1, variant, family, "-I", "FORWARD", "1", "-j", "REJECT")
+    assert network.rule_drift(1, *way)
+    network.keep_rules(1, *way)
+    assert network.rule_drift(1, *way) == []
+    assert reaches(network, 1, 2, 4)
+
+
+DAMAGE = {
+    "flushed": ["-F", "{chain}"],
+    "jump gone": ["-D", "{base}", "-m", "comment", "--comment", "{comment}", "-j", "{chain}"],
+    "jump twice": ["-A", "{base}", "-j", "{chain}"],
+    "rule too many": ["-I", "{chain}", "1", "-p", "udp", "-j", "RETURN"],
+}
+
+
+@pytest.mark.parametrize("table", ["nat", "filter"])
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_damage_to_the_rules_is_told_and_mended(network: Network, variant: str, damage: str, table: str) -> None:
+    way = WAYS[variant]
+    network.keep_rules(1, *way)
+    before = everything(network, 1)
+    chain, base, comment = {
+        "nat": ("KPROXY-POSTRTG", "POSTROUTING", "kproxy overlay masq"),
+        "filter": ("KPROXY-FWD", "FORWARD", "kproxy overlay forward"),
+    }[table]
+    words = [word.format(chain=chain, base=base, comment=comment) for word in DAMAGE[damage]]
+    iptables(network, 1, variant, 6, "-t", table, *words)
+    (change,) = network.rule_drift(1, *way)
+    assert change.kind == "different"
+    network.keep_rules(1, *way)
+    assert network.rule_drift(1, *way) == []
+    assert everything(network, 1) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ["flush", "chain", "ip", "kproxy-overlay", "postrtg"],
+        ["insert", "rule", "ip", "kproxy-overlay", "postrtg", "udp", "dport", "9", "return"],
+        ["add", "chain", "ip", "kproxy-overlay", "other"],
+        ["delete", "table", "ip", "kproxy-overlay"],
+    ],
+    ids=" ".join,
+)
+def test_damage_to_the_nftables_table_is_told_and_mended(network: Network, damage: list[str]) -> None:
+    way = WAYS["nftables"]
+    network.keep_rules(1, *way)
+    before = everything(network, 1)
+    network.node[1].call(lambda: subprocess.run(["nft", *damage], check=True))
+    assert len(network.rule_drift(1, *way)) == 1
+    network.keep_rules(1, *way)
+    assert network.rule_drift(1, *way) == []
+    assert everything(network, 1) == before
+
+
+def test_other_options_leave_nothing_of_the_former_ones(network: Network) -> None:
+    for variant in ("nft", "legacy"):
+        iptables(network, 1, variant, 4, "-A", "FORWARD", "-s", "198.51.100.7", "-j", "DROP")
+    before = everything(network, 1)
+    writers = set()
+    for way in (*WAYS.values(), WAYS["nft"], (NONE, None)):
+        network.keep_rules(1, *way)
+        assert network.rule_drift(1, *way) == []
+        found = OverlayRules(network.node[1]).read().chains
+        assert len({chain.writer for chain in found}) == (0 if way[0] is NONE else 1)
+        writers |= {chain.writer for chain in found}
+    assert writers == set(Writer)
+    after = everything(network, 1)
+    assert not [line for line in after if "kproxy" in line.lower()]
+    assert [line for line in after if "198.51.100.7" in line] == [line for line in before if "198.51.100.7" in line]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_removing_the_overlay_leaves_what_is_not_its_own(network: Network, way: str) -> None:
+    name = network.names["n1"]
+    iptables(network, 1, "nft", 4, "-A", "FORWARD", "-s", "198.51.100.7", "-j", "DROP")
+    iptables(network, 1, "nft", 4, "-t", "nat", "-A", "POSTROUTING", "-s", "198.51.100.7", "-j", "MASQUERADE")
+    ip("-n", name, "route", "add", "10.99.0.0/24", "via", "192.168.9.3")
+    network.keep_rules(1, *WAYS[way])
+    done = remove(network.node[1])
+    assert done.problems == ()
+    assert done.changes
+    left = " ".join(everything(network, 1))
+    assert "kproxy" not in left.lower()
+    assert left.count("198.51.100.7") >= 2
+    assert "kproxy" not in ip("-n", name, "link")
+    routes = ip("-n", name, "route") + ip("-n", name, "-6", "route")
+    assert "proto 84" not in routes
+    assert "10.99.0.0/24" in routes
+    assert remove(network.node[1]).changes == ()
+
+
+@pytest.mark.parametrize("settings", [MASQ, RuleSettings()], ids=["masquerading", "forwarding"])
+def test_the_variant_stays_the_one_that_holds_the_rules(network: Network, settings: RuleSettings) -> None:
+    """So that a later start, or `check`, finds no drift because kube-proxy has come meanwhile."""
+    network.keep_rules(1, settings, Variant.LEGACY)
+    iptables(network, 1, "nft", 4, "-t", "nat", "-N", "KUBE-SERVICES")
+    iptables(network, 1, "nft", 4, "-P", "FORWARD", "DROP")
+    network.keep_rules(1, settings)
+    assert network.rule_drift(1, settings, Variant.LEGACY) == []
+    if settings.ip_masq:
+        assert network.rule_drift(1, settings) == []
+
+
+def test_a_lock_that_is_held_is_told_and_nothing_is_taken_for_absent(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.keep_rules(1, MASQ, Variant.LEGACY)
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
+    rules = OverlayRules(network.node[1], lock_wait=1)
+    with xtables_lock(), pytest.raises(LockHeldError):
+        rules.read(choose=False)
+    assert len(rules.read(choose=False).chains) == 4
+
+
+def test_looking_makes_no_tables(network: Network) -> None:
+    assert OverlayRules(network.node[3]).read(choose=False).chains == ()
+    assert everything(network, 3) == []
+    names = network.node[3].call(Path("/proc/thread-self/net/ip_tables_names").read_text)
+    assert names == ""
+
+
+def test_a_native_chain_that_drops_is_told_of(network: Network) -> None:
+    """An accept in one base chain does not overrule a drop in another: nothing of ours could help."""
+    table = "table inet custom { chain forward { type filter hook forward priority 0; policy drop; }; }"
+    network.node[1].call(lambda: subprocess.run(["nft", table], check=True))
+    (note,) = OverlayRules(network.node[1]).read().notes
+    assert note.startswith("nftables chain inet custom forward drops")
+    network.keep_rules(1, *WAYS["nft"])
+    assert not reaches(network, 1, 2, 4, wait=1)

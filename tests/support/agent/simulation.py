@@ -1,0 +1,305 @@
+"""The whole agent but its threads, against a faulty API server and a faulty kernel, in simulated time.
+
+Real: the informers' state machines and decoders, the hub, the inboxes, the runners, the proxiers, the appliers.
+Simulated: the server (`tests.support.fakeapi.storage`), the kernel (`tests.support.linux.fake`), the clock. A seed
+decides everything.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
+from kproxy.agent.proxy.host import HostFamily
+from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.observer import SyncDone, SyncFailed
+from kproxy.agent.proxy.proxier import FamilyProxier
+from kproxy.agent.proxy.runner import BoundedFrequencyRunner
+from kproxy.agent.sources.apiserver import KeyedHandler
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
+from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
+from kproxy.informer.listener import Listener
+from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.reconcile import read_dump
+from kproxy.render import Features, RenderedTarget, Renderer
+from kproxy.services import IPFamily, ServiceState
+from tests.support.agent.kernel import FaultyKernel
+from tests.support.agent.watcher import Watcher
+from tests.support.fakeapi.storage import KINDS, Json, Storage
+
+NODE = "node-0"
+SERVICE, SLICE, NODE_KIND = (
+    next(kind for kind in KINDS if kind.kind == name) for name in ("Service", "EndpointSlice", "Node")
+)
+SYNC_PERIOD = 10.0
+MIN_SYNC_PERIOD = 1.0
+CONFIG = KubeProxyConfiguration(detect_local_mode="NodeCIDR")
+
+
+class Raising:
+    """An observer that fails now and then: a bug in what counts must not stop what programs."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.syncs: Counter[int] = Counter()
+        self.failures = 0
+        self.drifts = 0
+
+    def queued(self, family: IPFamily) -> None: ...
+
+    def synced(self, done: SyncDone) -> None:
+        self.syncs[int(self._world.now // 60)] += 1
+        self.drifts += bool(done.drift)
+        if self._world.fault("observer"):
+            raise RuntimeError("an observer that raises")
+
+    def failed(self, failure: SyncFailed) -> None:
+        self.syncs[int(self._world.now // 60)] += 1
+        self.failures += 1
+
+
+class World:
+    """See the module. `now` is the true time; clocks show `now + skew`, and jump."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        faults_until: float = 180.0,
+        writes_until: float = 190.0,
+        rate: float = 0.12,
+        pace: float = 1.0,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.now = self.skew = 0.0
+        self.faults_until, self.writes_until, self.rate, self.pace = faults_until, writes_until, rate, pace
+        self.faults: Counter[str] = Counter()
+        self.storage = Storage(version=self.random.choice((1, 100, 99_990)))
+        self.old_states: list[tuple[int, dict[tuple[str, str], Json]]] = []
+        self.server_generation = 0
+        self.streaming = self.random.choice(("yes", "refused", "ignored"))
+        self.family = self.random.choice((IPFamily.IPV4, IPFamily.IPV4, IPFamily.IPV6))
+        self.last_drift = 0.0
+        options = ReflectorOptions(page_size=self.random.choice((2, 5, 500)), watch_list=self.random.random() < 0.7)
+        self.services = Watcher(self, SERVICES, options)
+        self.slices = Watcher(self, ENDPOINT_SLICES, options)
+        self.nodes = Watcher(self, NODES, options)
+        self.watchers: tuple[Watcher[Any], ...] = (self.services, self.slices, self.nodes)
+        self.kernel = FaultyKernel(self, self.family)
+        self.observer = Raising(self)
+        self.hub = NodeHub(CONFIG, NODE)
+        self.proxier = self._make_proxier()
+        self._handlers()
+        for _ in range(self.random.randrange(12)):
+            self._write()
+        self.next_write = 1.0
+        self.next_drift = self.random.uniform(5, 30)
+        self.synced = False
+
+    @property
+    def clock(self) -> float:
+        return self.now + self.skew
+
+    def fault(self, *kinds: str) -> str:
+        """One of these faults, or "" for none."""
+        if self.now >= self.faults_until or self.random.random() >= self.rate:
+            return ""
+        kind = self.random.choice(kinds)
+        self.faults[kind] += 1
+        return kind
+
+    def disturb(self, kind: str) -> None:
+        """A fault of the world at large."""
+        if kind == "jump":
+            self.skew += self.random.choice((-3600.0, -5.0, 30.0, 600.0, 86400.0))
+        elif kind == "compact":
+            self.storage.compact()
+        elif kind == "restart":
+            self.storage.compact()
+            self.server_generation += 1
+            for watcher in self.watchers:
+                watcher.poke()
+
+    def run(self, until: float) -> None:
+        """Goes on until this time, or a little later."""
+        proxier_wake = self.now
+        while self.now < until:
+            for watcher in self.watchers:
+                if watcher.wake <= self.now:
+                    watcher.go_on()
+            self._deliver()
+            # The proxier's thread wakes up at every request; looking often is the same.
+            seconds = self.proxier.step()
+            proxier_wake = self.now + (1.0 if seconds is None else min(max(seconds, 0.001), 1.0))
+            wakes = [watcher.wake for watcher in self.watchers]
+            self._advance(max(self.now, min(*wakes, proxier_wake, self.now + 1.0)))
+
+    def in_step(self) -> bool:
+        """Whether every informer knows what the server has."""
+        return all(watcher.in_step() for watcher in self.watchers)
+
+    def difference(self) -> Difference:
+        """How the kernel differs from a fresh rendering of the server's state; false if it does not."""
+        objects = self.storage.objects.items()
+        decode: dict[str, Any] = {SERVICE.qualified: SERVICES.codec, SLICE.qualified: ENDPOINT_SLICES.codec}
+        found: dict[str, list[Any]] = {SERVICE.qualified: [], SLICE.qualified: []}
+        for (qualified, _), value in objects:
+            if qualified in decode:
+                found[qualified].append(decode[qualified].decode(json.dumps(value).encode()))
+        state = ServiceState.of(self.family, NODE, found[SERVICE.qualified], found[SLICE.qualified])
+        # The node's say is the hub's: a Node that was deleted stays in force.
+        renderer = Renderer(self.host.options(CONFIG, self.hub.target))
+        wanted = wanted_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
+        return find_difference(wanted, read_dump(self.kernel.memory, counters=False))
+
+    def _make_proxier(self) -> FamilyProxier:
+        iptables = Iptables(self.family, Variant.NFT, "", "", (1, 8, 9))
+        here = Namespace.current()
+        self.host = HostFamily(self.family, here, iptables, Features(), None, ("mangle", "nat", "filter"), False, 5.0)
+        renderer = Renderer(self.host.options(CONFIG, self.hub.target))
+        applier = Applier(self.kernel, ServiceState(self.family, NODE), renderer)
+        fingerprint: Fingerprint = lambda: self.kernel.generation  # noqa: E731
+        if self.random.random() < 0.3:
+            fingerprint = text_fingerprint(lambda: self.kernel.save(counters=False))
+        runner = BoundedFrequencyRunner(MIN_SYNC_PERIOD, SYNC_PERIOD, self.random.random)
+        return FamilyProxier(self.family, applier, KernelWatch(fingerprint), runner, lambda: self.clock, self.observer)
+
+    def _handlers(self) -> None:
+        def fail(*_items: object) -> None:
+            raise RuntimeError("a handler that raises")
+
+        raising = ResourceEventHandlerFuncs(add=fail, update=fail, delete=fail)
+        hub = self.hub
+        self.listeners: list[Listener[Any]] = [
+            self.services.informer.add_listener(KeyedHandler(hub.put_service), 0.0, 0.0),
+            self.slices.informer.add_listener(KeyedHandler(hub.put_slice), 0.0, 0.0),
+            self.nodes.informer.add_listener(KeyedHandler(lambda _key, node: hub.put_node(node)), 0.0, 0.0),
+        ]
+        for watcher in self.watchers:
+            watcher.informer.add_listener(raising, 0.0)
+        self.attach_at: float | None = self.random.uniform(0, 3)
+
+    def _deliver(self) -> None:
+        for watcher in self.watchers:
+            for listener in watcher.informer.listeners:
+                while (notification := listener.next()) is not None:
+                    try:
+                        notification.deliver(listener.handler)
+                    except RuntimeError:
+                        assert listener not in self.listeners
+                    listener.done(notification)
+        if self.attach_at is not None and self.now >= self.attach_at:
+            self.attach_at = None
+            self.hub.attach([Member(self.host, self.proxier)])
+        if not self.synced and all(
+            watcher.informer.listener_has_synced(listener)
+            for watcher, listener in zip(self.watchers, self.listeners, strict=True)
+        ):
+            self.synced = True
+            self.hub.source_synced()
+        if not self.synced:
+            assert self.kernel.restores == 0, "programmed before the caches had synced"
+
+    def _advance(self, to: float) -> None:
+        while self.next_write <= to and self.next_write < self.writes_until:
+            self.now = max(self.now, self.next_write)
+            self._write()
+            self.next_write = self.now + self.random.expovariate(0.5 / self.pace)
+            for watcher in self.watchers:
+                watcher.poke()
+        if self.next_drift <= to and self.next_drift < self.faults_until:
+            self.next_drift = to + self.random.uniform(5, 40)
+            if self.kernel.drift():
+                self.last_drift = to
+        self.now = max(self.now, to)
+
+    def _write(self) -> None:
+        self.old_states = [*self.old_states[-5:], (self.storage.version, dict(self.storage.objects))]
+        what = self.random.random()
+        if what < 0.45:
+            self._write_slice()
+        elif what < 0.92:
+            self._write_service()
+        else:
+            self._write_node()
+        if (NODE_KIND.qualified, NODE) not in self.storage.objects:
+            self._write_node()
+
+    def _write_service(self) -> None:
+        number = self.random.randrange(8)
+        key = f"shop/s{number}"
+        if (SERVICE.qualified, key) in self.storage.objects and self.random.random() < 0.4:
+            self.storage.delete(SERVICE, key)
+            return
+        ip = f"10.96.0.{number + 1}" if self.family is IPFamily.IPV4 else f"fd00:96::{number + 1}"
+        ports = [
+            {"name": "p", "port": self.random.randrange(1, 100), "protocol": self.random.choice(("TCP", "UDP"))},
+            {"name": "q", "port": 443, "protocol": "TCP"},
+        ]
+        body: Json = {
+            "metadata": {"name": f"s{number}", "namespace": "shop"},
+            "spec": {
+                "type": "ClusterIP",
+                "clusterIP": ip,
+                "clusterIPs": [ip],
+                "ports": ports[: self.random.randrange(1, 3)],
+                "sessionAffinity": "None",
+                "internalTrafficPolicy": self.random.choice(("Cluster", "Local")),
+            },
+        }
+        if self.random.random() < 0.3:
+            body["spec"]["type"] = "NodePort"
+            body["spec"]["externalTrafficPolicy"] = self.random.choice(("Cluster", "Local"))
+            for index, port in enumerate(body["spec"]["ports"]):
+                port["nodePort"] = 30000 + 2 * number + index
+        self.storage.put(SERVICE, body)
+
+    def _write_slice(self) -> None:
+        number, piece = self.random.randrange(8), self.random.randrange(2)
+        key = f"shop/s{number}-{piece}"
+        if (SLICE.qualified, key) in self.storage.objects and self.random.random() < 0.3:
+            self.storage.delete(SLICE, key)
+            return
+        prefix = "10.244.0." if self.family is IPFamily.IPV4 else "fd00:244::"
+        owner = number if self.random.random() < 0.9 else self.random.randrange(8)
+        endpoints = [
+            {
+                "addresses": [f"{prefix}{20 * number + index + 1}"],
+                "conditions": {"ready": self.random.random() < 0.8},
+                "nodeName": self.random.choice((NODE, "node-1")),
+            }
+            for index in range(self.random.randrange(4))
+        ]
+        body = {
+            "metadata": {
+                "name": f"s{number}-{piece}",
+                "namespace": "shop",
+                "labels": {"kubernetes.io/service-name": f"s{owner}"},
+            },
+            "addressType": self.family.value,
+            "endpoints": endpoints,
+            "ports": [{"name": name, "port": 8080, "protocol": "TCP"} for name in ("p", "q")],
+        }
+        self.storage.put(SLICE, body)
+
+    def _write_node(self) -> None:
+        if (NODE_KIND.qualified, NODE) in self.storage.objects and self.random.random() < 0.2:
+            self.storage.delete(NODE_KIND, NODE)
+            return
+        cidr = self.random.choice(("10.244.0.0/24", "10.244.1.0/24") if self.family is IPFamily.IPV4 else
+                                  ("fd00:244::/64", "fd00:245::/64"))  # fmt: skip
+        zone = self.random.choice(("a", "b"))
+        body = {
+            "metadata": {"name": NODE, "labels": {"topology.kubernetes.io/zone": zone}},
+            "spec": {"podCIDR": cidr, "podCIDRs": [cidr]},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.2"}]},
+        }
+        self.storage.put(NODE_KIND, body)

@@ -1,0 +1,174 @@
+"""Runs of the kernel against the model: rule sets loaded into the node, packets sent, verdicts compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+from kproxy.dataplane import Host, IpSet, index_ruleset
+from kproxy.netfilter import (
+    BUILTIN_CHAINS,
+    Family,
+    Jump,
+    Ruleset,
+    apply_restore,
+    canonical_ruleset,
+    parse_restore,
+    parse_save,
+)
+from kproxy.netfilter.iptables.targets import DnatTarget
+from tests.support import paths
+from tests.support.kernel.dataplane_agree import Bench, Tally
+from tests.support.kernel.dataplane_rules import Generator, Packets, set_commands, set_contents
+from tests.support.kernel.dataplane_wire import Node, fresh_node, node_host
+
+VARIANTS = ("nft", "legacy")
+REFERENCE = paths.TESTS / "reference"
+KUBE_EXTRA = ("192.168.0.2/32", "2001:db8::2/128", "192.168.49.2/32")
+"""The addresses of the recorded node; eth0 gets them, too."""
+
+
+def command(family: Family, variant: str, kind: str = "") -> str:
+    """The name of a tool: `ip6tables-nft-restore`."""
+    return f"{'ip6tables' if family is Family.IPV6 else 'iptables'}-{variant}{kind}"
+
+
+@contextmanager
+def node_with_sets(tag: str, extra: Sequence[str] = (), **sysctls: int) -> Iterator[tuple[Node, Host]]:
+    """A node with the ipsets of `dataplane_rules`, and the model of it."""
+    sets = {}
+    with fresh_node(tag, extra) as node:
+        for family in Family:
+            node.run("ipset", "restore", text=set_commands(family))
+            for name, (kind, entries) in set_contents(family).items():
+                sets[name] = IpSet.parse(kind, entries, None if kind.startswith("bitmap") else family)
+        yield node, dataclasses.replace(node_host(extra, **sysctls), sets=sets)
+
+
+@contextmanager
+def loaded(node: Node, text: str, family: Family, variant: str) -> Iterator[None]:
+    """The rules in the kernel, and gone again."""
+    try:
+        node.run(command(family, variant, "-restore"), text=text)
+        yield
+    finally:
+        empty = "".join(
+            f"*{table}\n" + "".join(f":{chain} ACCEPT [0:0]\n" for chain in chains) + "COMMIT\n"
+            for table, chains in BUILTIN_CHAINS.items()
+        )
+        node.run(command(family, variant, "-restore"), text=empty)
+        node.forget()
+
+
+def bench(node: Node, host: Host, ruleset: Ruleset, variant: str, tally: Tally, label: str = "") -> Bench:
+    """The node and its model, ready to compare."""
+    return Bench(node, index_ruleset(ruleset, variant=variant), host, tally, f"{label}{variant}")
+
+
+def run_random(
+    node: Node, host: Host, seeds: Sequence[int], per_set: int, tally: Tally, variants: Sequence[str] = VARIANTS
+) -> None:
+    """Random rule sets, one per seed, in both families and variants by turns."""
+    for seed in seeds:
+        family = (Family.IPV4, Family.IPV6)[seed % 2]
+        variant = variants[seed // 2 % len(variants)]
+        random = Random(seed)
+        text = Generator(random, family).ruleset()
+        ruleset = canonical_ruleset(text, family)
+        packets = Packets(random, family)
+        with loaded(node, text, family, variant):
+            at = bench(node, host, ruleset, variant, tally, f"seed {seed} ")
+            at.compare([packets.one() for _ in range(per_set)])
+
+
+def jump_rules(family: Family) -> str:
+    """Restore input for the jump rules of a node on which kube-proxy really ran."""
+    name = "iptables-nft-save.v4.txt" if family is Family.IPV4 else "ip6tables-nft-save.v6.txt"
+    dump = parse_save((REFERENCE / "minikube" / name).read_text(), family=family)
+    lines = []
+    for table in dump.tables:
+        rules = [(chain.name, rule) for chain in table.chains if chain.policy is not None for rule in chain.rules]
+        targets = dict.fromkeys(rule.target.chain for _, rule in rules if isinstance(rule.target, Jump))
+        lines += [f"*{table.name}", *(f":{target} - [0:0]" for target in targets)]
+        lines += [*(rule.to_restore(chain) for chain, rule in rules), "COMMIT"]
+    return "\n".join(lines) + "\n"
+
+
+def kube_ruleset(restore: str, family: Family) -> tuple[str, Ruleset]:
+    """kube-proxy's restore input with the jump rules, as one text, and as the rule set that it makes."""
+    ruleset = canonical_ruleset(jump_rules(family), family)
+    ruleset = apply_restore(ruleset, parse_restore(restore, family=family)).in_save_order()
+    lines: list[str] = []
+    for table in ruleset.tables:
+        lines.append(f"*{table.name}")
+        lines += [chain.to_save() for chain in table.chains]
+        lines += [rule.to_restore(chain.name) for chain in table.chains for rule in chain.rules]
+        lines.append("COMMIT")
+    return "\n".join(lines) + "\n", ruleset
+
+
+_DPORT = re.compile(r"-p (tcp|udp|sctp) .*--dport ([0-9]+)")
+
+
+def kube_targets(ruleset: Ruleset, node_ips: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Addresses, ports and protocols that kube-proxy's rules know: of services, node ports and endpoints."""
+    found: dict[tuple[str, int, str], None] = {}
+    for _, chain, _, rule in ruleset.rules():
+        spec = rule.spec()
+        port = _DPORT.search(spec)
+        if port is None:
+            continue
+        if chain.name in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES") and rule.destination is not None:
+            found[str(rule.destination.value).partition("/")[0], int(port[2]), port[1]] = None
+        elif chain.name == "KUBE-NODEPORTS":
+            for address in node_ips:
+                found[address, int(port[2]), port[1]] = None
+    return list(found)
+
+
+def endpoint_addresses(ruleset: Ruleset) -> list[str]:
+    """The addresses that DNAT rules lead to."""
+    targets = (rule.target for _, _, _, rule in ruleset.rules())
+    found = {
+        str(item.to_destination).rpartition(":")[0].strip("[]") for item in targets if isinstance(item, DnatTarget)
+    }
+    return sorted(found)
+
+
+def run_kube(
+    node: Node, host: Host, restore: str, family: Family, variant: str, count: int, tally: Tally, label: str
+) -> None:
+    """kube-proxy's rules, and packets to what they know."""
+    text, ruleset = kube_ruleset(restore, family)
+    node_ips = ["192.168.0.2", "10.244.0.1", "127.0.0.1"] if family is Family.IPV4 else ["2001:db8::2", "fd00:244::1"]
+    pods = [item for item in endpoint_addresses(ruleset) if item.startswith(("10.244.0.", "fd00:244::"))]
+    if pods:
+        node.settle(pods)
+    if "-m recent" in text:
+        host = dataclasses.replace(host, recent=None)
+    random = Random(label)
+    packets = Packets(random, family, kube_targets(ruleset, node_ips))
+    with loaded(node, text, family, variant):
+        bench(node, host, ruleset, variant, tally, f"{label} ").compare([packets.one() for _ in range(count)])
+
+
+def read_counters(node: Node, family: Family, variant: str) -> dict[tuple[str, str, int], int]:
+    """The packet counters of all rules that are not zero."""
+    text = node.run(command(family, variant, "-save"), "-c")
+    found = {}
+    for table, chain, number, rule in parse_save(text, family=family).rules():
+        if rule.counters is not None and rule.counters.packets:
+            found[table.name, chain.name, number] = rule.counters.packets
+    return found
+
+
+def zero_counters(node: Node, family: Family, variant: str, tables: Sequence[str]) -> None:
+    """Set all counters to zero."""
+    for table in tables:
+        subprocess.run(
+            ["ip", "netns", "exec", node.name, command(family, variant), "-t", table, "-Z"], check=True, timeout=60
+        )

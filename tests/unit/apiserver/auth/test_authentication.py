@@ -1,0 +1,260 @@
+"""Who may do what: certificates, tokens, RBAC, escalation, impersonation."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import yaml
+
+from kproxy.apiserver.auth import certs
+from tests.support.apiserver.server import Api
+from tests.support.waiting import PATIENCE
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SERVICES = "/api/v1/namespaces/default/services"
+
+
+def allow(api: Api, name: str, user: str, rules: list[Any]) -> None:
+    """A Role and its binding in default."""
+    api.ok("POST", f"{RBAC}/namespaces/default/roles", {"metadata": {"name": name}, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    subjects = [{"kind": "User", "name": user}]
+    api.ok(
+        "POST",
+        f"{RBAC}/namespaces/default/rolebindings",
+        {"metadata": {"name": name}, "roleRef": role, "subjects": subjects},
+    )
+
+
+def rule(verbs: list[str], *resources: str, group: str = "") -> Any:
+    return {"verbs": verbs, "apiGroups": [group], "resources": list(resources)}
+
+
+def test_nobody_sees_health_only(shared: Api) -> None:
+    nobody = shared.as_user("")
+    assert nobody("GET", "/readyz") == (200, "ok")
+    assert nobody("GET", "/version")[0] == 200
+    for path in ("/api", "/metrics", SERVICES, "/apis", "/openapi/v3"):
+        assert nobody("GET", path)[0] == 403, path
+    assert shared.as_user("nonsense")("GET", "/readyz")[0] == 401
+
+
+def test_roles_are_enforced(shared: Api) -> None:
+    bob = shared.as_user("bob-token")
+    status, answer = bob("GET", SERVICES)
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert bob("GET", "/api")[0] == 200
+    allow(shared, "read-services", "bob", [rule(["get", "list", "watch"], "services")])
+    assert bob("GET", SERVICES)[0] == 200
+    assert bob("POST", SERVICES, {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}]}})[0] == 403
+    assert bob("GET", "/api/v1/namespaces/kube-system/services")[0] == 403
+    assert bob("GET", "/api/v1/services")[0] == 403
+    review = {"spec": {"resourceAttributes": {"verb": "list", "resource": "services", "namespace": "default"}}}
+    _, answer = bob("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    assert answer["status"]["allowed"] is True
+    _, answer = bob("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
+    assert rule(["get", "list", "watch"], "services") in answer["status"]["resourceRules"]
+
+
+def test_who_may_only_change_does_not_create(shared: Api) -> None:
+    carol = shared.as_user("carol-token")
+    allow(shared, "change", "carol", [rule(["get", "update", "patch"], "services", "configmaps")])
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "put"}, "spec": {"ports": [{"port": 80}]}}
+    status, answer = carol("PUT", f"{SERVICES}/put", body)
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert 'cannot create resource "services"' in answer["message"]
+    maps = "/api/v1/namespaces/default/configmaps"
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "b"}}
+    media = "application/apply-patch+yaml"
+    assert carol("PATCH", f"{maps}/applied?fieldManager=c", applied, media)[0] == 403
+    shared.ok("POST", SERVICES, body)
+    shared.ok("POST", maps, {**applied, "data": {}})
+    assert carol("PUT", f"{SERVICES}/put", body)[0] == 200
+    assert carol("PATCH", f"{maps}/applied?fieldManager=c", applied, media)[0] == 200
+
+
+def test_nobody_grants_what_he_does_not_have(shared: Api) -> None:
+    bob = shared.as_user("bob-token")
+    allow(shared, "rbac", "bob", [rule(["*"], "roles", "rolebindings", group="rbac.authorization.k8s.io")])
+    # A verb of "*" on roles holds escalate and bind, too; so take a narrower one.
+    shared.ok("DELETE", f"{RBAC}/namespaces/default/rolebindings/rbac")
+    allow(shared, "rbac2", "bob", [rule(["create"], "roles", "rolebindings", group="rbac.authorization.k8s.io")])
+    body = {"metadata": {"name": "mine"}, "rules": [rule(["get"], "secrets")]}
+    status, answer = bob("POST", f"{RBAC}/namespaces/default/roles", body)
+    assert status == 403
+    assert "attempting to grant RBAC permissions not currently held" in answer["message"]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {"metadata": {"name": "mine"}, "roleRef": role, "subjects": [{"kind": "User", "name": "bob"}]}
+    assert bob("POST", f"{RBAC}/namespaces/default/rolebindings", binding)[0] == 403
+    # Nor to a role that is not there yet, whatever it will hold.
+    later: Any = {**binding, "roleRef": {**role, "name": "comes-later"}}
+    status, answer = bob("POST", f"{RBAC}/namespaces/default/rolebindings", later)
+    assert (status, answer["message"]) == (404, 'clusterroles.rbac.authorization.k8s.io "comes-later" not found')
+    shared.ok("POST", f"{RBAC}/namespaces/default/rolebindings", later)
+
+
+def test_aggregated_roles(shared: Api) -> None:
+    label = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+    extra: Any = {
+        "metadata": {"name": "more", "labels": label},
+        "rules": [rule(["get"], "widgets", group="example.org")],
+    }
+    shared.ok("POST", f"{RBAC}/clusterroles", extra)
+    shared.eventually(f"{RBAC}/clusterroles/view", lambda role: extra["rules"][0] in (role["rules"] or ()))
+    view = shared.ok("GET", f"{RBAC}/clusterroles/view")["rules"]
+    shared.eventually(f"{RBAC}/clusterroles/admin", lambda role: all(each in (role["rules"] or ()) for each in view))
+
+
+def test_service_account_tokens(shared: Api) -> None:
+    shared.ok("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
+    path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    assert shared("POST", path, {"spec": {"expirationSeconds": 5}})[0] == 422
+    token = shared.ok("POST", path, {"spec": {"expirationSeconds": 600}})["status"]["token"]
+    robot = shared.as_user(token)
+    _, answer = robot("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+    assert answer["status"]["userInfo"]["username"] == "system:serviceaccount:default:robot"
+    _, answer = shared("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+    assert answer["status"]["authenticated"] is True
+    other = shared.ok("POST", path, {"spec": {"audiences": ["somebody"]}})["status"]["token"]
+    assert shared.as_user(other)("GET", "/api")[0] == 401
+    assert shared.as_user(token[:-4] + "AAAA")("GET", "/api")[0] == 401
+    shared.ok("DELETE", "/api/v1/namespaces/default/serviceaccounts/robot")
+    assert robot("GET", "/api")[0] == 401
+
+
+def test_the_issuer_of_service_account_tokens_is_discovered(shared: Api) -> None:
+    """ServiceAccounts ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer."""
+    shared.eventually(
+        "/api/v1/namespaces/default/serviceaccounts", lambda found: any(each["metadata"] for each in found["items"])
+    )
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    token = shared.ok("POST", path, {"spec": {"audiences": ["somebody"]}})["status"]["token"]
+    pod = shared.as_user(shared.ok("POST", path, {"spec": {}})["status"]["token"])
+    response = pod.raw("GET", "/.well-known/openid-configuration")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
+    assert response.headers.get_all("Cache-Control") == ["public, max-age=3600"]
+    configuration = json.loads(response.read())
+    address = f"https://127.0.0.1:{shared.server.port}"
+    assert configuration["jwks_uri"].removeprefix(address) == "/openid/v1/jwks"
+    response = pod.raw("GET", "/openid/v1/jwks")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/jwk-set+json")
+    keys = {key["kid"]: jwt.PyJWK(key) for key in json.loads(response.read())["keys"]}
+    header = jwt.get_unverified_header(token)
+    assert [header["alg"]] == configuration["id_token_signing_alg_values_supported"]
+    claims = jwt.decode(
+        token, keys[header["kid"]], algorithms=[header["alg"]], audience="somebody", issuer=configuration["issuer"]
+    )
+    assert claims["sub"] == "system:serviceaccount:default:default"
+    for name in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
+        assert name in shared.ok("GET", "/")["paths"]
+        assert shared.as_user("bob-token")("GET", name)[0] == 403
+        assert shared.as_user("")("GET", name)[0] == 403
+
+
+def test_tokens_end_with_what_they_are_bound_to(shared: Api) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    node = shared.ok("POST", "/api/v1/nodes", {"metadata": {"name": "bound-node"}})["metadata"]
+    spec = {"containers": [{"name": "c", "image": "x"}]}
+    pod = shared.ok("POST", pods, {"metadata": {"name": "bound"}, "spec": {**spec, "nodeName": "bound-node"}})[
+        "metadata"
+    ]
+    other = {"metadata": {"name": "of-another"}, "spec": {**spec, "serviceAccountName": "somebody"}}
+    shared.ok("POST", pods, other)
+
+    def asked(kind: str, name: str, version: str = "v1", **more: str) -> tuple[int, Any]:
+        reference = {"kind": kind, "apiVersion": version, "name": name, **more}
+        return shared("POST", path, {"spec": {"boundObjectRef": reference}})
+
+    assert asked("Pod", "nobody")[0] == 404
+    assert asked("Pod", "bound", uid="another")[0] == 409
+    assert asked("Pod", "of-another")[0] == asked("Deployment", "x", "apps/v1")[0] == 400
+    status, answer = asked("Pod", "bound", uid=pod["uid"])
+    assert status == 201
+    robot = shared.as_user(answer["status"]["token"])
+    _, answer = robot("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+    extra = answer["status"]["userInfo"]["extra"]
+    prefix = "authentication.kubernetes.io"
+    assert {key: values for key, values in extra.items() if not key.endswith("credential-id")} == {
+        f"{prefix}/pod-name": ["bound"],
+        f"{prefix}/pod-uid": [pod["uid"]],
+        f"{prefix}/node-name": ["bound-node"],
+        f"{prefix}/node-uid": [node["uid"]],
+    }
+    shared.ok("DELETE", "/api/v1/nodes/bound-node")
+    assert robot("GET", "/api")[0] == 200
+    shared.ok("DELETE", f"{pods}/bound?gracePeriodSeconds=0")
+    assert robot("GET", "/api")[0] == 401
+
+
+def test_impersonation(shared: Api) -> None:
+    assert shared("GET", SERVICES, Impersonate_User="eve")[0] == 403
+    assert shared.as_user("bob-token")("GET", SERVICES, Impersonate_User="admin")[0] == 403
+    assert shared("GET", SERVICES, Impersonate_User="eve", Impersonate_Group="system:masters")[0] == 200
+
+
+def test_who_may_impersonate_users_may_not_take_their_groups(shared: Api) -> None:
+    """Each group, uid and extra of a header needs its own permission, also those every service account has."""
+    name = "impersonates-users"
+    shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule(["impersonate"], "users")]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [{"kind": "User", "name": "bob"}]}
+    shared.ok("POST", f"{RBAC}/clusterrolebindings", binding)
+    bob = shared.as_user("bob-token")
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    assert bob("POST", review, {}, Impersonate_User="eve")[1]["status"]["userInfo"]["username"] == "eve"
+    for more in (
+        {"Impersonate_Group": "system:serviceaccounts"},
+        {"Impersonate_Group": "system:authenticated"},
+        {"Impersonate_Uid": "1"},
+        {"Impersonate_Extra_scopes": "all"},
+    ):
+        code, answer = bob("POST", review, {}, Impersonate_User="eve", **more)
+        assert (code, answer["reason"]) == (403, "Forbidden"), more
+    info = shared("POST", review, {}, Impersonate_User="eve", Impersonate_Uid="1", Impersonate_Extra_scopes="all")[1]
+    assert info["status"]["userInfo"]["uid"] == "1"
+    assert info["status"]["userInfo"]["extra"] == {"scopes": ["all"]}
+    assert shared("GET", SERVICES, Impersonate_Group="system:masters")[0] == 400
+
+
+def _with_certificate(api: Api, directory: Path, identity: certs.Identity) -> tuple[int, bytes]:
+    path = directory / "client.pem"
+    path.write_bytes(identity.certificate_pem + identity.key_pem)
+    context = ssl.create_default_context(cafile=str(api.server.ca))
+    context.load_cert_chain(path)
+    connection = http.client.HTTPSConnection("127.0.0.1", api.server.port, context=context, timeout=PATIENCE)
+    connection.request("GET", "/api/v1/namespaces")
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def test_client_certificates(shared: Api, tmp_path: Path) -> None:
+    authority = shared.server.call(lambda server: server.authority)
+    assert _with_certificate(shared, tmp_path, certs.new_client(authority, "root", ("system:masters",)))[0] == 200
+    assert _with_certificate(shared, tmp_path, certs.new_client(authority, "carol"))[0] == 403
+    status, body = _with_certificate(
+        shared, tmp_path, certs.new_client(certs.new_authority(), "root", ("system:masters",))
+    )
+    assert (status, b'"reason":"Unauthorized"' in body) == (401, True)
+    # A server certificate is no client certificate, though the same authority issued it.
+    assert _with_certificate(shared, tmp_path, certs.new_server(authority, ()))[0] == 401
+
+
+def test_kubeconfig(shared: Api) -> None:
+    document = yaml.safe_load(shared.server.kubeconfig.read_text())
+    assert document["clusters"][0]["cluster"]["server"] == shared.server.url
+    assert shared.server.kubeconfig.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("path", ["ca.pem", "service-accounts.key", "log.sqlite"])
+def test_data_is_private(shared: Api, path: str) -> None:
+    data = shared.server.kubeconfig.parent / "data"
+    assert data.stat().st_mode & 0o077 == 0
+    assert subprocess.run(["test", "-e", data / path], check=False).returncode == 0

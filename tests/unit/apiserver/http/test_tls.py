@@ -1,0 +1,161 @@
+"""TLS as clients of every temper meet it, against the protocol itself over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.apiserver.auth import certs
+from kproxy.apiserver.http.tls import TLSProtocol, server_context
+from tests.support.waiting import PATIENCE
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets, in pieces; `quit` ends the connection."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self.certificate: bytes | None = None
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.certificate = transport.get_extra_info("peer_certificate")
+
+    def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), 1000):
+            self.transport.write(data[start : start + 1000])
+        if b"quit" in data:
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost += 1
+
+
+def run(client: Callable[[int], Any], authority: certs.Identity) -> tuple[Any, list[Echo]]:
+    """Runs a blocking client against a server; its result and the server's protocols."""
+    made: list[Echo] = []
+
+    async def main() -> Any:
+        loop = asyncio.get_running_loop()
+        context = server_context(authority, certs.new_server(authority, ()))
+
+        def connect() -> asyncio.Protocol:
+            made.append(Echo())
+            return TLSProtocol(context, made[-1], loop)
+
+        server = await loop.create_server(connect, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            result = await asyncio.wait_for(asyncio.to_thread(client, port), PATIENCE)
+            await asyncio.sleep(0.05)
+            return result
+        finally:
+            server.close()
+
+    return asyncio.run(main()), made
+
+
+@pytest.fixture(scope="module")
+def authority() -> certs.Identity:
+    return certs.new_authority()
+
+
+def context_of(authority: certs.Identity, directory: Path, identity: certs.Identity | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority.certificate_pem.decode())
+    if identity is not None:
+        path = directory / "client.pem"
+        path.write_bytes(identity.certificate_pem + identity.key_pem)
+        context.load_cert_chain(path)
+    return context
+
+
+def exchange(port: int, context: ssl.SSLContext, data: bytes, count: int) -> tuple[bytes, str | None]:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as tls,
+    ):
+        tls.sendall(data)
+        found = b""
+        while len(found) < count and (piece := tls.recv(65536)):
+            found += piece
+        return found, tls.version()
+
+
+@pytest.mark.parametrize("size", [1, 16384, 16385, 1_000_000])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_bytes_arrive_whole(authority: certs.Identity, tmp_path: Path, size: int, version: ssl.TLSVersion) -> None:
+    context = context_of(authority, tmp_path)
+    context.minimum_version = context.maximum_version = version
+    data = bytes(n % 251 for n in range(size))
+    (found, _), made = run(lambda port: exchange(port, context, data, size), authority)
+    assert found == data
+    assert [(each.lost, each.certificate) for each in made] == [(1, None)]
+
+
+def test_any_certificate_is_shown_to_the_protocol_above(authority: certs.Identity, tmp_path: Path) -> None:
+    for issuer in (authority, certs.new_authority("somebody else")):
+        identity = certs.new_client(issuer, "alice", ("admins",))
+        context = context_of(authority, tmp_path, identity)
+        (found, _), made = run(lambda port, c=context: exchange(port, c, b"x", 1), authority)  # type: ignore[misc]
+        assert found == b"x"
+        assert made[0].certificate is not None
+        assert b"alice" in made[0].certificate
+
+
+def test_the_server_closes_after_what_it_wrote(authority: certs.Identity, tmp_path: Path) -> None:
+    context = context_of(authority, tmp_path)
+    data = b"y" * 100_000 + b"quit"
+    (found, _), made = run(lambda port: exchange(port, context, data, 1 << 30), authority)
+    assert found.startswith(b"y" * 10_000)
+    assert made[0].lost == 1
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 100, b"\0" * 5000])
+def test_what_is_no_tls_is_closed(authority: certs.Identity, data: bytes) -> None:
+    def client(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
+            raw.sendall(data)
+            raw.shutdown(socket.SHUT_WR)
+            found = b""
+            try:
+                while piece := raw.recv(4096):
+                    found += piece
+            except ConnectionResetError:
+                pass
+            return found
+
+    found, made = run(client, authority)
+    assert b"HTTP" not in found
+    assert all(each.transport is None for each in made)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_old_versions_are_refused(authority: certs.Identity, tmp_path: Path) -> None:
+    context = context_of(authority, tmp_path)
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError):
+        run(lambda port: exchange(port, context, b"x", 1), authority)
+
+
+def test_clients_that_vanish(authority: certs.Identity, tmp_path: Path) -> None:
+    context = context_of(authority, tmp_path)
+
+    def client(port: int) -> None:
+        for _ in range(5):
+            raw = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+            tls = context.wrap_socket(raw, server_hostname="127.0.0.1")
+            tls.sendall(b"z" * 5_000)
+            tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            tls.close()
+
+    _, made = run(client, authority)
+    assert [each.lost for each in made] == [1] * 5

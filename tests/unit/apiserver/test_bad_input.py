@@ -1,0 +1,385 @@
+"""Bad input: a Status with the right code, no fault, and nobody else hurt."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kproxy.apiserver.http import app
+from tests.support.apiserver.server import Api
+from tests.support.waiting import PATIENCE
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+APPLY = "application/apply-patch+yaml"
+
+
+@pytest.fixture(autouse=True)
+def unharmed(shared: Api) -> Any:
+    """After each test the server answers, and has had no unexpected error."""
+    before = shared.server.call(lambda server: server.health.faults)
+    yield
+    assert shared("GET", "/readyz") == (200, "ok")
+    assert shared.server.call(lambda server: server.health.faults) == before
+
+
+BODIES = [
+    (b"", 400),
+    (b"{", 400),
+    (b"null", 400),
+    (b"[]", 400),
+    (b'"x"', 400),
+    (b"\xff\xfe", 400),
+    (b'{"metadata":[]}', 400),
+    (b'{"metadata":{"name":5}}', 400),
+    (b'{"metadata":{"labels":{"a":1}}}', 400),
+    (b"{}", 422),
+    (b'{"metadata":{"name":"A_B"}}', 422),
+    (b'{"metadata":{"name":"' + b"a" * 300 + b'"}}', 422),
+    (b'{"metadata":{"name":"x","labels":{"a b":"c"}}}', 422),
+    (b'{"metadata":{"name":"x","finalizers":["plain"]}}', 422),
+    (b'{"apiVersion":"v2","metadata":{"name":"x"}}', 400),
+    (b'{"kind":"Nonsense","metadata":{"name":"x"}}', 400),
+    (b"[" * 100_000, 400),
+    (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, 400),
+    (b'{"metadata":{"name":"../x"}}', 422),
+    (b'{"metadata":{"name":"x","namespace":"other"}}', 400),
+    (b'{"metadata":{"name":"x","resourceVersion":"1"}}', 400),
+    (b'{"data":{"a":1e999},"metadata":{"name":"x"}}', 400),
+    (b'{"metadata":{"name":"\\ud800"}}', 400),
+]
+
+
+@pytest.mark.parametrize(("body", "code"), BODIES)
+def test_bodies(shared: Api, body: bytes, code: int) -> None:
+    status, answer = shared("POST", MAPS, body)
+    assert (status, answer["kind"], answer["code"]) == (code, "Status", code), answer
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("labelSelector=a%20b", 400),
+        ("labelSelector=a in b", 400),
+        ("labelSelector=(", 400),
+        ("fieldSelector=x=y", 400),
+        ("fieldSelector=metadata.name", 400),
+        ("limit=x", 400),
+        ("timeoutSeconds=x", 400),
+        ("continue=%00", 400),
+        ("resourceVersion=-1", 400),
+        ("watch=maybe", 400),
+        ("watch=1&resourceVersion=x", 400),
+        ("watch=1&timeoutSeconds=x", 400),
+        ("resourceVersion=5&resourceVersionMatch=Odd", 422),
+        ("continue=e30", 400),
+        ("continue=" + "A" * 5000, 400),
+    ],
+)
+def test_queries(shared: Api, query: str, code: int) -> None:
+    status, answer = shared("GET", f"{MAPS}?{query.replace(' ', '%20')}")
+    assert (status, answer["kind"]) == (code, "Status"), answer
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/api/v1/namespaces/default/configmaps/a%2fb", 404),
+        ("/api/v1/namespaces/../secrets", 404),
+        ("/api/v1//x", 404),
+        ("/api/v1/namespaces/default/configmaps/%00", 404),
+        ("/api/v1/namespaces/default/configmaps/%ff", 400),
+        ("/api/v1/configmaps/x", 404),
+        ("/api/v1/namespaces/default/namespaces", 404),
+        ("/apis/apps/v2/deployments", 404),
+        ("/api/v1/namespaces/default/configmaps/x/status", 404),
+        ("/api/v1/nodes/x/proxy/y", 404),
+        ("/etc/passwd", 404),
+        ("/api/v1/namespaces/default/pods/x/log", 404),
+        ("/openapi/v3/../../x", 404),
+    ],
+)
+def test_paths(shared: Api, path: str, code: int) -> None:
+    assert shared.raw("GET", path).status == code
+
+
+@pytest.mark.parametrize(
+    ("media", "patch", "code"),
+    [
+        ("application/json-patch+json", {"op": "add"}, 400),
+        ("application/json-patch+json", [5], 422),
+        ("application/json-patch+json", [{"op": "remove", "path": "/x/y"}], 422),
+        ("application/json-patch+json", [{"op": "add", "path": "/data/a", "value": 5}], 422),
+        ("application/json-patch+json", [{"op": "replace", "path": "", "value": 5}], 400),
+        ("application/json-patch+json", [{"op": "move", "from": "/data", "path": "/data/a"}], 422),
+        ("application/merge-patch+json", [], 400),
+        ("application/merge-patch+json", {"metadata": {"name": "y"}}, 422),
+        ("application/merge-patch+json", {"metadata": {"uid": "y"}}, 409),
+        ("application/merge-patch+json", {"data": 5}, 422),
+        ("application/strategic-merge-patch+json", {"data": {"$patch": "odd"}}, 400),
+        ("application/strategic-merge-patch+json", 5, 400),
+        ("application/json", {}, 415),
+        ("text/plain", {}, 415),
+        (APPLY, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}, 400),
+        (APPLY, [], 400),
+        (APPLY, b"a: &a [*a]", 400),
+        (APPLY, b"\t- x: [", 400),
+    ],
+)
+def test_patches(shared: Api, media: str, patch: Any, code: int) -> None:
+    shared("POST", MAPS, {"metadata": {"name": "target"}, "data": {"a": "b"}})
+    status, answer = shared("PATCH", f"{MAPS}/target?fieldManager=x", patch, media)
+    assert (status, answer["kind"]) == (code, "Status"), answer
+    assert shared.ok("GET", f"{MAPS}/target")["data"] == {"a": "b"}
+
+
+def test_yaml_bombs_are_refused(shared: Api) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert shared("POST", MAPS, "\n".join(lines).encode(), "application/yaml")[0] == 400
+
+
+def _padded(size: int) -> bytes:
+    return json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * size}}).encode()
+
+
+@pytest.mark.parametrize("size", [3_200_000, 4_000_000, 7_900_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_who_sends_too_much_reads_that_it_is_too_much(shared: Api, size: int, chunked: bool) -> None:
+    """Clients that send everything before they read, as http.client and urllib3 do, must find the answer."""
+    context = ssl.create_default_context(cafile=str(shared.server.ca))
+    connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=PATIENCE)
+    body = _padded(size)
+    parts = (body[start : start + 65536] for start in range(0, len(body), 65536))
+    headers = {"Authorization": "Bearer admin-token", "Content-Type": "application/json"}
+    connection.request("POST", MAPS, parts if chunked else body, headers, encode_chunked=chunked)
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    assert (response.status, answer["kind"], answer["code"]) == (413, "Status", 413)
+    connection.close()
+
+
+def test_who_may_not_write_reads_that(shared: Api) -> None:
+    """The body of a refused request is not wanted, and its sender finds out all the same."""
+    status, answer = shared.as_user("bob-token")("POST", MAPS, _padded(2_000_000))
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    status, answer = shared.as_user("wrong")("PUT", f"{MAPS}/x", _padded(2_000_000))
+    assert (status, answer["reason"]) == (401, "Unauthorized")
+
+
+def test_who_asks_before_sending_is_told_at_once(shared: Api) -> None:
+    request = b"POST " + MAPS.encode() + b" HTTP/1.1\r\nContent-Length: 9000000\r\nExpect: 100-continue\r\n" + _auth()
+    assert _exchange(shared, request)[:12] == b"HTTP/1.1 413"
+
+
+def test_oversized_requests(shared: Api) -> None:
+    assert shared("POST", MAPS, _padded(1_100_000))[0] == 422
+    for request, code in ((b"GET / HTTP/1.1\r\nx: " + b"y" * 300_000, 431), (b"nonsense\r\n\r\n", 400)):
+        head, _, body = _exchange(shared, request).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d" % code)
+        answer = json.loads(body)
+        assert (answer["kind"], answer["code"]) == ("Status", code)
+
+
+def _auth() -> bytes:
+    return b"Host: x\r\nContent-Type: application/json\r\nAuthorization: Bearer admin-token\r\n\r\n"
+
+
+def _connect(api: Api) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=str(api.server.ca))
+    raw = socket.create_connection(("127.0.0.1", api.server.port), timeout=PATIENCE)
+    return context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+
+def _exchange(api: Api, data: bytes) -> bytes:
+    with _connect(api) as connection:
+        connection.sendall(data)
+        return connection.recv(4096)
+
+
+def test_slow_and_rude_clients_hurt_nobody(shared: Api) -> None:
+    idle = [socket.create_connection(("127.0.0.1", shared.server.port)) for _ in range(50)]
+    slow = [_connect(shared) for _ in range(20)]
+    for connection in slow:
+        connection.sendall(b"POST " + MAPS.encode() + b" HTTP/1.1\r\nContent-Le")
+    watching = _connect(shared)
+    watching.sendall(b"GET " + MAPS.encode() + b"?watch=1 HTTP/1.1\r\n" + _auth())
+    start = time.perf_counter()
+    for number in range(50):
+        shared.ok("POST", MAPS, {"metadata": {"name": f"n{number}"}, "data": {"a": "x" * 50_000}})
+    assert time.perf_counter() - start < 20
+    for each in (*idle, *slow, watching):
+        each.close()
+
+
+def test_who_does_not_read_is_dropped_without_a_word(
+    shared: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A watcher and a lister that leave their buffers full are dropped; uvicorn must not take that for a fault."""
+    monkeypatch.setattr(app, "_SEND_TIME", 0.3)
+    path = "/api/v1/namespaces/kube-public/configmaps"
+    watching, listing = _connect(shared), _connect(shared)
+    dropped = shared.server.call(lambda server: server.health.dropped)
+    watching.sendall(b"GET " + path.encode() + b"?watch=1 HTTP/1.1\r\n" + _auth())
+    assert watching.recv(64)
+    for number in range(24):
+        shared.ok("POST", path, {"metadata": {"name": f"n{number}"}, "data": {"a": "x" * 900_000}})
+    listing.sendall(b"GET " + path.encode() + b" HTTP/1.1\r\n" + _auth())
+    for _ in range(600):
+        if shared.server.call(lambda server: (server.health.dropped, len(server._state.tasks))) == (dropped + 1, 1):
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    assert shared.server.call(lambda server: server.health.dropped) == dropped + 1
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+    for each in (watching, listing):
+        each.close()
+    shared.ok("DELETE", path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "metadata",
+                    "name",
+                    "spec",
+                    "ports",
+                    "port",
+                    "labels",
+                    "data",
+                    "status",
+                    "type",
+                    "selector",
+                    "$patch",
+                    "clusterIP",
+                    "clusterIPs",
+                    "rules",
+                    "endpoints",
+                    "addresses",
+                    "generateName",
+                    "finalizers",
+                ]
+            )
+            | st.text(max_size=8),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+COLLECTIONS = [
+    MAPS,
+    "/api/v1/namespaces/default/services",
+    "/api/v1/namespaces/default/pods",
+    "/api/v1/nodes",
+    "/api/v1/namespaces",
+    "/api/v1/namespaces/default/secrets",
+    "/api/v1/namespaces/default/endpoints",
+    "/api/v1/namespaces/default/events",
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+    "/apis/apps/v1/namespaces/default/deployments",
+    "/apis/apps/v1/namespaces/default/daemonsets",
+    "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+    "/apis/events.k8s.io/v1/namespaces/default/events",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "/apis/networking.k8s.io/v1/servicecidrs",
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    "/apis/authentication.k8s.io/v1/tokenreviews",
+]
+MEDIA = [
+    "application/json",
+    "application/yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    APPLY,
+    "application/vnd.kubernetes.protobuf",
+]
+
+
+def _fuzz(api: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
+    full = {"metadata": {"name": "fuzz"}, "spec": spec, **(body if isinstance(body, dict) else {})}
+    path = collection if method == "POST" else f"{collection}/{name}"
+    data = json.dumps(full if method != "PATCH" or "json-patch" not in media else [body])
+    if media.endswith("protobuf"):
+        data = "k8s\0" + data
+    response = api.raw(method, f"{path}?fieldManager=f&dryRun=All", data.encode(), Content_Type=media)
+    text = response.read()
+    assert response.status < 500 or b"failed to create typed patch object" in text, (
+        response.status,
+        path,
+        data,
+        text[:500],
+    )
+    answer = json.loads(text)
+    assert response.status < 300 or (answer["kind"] == "Status" and answer["code"] == response.status)
+
+
+@given(
+    st.sampled_from(COLLECTIONS),
+    st.sampled_from(["POST", "PUT", "PATCH"]),
+    st.sampled_from(["kubernetes", "default", "nope"]),
+    st.sampled_from(MEDIA),
+    JSON,
+    JSON,
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_fuzz(shared: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
+    _fuzz(shared, collection, method, name, media, body, spec)
+
+
+@pytest.mark.slow
+@given(
+    st.sampled_from(COLLECTIONS),
+    st.sampled_from(["POST", "PUT", "PATCH"]),
+    st.sampled_from(["kubernetes", "default", "nope"]),
+    st.sampled_from(MEDIA),
+    JSON,
+    JSON,
+)
+@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_fuzz_long(shared: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
+    _fuzz(shared, collection, method, name, media, body, spec)
+
+
+@pytest.mark.parametrize("metadata", [[], [None], 5, "x", {"name": 5}, {"labels": []}])
+def test_server_side_apply_of_odd_metadata(shared: Api, metadata: Any) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    status, answer = shared("PATCH", f"{MAPS}/odd?fieldManager=x", body, APPLY)
+    assert (status, answer["kind"]) == (400, "Status"), answer
+
+
+def test_a_pod_update_without_containers(shared: Api) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    shared.ok("POST", path, {"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    specs: list[Any] = [{}, {"containers": []}, {"containers": None}, {"containers": [None]}]
+    for spec in specs:
+        status, answer = shared("PUT", f"{path}/bare", {"metadata": {"name": "bare"}, "spec": spec})
+        assert (status, answer["kind"]) == (422, "Status"), answer
+
+
+def test_two_ways_to_say_what_becomes_of_dependents(shared: Api) -> None:
+    shared.ok("POST", MAPS, {"metadata": {"name": "two-ways"}})
+    query = "orphanDependents=true&propagationPolicy=Background"
+    for path, body in (
+        (f"{MAPS}/two-ways?{query}", None),
+        (f"{MAPS}/two-ways", {"orphanDependents": False, "propagationPolicy": "Foreground"}),
+    ):
+        status, answer = shared("DELETE", path, body)
+        assert (status, answer["reason"]) == (422, "Invalid"), answer
+        assert "orphanDependents and deletionPropagation cannot be both set" in answer["message"]
+    shared.ok("DELETE", f"{MAPS}/two-ways", {"orphanDependents": True, "propagationPolicy": None})

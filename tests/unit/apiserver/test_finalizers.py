@@ -1,0 +1,106 @@
+"""Names of finalizers: which kinds want a slash in them, who is only warned, what none may have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.apiserver.server import Api
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+BARE = "resources-finalizer.argocd.argoproj.io"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ADVICE = (
+    "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer "
+    "writers"
+)
+
+
+def _crd(plural: str) -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "example.org", "scope": "Cluster", "names": {"plural": plural, "kind": plural.title()}}
+    return {"metadata": {"name": f"{plural}.example.org"}, "spec": {**spec, "versions": [version]}}
+
+
+INVOLVED = {"kind": "Pod", "name": "p", "namespace": "default"}
+UNCHECKED: list[tuple[str, dict[str, Any]]] = [
+    ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {}),
+    ("/api/v1/namespaces/default/events", {"involvedObject": INVOLVED}),
+    (CRDS, _crd("limes")),
+]
+CHECKED: list[tuple[str, dict[str, Any]]] = [
+    ("/api/v1/namespaces/default/configmaps", {}),
+    ("/api/v1/namespaces", {}),
+    (
+        "/apis/events.k8s.io/v1/namespaces/default/events",
+        {
+            "regarding": INVOLVED, "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "a/b",
+            "reportingInstance": "c", "action": "d", "reason": "e", "type": "Normal",
+        },
+    ),
+    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", {}),
+    ("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", {"addressType": "IPv4", "endpoints": []}),
+    (
+        "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+        {"spec": {"podSelector": {}}},
+    ),
+]  # fmt: skip
+
+
+def _named(body: dict[str, Any], *finalizers: str) -> dict[str, Any]:
+    metadata = {"name": "held", **body.get("metadata", {}), "finalizers": list(finalizers)}
+    return {**body, "metadata": metadata}
+
+
+@pytest.mark.parametrize(("path", "body"), UNCHECKED)
+def test_kinds_that_take_any_name(shared: Api, path: str, body: dict[str, Any]) -> None:
+    value = shared.ok("POST", path, _named(body, BARE))
+    assert value["metadata"]["finalizers"] == [BARE]
+    name = value["metadata"]["name"]
+    status, answer = shared("DELETE", f"{path}/{name}")
+    assert status == 200
+    assert answer["metadata"]["deletionTimestamp"]
+    shared.ok("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE_PATCH)
+    shared.eventually(f"{path}/{name}", lambda answer: answer.get("code") == 404)
+    status, answer = shared("POST", path, _named(body, "no good"))
+    assert status == 422
+    assert 'metadata.finalizers: Invalid value: "no good"' in answer["message"]
+
+
+@pytest.mark.parametrize(("path", "body"), CHECKED)
+def test_kinds_that_want_a_slash(shared: Api, path: str, body: dict[str, Any]) -> None:
+    """kubernetes/kubernetes pkg/apis/core/validation (ValidateObjectMeta) is what these kinds are checked with."""
+    status, answer = shared("POST", path, _named(body, BARE))
+    why = "name is neither a standard finalizer name nor is it fully qualified"
+    assert status == 422
+    assert f'metadata.finalizers[0]: Invalid value: "{BARE}": {why}' in answer["message"]
+    assert shared("POST", f"{path}?dryRun=All", _named(body, "example.org/a", "foregroundDeletion"))[0] == 201
+    status, answer = shared("POST", path, _named(body, "orphan", "foregroundDeletion"))
+    assert status == 422
+    assert "finalizer orphan and foregroundDeletion cannot be both set" in answer["message"]
+
+
+def test_custom_resources_are_warned_of_what_they_add(shared: Api) -> None:
+    shared.ok("POST", CRDS, _crd("kiwis"))
+    path = "/apis/example.org/v1/kiwis"
+
+    def warnings(method: str, path: str, finalizers: list[str], media: str = "application/json") -> list[str]:
+        metadata = {"name": "k", "finalizers": finalizers}
+        body = {"apiVersion": "example.org/v1", "kind": "Kiwis", "metadata": metadata}
+        data = json.dumps(body).encode()
+        response = shared.raw(method, path, data, Content_Type=media)
+        assert response.status < 300, response.read()
+        return response.headers.get_all("Warning") or []
+
+    bare = [f'299 - "metadata.finalizers: \\"{name}\\": {ADVICE}"' for name in ("a.example.org", "b")]
+    made = warnings("POST", path, ["b", "a.example.org", "orphan", "example.org/c"])
+    assert made == bare
+    assert warnings("PATCH", f"{path}/k", ["b", "a.example.org"], MERGE_PATCH) == []
+    assert warnings("PATCH", f"{path}/k", ["b"], MERGE_PATCH) == []
+    applied = warnings("PATCH", f"{path}/k?fieldManager=m&force=true", ["a.example.org"], APPLY_PATCH)
+    assert applied == bare[:1]
+    assert shared("GET", f"{path}/k")[1]["metadata"]["finalizers"] == ["b", "a.example.org"]

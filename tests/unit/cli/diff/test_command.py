@@ -1,0 +1,196 @@
+"""`kproxy diff`: sides, answers, exit codes, JSON, errors."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from tests.support import paths
+from tests.support.cli import Run
+
+ROOT = paths.ROOT
+GOLDEN = ROOT / "rules_golden"
+MINI = GOLDEN / "minikube"
+RULES = MINI / "expected" / "minikube.v4.save"
+RULES_V6 = MINI / "expected" / "minikube.v6.save"
+WATCHERS = "10.103.198.138:8080/tcp"
+
+
+@pytest.fixture
+def without_endpoint(tmp_path: Path) -> Path:
+    """minikube's rules without the first endpoint of crd-array-watchers."""
+    lines = [line for line in RULES.read_text().splitlines() if "0.50000000000" not in line]
+    path = tmp_path / "after.save"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_alike(kproxy: Run) -> None:
+    done = kproxy("diff", RULES, RULES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "alike: every packet is treated the same" in done.stdout
+    assert "64 rules" in done.stdout
+
+
+def test_names_comments_counters_and_the_order_of_disjoint_rules_are_no_difference(kproxy: Run, tmp_path: Path) -> None:
+    lines = RULES.read_text().replace("KUBE-SVC-", "OTHER-SVC-").replace("kubernetes", "cluster").splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith("-A KUBE-SERVICES -d")]
+    chosen = [lines[place] for place in reversed(places)]
+    for place, line in zip(places, chosen, strict=True):
+        lines[place] = f"[7:420] {line}"
+    path = tmp_path / "other.save"
+    path.write_text("\n".join(lines) + "\n")
+    assert "OTHER-SVC" in path.read_text()
+    done = kproxy("diff", RULES, path, "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["alike"]) == (0, True), done.stdout
+    # The texts do differ.
+    assert kproxy("diff", RULES, path, "--text").returncode == 1
+
+
+def test_a_difference_with_its_witness_and_both_traces(kproxy: Run, without_endpoint: Path) -> None:
+    done = kproxy("diff", RULES, without_endpoint)
+    assert (done.returncode, done.stderr) == (1, "")
+    text = done.stdout
+    assert "different: 1 difference\n" in text
+    assert f"1. {WATCHERS} from anywhere\n" in text
+    assert "A sends 1/2 to 10.244.0.36:8080 and 1/2 to 10.244.0.37:8080\n" in text
+    assert "B sends all to 10.244.0.37:8080\n" in text
+    assert "for example tcp " in text
+    assert "KUBE-SVC-GCRHHKL6ZB4XAFBC 2" in text
+
+
+def test_json(kproxy: Run, without_endpoint: Path) -> None:
+    done = kproxy("diff", RULES, without_endpoint, "-o", "json")
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert list(answer) == ["alike", "a", "b", "differences", "unexamined", "unusual", "undecided", "remarks"]
+    assert (answer["alike"], answer["a"], answer["undecided"]) == (False, str(RULES), [])
+    (difference,) = answer["differences"]
+    assert difference["destinations"] == [WATCHERS]
+    witness = difference["witness"]
+    assert witness["dst"] + "/" + witness["proto"] == WATCHERS
+    for side, expected in (("a", {"10.244.0.36:8080", "10.244.0.37:8080"}), ("b", {"10.244.0.37:8080"})):
+        outcomes = witness[side]
+        assert sum(Fraction(item["probability"]) for item in outcomes) == 1
+        assert {item["dst"] for item in outcomes} == expected
+        assert all(item["path"][0]["table"] == "nat" for item in outcomes)
+
+
+def test_a_witness_is_what_trace_says(kproxy: Run, without_endpoint: Path) -> None:
+    witness = json.loads(kproxy("diff", RULES, without_endpoint, "-o", "json").stdout)["differences"][0]["witness"]
+    for side, path in (("a", RULES), ("b", without_endpoint)):
+        packet = ("--src", witness["src"], "--dst", witness["dst"], "--proto", witness["proto"], "--in", witness["in"])
+        done = kproxy("trace", "--rules", path, "--local-ip", "192.168.49.2", *packet, "-o", "json")
+        traced = {(item["probability"], item["dst"]) for item in json.loads(done.stdout)["outcomes"]}
+        assert traced == {(item["probability"], item["dst"]) for item in witness[side]}
+
+
+def test_text(kproxy: Run, without_endpoint: Path) -> None:
+    done = kproxy("diff", RULES, without_endpoint, "--text")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"--- {RULES}", f"+++ {without_endpoint}"]
+    assert [line[:1] for line in lines[2:]].count("-") == 1
+    assert [line[:1] for line in lines[2:]].count("+") == 0
+    same = kproxy("diff", RULES, RULES, "--text")
+    assert (same.returncode, same.stdout) == (0, "")
+
+
+def test_rules_against_manifests(kproxy: Run) -> None:
+    config = ("--config", MINI / "config.yaml")
+    for side in (f"manifests:{MINI / 'cluster.yaml'}@minikube", f"{MINI / 'cluster.yaml'}@minikube"):
+        done = kproxy("diff", RULES, side, *config)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert kproxy("diff", RULES_V6, MINI / "cluster.yaml", *config).returncode == 0
+
+
+def test_two_configurations_of_one_cluster(kproxy: Run, tmp_path: Path) -> None:
+    other = tmp_path / "config.yaml"
+    other.write_text((MINI / "config.yaml").read_text() + "\niptables:\n  masqueradeAll: true\n")
+    assert "iptables:" not in (MINI / "config.yaml").read_text()
+    side = f"manifests:{MINI / 'cluster.yaml'}"
+    done = kproxy("diff", side, side, "--config-a", MINI / "config.yaml", "--config-b", other)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "A leaves the source as it is" in done.stdout
+    assert "B rewrites the source (MASQUERADE --random-fully)" in done.stdout
+
+
+def test_standard_input_and_the_other_family(kproxy: Run) -> None:
+    assert kproxy("diff", "-", RULES_V6, stdin=RULES_V6.read_text()).returncode == 0
+    done = kproxy("diff", RULES, RULES_V6)
+    assert done.returncode == 2
+    assert "IPv4" in done.stderr
+    assert "IPv6" in done.stderr
+
+
+def test_a_host_narrows_the_question(kproxy: Run, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.save"
+    moved.write_text(RULES.read_text().replace("--dport 32198", "--dport 32199"))
+    host = tmp_path / "host.yaml"
+    host.write_text("interfaces:\n- {name: lo, addresses: [127.0.0.1/8]}\n- {name: eth0, addresses: [192.0.2.1/24]}\n")
+    witnesses = [
+        {item["witness"]["dst"] for item in json.loads(kproxy("diff", *sides, "-o", "json").stdout)["differences"]}
+        for sides in ((RULES, moved), (RULES, moved, "--host", host))
+    ]
+    own = {"192.0.2.1:32198", "192.0.2.1:32199"}
+    assert not own & witnesses[0]
+    assert own <= witnesses[1]
+    assert all(dst in own or dst.startswith("127.") for dst in witnesses[1])
+
+
+def test_what_cannot_be_decided_is_listed(kproxy: Run, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.save", tmp_path / "other.save"
+    rules = "*filter\n:FORWARD ACCEPT [0:0]\n{}-A FORWARD -d 192.0.2.7/32 -j DROP\nCOMMIT\n"
+    one.write_text(rules.format("-A FORWARD -m string --algo bm --string evil -j DROP\n"))
+    other.write_text(rules.format(""))
+    done = kproxy("diff", one, other)
+    assert done.returncode == 1
+    assert "not decided" in done.stdout
+    assert "what the model cannot decide:" in done.stdout
+    assert "string" in done.stdout
+    assert json.loads(kproxy("diff", one, other, "-o", "json").stdout)["undecided"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport eighty -j DROP\nCOMMIT\n", "line 3"),
+        ("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j NOWHERE\nCOMMIT\n", "NOWHERE"),
+        ("*filter\n:A - [0:0]\n:B - [0:0]\n:INPUT ACCEPT [0:0]\n-A INPUT -j A\n-A A -j B\n-A B -j A\nCOMMIT\n", "loop"),
+        ("*wrong\nCOMMIT\n", "wrong"),
+        ("", "no rules"),
+    ],
+)
+def test_bad_rules(kproxy: Run, tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "bad.save"
+    path.write_text(content)
+    for sides in ((RULES, path), (path, RULES)):
+        done = kproxy("diff", *sides)
+        assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
+        assert "bad.save" in done.stderr
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-", "-"), "standard input"),
+        ((RULES, "nowhere.save"), "nowhere.save"),
+        ((RULES, "netns:kp-nowhere"), "kp-nowhere"),
+        ((RULES, "netns:"), "name of a namespace"),
+        ((RULES, "manifests:"), "a path expected"),
+        ((RULES, f"manifests:{MINI / 'cluster.yaml'}@nobody"), "nobody"),
+        ((RULES, RULES, "--config", MINI / "config.yaml"), "manifests"),
+        ((RULES, RULES, "--variant", "nft"), "netns"),
+        ((RULES, RULES, "-6"), "IPv4"),
+        ((RULES, RULES, "--text", "-o", "json"), "exclude each other"),
+        ((RULES,), "Missing argument"),
+    ],
+)
+def test_bad_usage(kproxy: Run, arguments: tuple[str | Path, ...], said: str) -> None:
+    done = kproxy("diff", *arguments)
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    assert said in done.stderr

@@ -1,0 +1,142 @@
+"""`kproxy drift`: exit codes, findings, repair."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Run
+from tests.support.kernel.namespaces import fresh_namespace, run, save
+from tests.support.machine import only_these_programs
+from tests.support.recorded import MINIKUBE
+
+pytestmark = pytest.mark.root
+
+MINI = ("-f", MINIKUBE / "cluster.yaml", "--config", MINIKUBE / "config.yaml", "--node", "minikube")
+
+
+@pytest.fixture
+def namespace(kproxy: Run) -> Iterator[str]:
+    """A namespace to which minikube has been applied."""
+    with fresh_namespace() as name:
+        assert kproxy("apply", *MINI, "--netns", name, "--variant", "nft").returncode == 0
+        yield name
+
+
+def test_no_drift(kproxy: Run, namespace: str) -> None:
+    done = kproxy("drift", *MINI, "--netns", namespace)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no drift" in done.stdout
+
+
+def test_rules_of_others_are_no_drift(kproxy: Run, namespace: str) -> None:
+    run("iptables-nft", "-I", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT", namespace=namespace)
+    run("iptables-nft", "-t", "nat", "-N", "DOCKER", namespace=namespace)
+    run("iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "DOCKER", namespace=namespace)
+    assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
+
+
+def test_each_difference_has_its_service_and_its_meaning(kproxy: Run, namespace: str) -> None:
+    chain = "KUBE-SVC-GCRHHKL6ZB4XAFBC"
+    run("iptables-nft", "-t", "nat", "-D", chain, "1", namespace=namespace)
+    run("iptables-nft", "-t", "nat", "-I", "KUBE-SERVICES", "-p", "udp", "-j", "RETURN", namespace=namespace)
+    run("iptables-nft", "-D", "INPUT", "1", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, "-o", "json")
+    assert done.returncode == 1
+    findings = json.loads(done.stdout)["findings"]
+    assert [finding["kind"] for finding in findings] == ["rule-missing", "rule-extra", "jump-missing"]
+    missing, extra, jump = findings
+    assert missing["service"] == "default/crd-array-watchers"
+    assert missing["chain"] == chain
+    assert (extra["chain"], extra["rule"], extra["found"]) == ("KUBE-SERVICES", 1, "-p udp -j RETURN")
+    assert (jump["chain"], jump["wanted"]) == ("INPUT", "-j KUBE-FIREWALL")
+    assert all(finding["meaning"] for finding in findings)
+    packets = json.loads(done.stdout)["packets"]
+    assert (
+        "IPv4: Service default/crd-array-watchers (TCP): new connections from outside to 10.103.198.138:8080/tcp, "
+        "from this node to 10.103.198.138:8080/tcp: should go 1/2 to 10.244.0.36:8080, masqueraded, "
+        "1/2 to 10.244.0.37:8080, masqueraded; they go 1/2 to 10.244.0.36:8080, 1/2 to 10.244.0.37:8080"
+    ) in packets
+    text = kproxy("drift", *MINI, "--netns", namespace).stdout
+    assert "[Service default/crd-array-watchers]" in text
+    assert f"packets: {packets[0]}" in text
+    assert "3 differences" in text
+
+
+def test_repair_mends_exactly_that(kproxy: Run, namespace: str) -> None:
+    before = save("iptables-nft", namespace)
+    run("iptables-nft", "-t", "nat", "-F", "KUBE-SERVICES", namespace=namespace)
+    run("iptables-nft", "-t", "mangle", "-X", "KUBE-PROXY-CANARY", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, "--repair")
+    assert done.returncode == 0, done.stderr
+    assert "differences, all mended" in done.stdout
+    assert "should go to 10.244.0.2:53; they go to no endpoint" in done.stdout
+    assert save("iptables-nft", namespace) == before
+    assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
+
+
+def test_rules_in_the_other_variant(kproxy: Run, namespace: str) -> None:
+    kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy", "-4")
+    arguments = (*MINI, "--netns", namespace, "--variant", "nft")
+    done = kproxy("drift", *arguments, "-o", "json")
+    assert done.returncode == 1
+    findings = json.loads(done.stdout)["findings"]
+    assert {(each["kind"], each["variant"]) for each in findings} == {("other-variant", "legacy")}
+    assert [each["table"] for each in findings] == ["mangle", "nat", "filter"]
+    assert "KUBE-SVC-GCRHHKL6ZB4XAFBC" in findings[1]["found"].split()
+    assert "legacy nat: other-variant\n  found:  KUBE-" in kproxy("drift", *arguments).stdout
+    assert kproxy("drift", *arguments, "--repair").returncode == 0
+    assert "KUBE" not in run("iptables-legacy-save", namespace=namespace)
+    assert kproxy("drift", *arguments).returncode == 0
+
+
+def test_what_the_kubelet_keeps_in_the_other_variant_is_no_drift(kproxy: Run, namespace: str) -> None:
+    text = (
+        "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+        "*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n"
+    )
+    run("iptables-legacy-restore", "--noflush", namespace=namespace, text=text)
+    done = kproxy("drift", *MINI, "--netns", namespace, "--variant", "nft")
+    assert (done.returncode, "no drift" in done.stdout) == (0, True)
+
+
+def test_a_flushed_table(kproxy: Run, namespace: str) -> None:
+    run("iptables-nft", "-t", "nat", "-F", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, "-o", "json")
+    kinds = [(finding["kind"], finding["table"]) for finding in json.loads(done.stdout)["findings"]]
+    assert ("table-flushed", "nat") in kinds
+
+
+def test_what_cannot_be_told(kproxy: Run, namespace: str, tmp_path: Path) -> None:
+    assert kproxy("drift", *MINI, "--netns", "kp-is-not-there").returncode == 2
+    done = kproxy("drift", *MINI, "--netns", namespace, prefix=only_these_programs(tmp_path))
+    assert done.returncode == 2
+    assert "cannot be told" in done.stderr
+
+
+def test_repairing_the_machine_needs_a_yes(kproxy: Run) -> None:
+    done = kproxy("drift", *MINI, "--repair")
+    assert done.returncode == 2
+    assert "--netns NAME" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["apply", "drift"])
+def test_comments_that_are_no_utf_8(kproxy: Run, namespace: str, command: str) -> None:
+    ours, theirs = os.fsdecode(b"caf\xe9"), os.fsdecode(b"na\xefve")
+    comment = ("-m", "comment", "--comment")
+    run("iptables-nft", "-t", "nat", "-A", "PREROUTING", *comment, ours, "-j", "KUBE-SERVICES", namespace=namespace)
+    run("iptables-nft", "-A", "INPUT", *comment, theirs, "-j", "ACCEPT", namespace=namespace)
+    read_only = {"apply": "--dry-run", "drift": "-4"}[command]
+    assert "caf\\xe9" in kproxy(command, *MINI, "--netns", namespace, read_only).stdout
+    told = kproxy(command, *MINI, "--netns", namespace, read_only, "-o", "json").stdout
+    assert ours in json.dumps(json.loads(told), ensure_ascii=False)
+    assert kproxy(command, *MINI, "--netns", namespace, *["--repair"][: command == "drift"]).returncode == 0
+    full = ["ip", "netns", "exec", namespace, "iptables-nft-save"]
+    left = subprocess.run(full, capture_output=True, check=True).stdout
+    assert b"caf\xe9" not in left
+    assert b"na\xefve" in left

@@ -1,0 +1,121 @@
+"""`kproxy explain`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import paths
+from tests.support.cli import Run
+
+ROOT = paths.ROOT
+
+
+def scenario(name: str) -> tuple[str | Path, ...]:
+    folder = ROOT / "rules_golden" / name
+    return ("-f", folder / "cluster.yaml", "--config", folder / "config.yaml")
+
+
+def service_of(name: str) -> list[str]:
+    from kproxy.api import load_manifests
+
+    cluster = load_manifests([ROOT / "rules_golden" / name / "cluster.yaml"])
+    return [service.metadata.key for service in cluster.services]
+
+
+def test_a_tree_in_plain_words(kproxy: Run) -> None:
+    done = kproxy("explain", *scenario("minikube"), "--service", "default/crd-array-watchers")
+    assert done.returncode == 0
+    for words in (
+        "Service default/crd-array-watchers on node minikube, IPv4",
+        "ClusterIP 10.103.198.138 port 8080, internal traffic policy Cluster",
+        "10.244.0.36:8080",
+        "default/crd-array-watchers-5tn8d",
+        "nat KUBE-SVC-GCRHHKL6ZB4XAFBC",
+        "-j DNAT --to-destination 10.244.0.37:8080",
+    ):
+        assert words in done.stdout
+    assert max(map(len, done.stdout.splitlines())) > 150, "rules are not wrapped or cut when no terminal is there"
+
+
+def test_json_has_every_rule_of_the_service_and_no_other(kproxy: Run) -> None:
+    done = kproxy("explain", *scenario("minikube"), "--service", "kube-system/kube-dns", "-o", "json")
+    got = json.loads(done.stdout)
+    assert [port["name"] for port in got["ports"]] == [
+        "kube-system/kube-dns:dns",
+        "kube-system/kube-dns:dns-tcp",
+        "kube-system/kube-dns:metrics",
+    ]
+    rules = [rule["text"] for port in got["ports"] for rule in port["rules"]]
+    saved = kproxy("render", *scenario("minikube")).stdout.splitlines()
+    assert sorted(rules) == sorted(line for line in saved if "kube-system/kube-dns:" in line)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no-endpoints", "traffic is REJECTed"),
+        ("headless-and-externalname", "kube-proxy programs nothing for it"),
+        ("terminating-fallback", "no endpoint is ready: those that still serve while terminating are used"),
+        ("hints-zone", "topology hints"),
+        ("session-affinity", "a client keeps its endpoint for"),
+        ("loadbalancer-source-ranges", "accept only sources in"),
+        ("large-cluster", "more than 1000 endpoints"),
+        ("loadbalancer-local-healthcheck", "health-check node port"),
+    ],
+)
+def test_what_decides_is_said(kproxy: Run, name: str, words: str) -> None:
+    shown = [
+        kproxy("explain", *scenario(name), "--service", key, "--node", "node-0").stdout for key in service_of(name)
+    ]
+    assert any(words in text for text in shown), shown
+
+
+def test_a_service_that_is_not_there(kproxy: Run) -> None:
+    done = kproxy("explain", *scenario("minikube"), "--service", "default/nope")
+    assert done.returncode == 2
+    assert "Service default/nope is not among the 5 Services" in done.stderr
+
+
+def test_slices_and_ports_without_effect_are_named(kproxy: Run) -> None:
+    text = """
+apiVersion: v1
+kind: Service
+metadata: {name: w}
+spec: {clusterIP: 10.96.0.7, ports: [{port: 80, name: a}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: other-proxy, labels: {kubernetes.io/service-name: w, service.kubernetes.io/service-proxy-name: x}}
+addressType: IPv4
+endpoints: [{addresses: [10.244.0.1]}]
+ports: [{name: a, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: six, labels: {kubernetes.io/service-name: w}}
+addressType: IPv6
+endpoints: [{addresses: ["fd00::1"]}]
+ports: [{name: a, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: four, labels: {kubernetes.io/service-name: w}}
+addressType: IPv4
+endpoints:
+- {addresses: [10.244.0.2], conditions: {ready: true, terminating: true}}
+- {addresses: [10.244.0.3], conditions: {ready: false, serving: false}}
+ports: [{name: a, port: 80}, {name: b, port: null}, {name: a2, port: 81, protocol: UDP}]
+"""
+    shown = kproxy("explain", "-f", "-", "--service", "w", "--node", "n", stdin=text).stdout
+    for words in (
+        "EndpointSlice default/other-proxy is ignored: its labels",
+        "EndpointSlice default/six is ignored here: its addresses are IPv6",
+        "EndpointSlice default/four: port 'b' has no number",
+        "EndpointSlices have port 'a2' (UDP), which the Service has not",
+        "10.244.0.2:80  not this node  ready, terminating; used (cluster)",
+        "10.244.0.3:80  not this node  not ready; not used: not ready",
+    ):
+        assert words in shown

@@ -1,0 +1,109 @@
+"""`kproxy golden`, and that the committed golden files are right."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.support import paths
+from tests.support.cli import Run
+
+ROOT = paths.ROOT
+SCENARIOS = sorted(path.parent for path in (ROOT / "rules_golden").glob("*/cluster.yaml"))
+
+
+def test_there_are_enough_scenarios_and_each_is_whole() -> None:
+    assert len(SCENARIOS) >= 25
+    for scenario in SCENARIOS:
+        names = {path.name for path in (scenario / "expected").iterdir()}
+        assert names, scenario
+        assert {name.replace(".v4.", ".v6.") for name in names} == {
+            name.replace(".v6.", ".v6.") for name in names if "v6" in name
+        }
+        assert (scenario / "packets.yaml").exists()
+
+
+def test_the_committed_files_are_what_kproxy_renders(kproxy: Run) -> None:
+    done = kproxy("golden", "check", cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{len(SCENARIOS)} of {len(SCENARIOS)} scenarios as expected" in done.stderr
+
+
+def test_check_shows_each_difference_and_update_mends_it(kproxy: Run, tmp_path: Path) -> None:
+    scenario = tmp_path / "set" / "minikube"
+    shutil.copytree(ROOT / "rules_golden" / "minikube", scenario)
+    expected = scenario / "expected" / "minikube.v4.save"
+    original = expected.read_text()
+    expected.write_text(original.replace("--dport 32198", "--dport 32199").replace("*nat", "*nat", 1))
+    (scenario / "expected" / "gone.v4.save").write_text(original)
+    (scenario / "expected" / "minikube.v6.save").unlink()
+    done = kproxy("golden", "check", "set")
+    assert done.returncode == 1
+    assert "expected/minikube.v4.save: 1 chains differ" in done.stdout
+    assert "nat KUBE-NODEPORTS" in done.stdout
+    assert "- -A KUBE-NODEPORTS -p tcp" in done.stdout
+    assert "--dport 32199" in done.stdout
+    assert "+ -A KUBE-NODEPORTS -p tcp" in done.stdout
+    assert "expected/gone.v4.save belongs to no Node" in done.stdout
+    assert "expected/minikube.v6.save is missing" in done.stdout
+    assert kproxy("golden", "update", "set").returncode == 0
+    assert expected.read_text() == original
+    assert not (scenario / "expected" / "gone.v4.save").exists()
+    assert kproxy("golden", "check", scenario).returncode == 0
+
+
+def test_order_of_lines_counts(kproxy: Run, tmp_path: Path) -> None:
+    scenario = tmp_path / "minikube"
+    shutil.copytree(ROOT / "rules_golden" / "minikube", scenario)
+    expected = scenario / "expected" / "minikube.v4.save"
+    lines = expected.read_text().splitlines(keepends=True)
+    index = next(i for i, line in enumerate(lines) if line.startswith("-A KUBE-SERVICES"))
+    lines[index], lines[index + 1] = lines[index + 1], lines[index]
+    expected.write_text("".join(lines))
+    assert kproxy("golden", "check", "minikube").returncode == 1
+    lines[index], lines[index + 1] = lines[index + 1], lines[index]
+    index = next(i for i, line in enumerate(lines) if line.startswith(":KUBE-SERVICES"))
+    lines[index - 1], lines[index] = lines[index], lines[index - 1]
+    expected.write_text("".join(lines))
+    done = kproxy("golden", "check", "minikube")
+    assert done.returncode == 1
+    assert "order of tables and chains" in done.stdout
+
+
+def test_bad_arguments(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for arguments, words in (
+        (("nowhere",), "no such directory"),
+        (("empty",), "holds a cluster.yaml"),
+        ((), "rules_golden"),
+    ):
+        done = kproxy("golden", "check", *arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_update_writes_nothing_when_a_scenario_is_bad(kproxy: Run, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "rules_golden" / "minikube", tmp_path / "set" / "a")
+    (tmp_path / "set" / "a" / "expected" / "minikube.v4.save").write_text("old\n")
+    (tmp_path / "set" / "b").mkdir()
+    (tmp_path / "set" / "b" / "cluster.yaml").write_text("kind: [")
+    done = kproxy("golden", "update", "set")
+    assert done.returncode == 2
+    assert "set/b/cluster.yaml" in done.stderr
+    assert (tmp_path / "set" / "a" / "expected" / "minikube.v4.save").read_text() == "old\n"
+
+
+def test_a_broken_scenario_hides_no_other(kproxy: Run, tmp_path: Path) -> None:
+    for name in ("a-broken", "b-different", "c-broken", "d-fine"):
+        shutil.copytree(ROOT / "rules_golden" / "minikube", tmp_path / "set" / name)
+    (tmp_path / "set/a-broken/cluster.yaml").write_text("kind: [\n")
+    expected = tmp_path / "set/b-different/expected/minikube.v4.save"
+    expected.write_text(expected.read_text().replace("--dport 32198", "--dport 32199"))
+    (tmp_path / "set/c-broken/packets.yaml").write_text("- name: 1\n")
+    done = kproxy("golden", "check", "set")
+    assert done.returncode == 2
+    assert "set/b-different differs:" in done.stdout
+    assert "set/a-broken/cluster.yaml" in done.stderr
+    assert "set/c-broken/packets.yaml" in done.stderr
+    assert "1 of 4 scenarios as expected" in done.stderr
+    assert "2 could not be checked" in done.stderr

@@ -1,0 +1,301 @@
+"""`kproxy render`: its formats, its choice of node, and what it says about bad input."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from kproxy.services import IPFamily
+from tests.support.cli import Run
+from tests.support.recorded import CLUSTERS, MINIKUBE, render
+from tests.support.waiting import PATIENCE
+
+MINI = ("-f", MINIKUBE / "cluster.yaml", "--config", MINIKUBE / "config.yaml")
+
+SERVICE = """\
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.96.0.7, ports: [{port: 80}]}
+"""
+
+
+def test_save_is_the_default(kproxy: Run) -> None:
+    done = kproxy("render", *MINI)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == render(MINIKUBE, IPFamily.IPV4).save_text
+    assert kproxy("render", *MINI, "--format", "save", "-4").stdout == done.stdout
+
+
+def test_restore_and_families(kproxy: Run) -> None:
+    for flag, family in (("-4", IPFamily.IPV4), ("-6", IPFamily.IPV6)):
+        done = kproxy("render", *MINI, flag, "--format", "restore")
+        assert done.stdout == render(MINIKUBE, family).restore_text
+    assert kproxy("render", *MINI, "-4", "-6").returncode == 2
+
+
+def test_an_ipv6_node_is_rendered_in_ipv6_unless_told_otherwise(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: six}\n"
+        "status: {addresses: [{type: InternalIP, address: '2001:db8::2'}]}\n"
+    )
+    assert "! -d ::1/128" in kproxy("render", "-f", "node.yaml").stdout
+    assert "::1" not in kproxy("render", "-f", "node.yaml", "-4").stdout
+
+
+def test_json_lists_rules_with_provenance(kproxy: Run) -> None:
+    records = json.loads(kproxy("render", *MINI, "--format", "json").stdout)
+    saved = kproxy("render", *MINI).stdout
+    assert [record["text"] for record in records] == [line for line in saved.splitlines() if line.startswith("-A")]
+    by_text = {record["text"]: record for record in records}
+    dnat = by_text[
+        '-A KUBE-SEP-E4K4QV7BSCUUUP7F -p tcp -m comment --comment "default/crd-array-watchers" -m tcp -j DNAT '
+        "--to-destination 10.244.0.36:8080"
+    ]
+    assert dnat == {
+        "table": "nat",
+        "chain": "KUBE-SEP-E4K4QV7BSCUUUP7F",
+        "rule": 2,
+        "text": dnat["text"],
+        "provenance": {
+            "reason": "to endpoint",
+            "service": "default/crd-array-watchers",
+            "port": "",
+            "protocol": "TCP",
+            "endpointSlice": "default/crd-array-watchers-5tn8d",
+            "endpoint": "10.244.0.36:8080",
+        },
+    }
+    masquerade = by_text["-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000"]
+    assert masquerade["provenance"] == {"reason": "base rule: mark for masquerading", "base": True}
+
+
+def test_list_and_narrowing(kproxy: Run) -> None:
+    whole = kproxy("render", *MINI, "--format", "list").stdout
+    assert [line for line in whole.splitlines() if line.startswith("#")] == [
+        "# table mangle",
+        "# table filter",
+        "# table nat",
+    ]
+    one = kproxy("render", *MINI, "--format", "list", "-t", "nat", "--chain", "KUBE-SERVICES").stdout
+    assert one.startswith("Chain KUBE-SERVICES (2 references)\nnum   pkts bytes target")
+    assert one.count("KUBE-SVC-") == 7
+    narrowed = json.loads(kproxy("render", *MINI, "--format", "json", "--chain", "KUBE-MARK-MASQ").stdout)
+    assert [record["rule"] for record in narrowed] == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--format", "list", "--chain", "KUBE-NOPE"), "there is no chain 'KUBE-NOPE'"),
+        (("--format", "list", "-t", "raw"), "no rules in table 'raw'"),
+        (("--format", "json", "-t", "nope"), "no rules in table 'nope'"),
+        (("-t", "nat"), "narrow --format list and json"),
+        (("--node", "nobody"), "node 'nobody' is not among the Nodes of the manifests: minikube"),
+        (("--feature", "nope=on"), "'nope' is not a feature"),
+        (("--feature", "nfacct=yes"), "a feature is on or off"),
+        (("--all-nodes",), "go together"),
+        (("--format", "xml"), "xml"),
+    ],
+)
+def test_usage_errors(kproxy: Run, arguments: tuple[str, ...], words: str) -> None:
+    done = kproxy("render", *MINI, *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert words in done.stderr
+
+
+def test_features(kproxy: Run) -> None:
+    text = kproxy("render", *MINI, "--feature", "nfacct=on", "--feature", "random-fully=off").stdout
+    assert "--nfacct-name  ct_state_invalid_dropped_pkts" in text
+    assert "--nfacct-name  localhost_nps_accepted_pkts" in text
+    assert "--random-fully" not in text
+
+
+def test_output_file_is_written_whole_with_usual_permissions(kproxy: Run, tmp_path: Path) -> None:
+    done = kproxy("render", *MINI, "-o", "rules.save")
+    assert (done.returncode, done.stdout) == (0, "")
+    written = tmp_path / "rules.save"
+    assert written.read_text() == render(MINIKUBE, IPFamily.IPV4).save_text
+    assert stat.S_IMODE(written.stat().st_mode) == 0o644
+    assert [path.name for path in tmp_path.iterdir()] == ["rules.save"]
+
+
+@pytest.mark.parametrize("output", ["missing/rules.save", "folder"])
+def test_output_that_cannot_be_written_leaves_nothing_behind(kproxy: Run, tmp_path: Path, output: str) -> None:
+    (tmp_path / "folder").mkdir()
+    done = kproxy("render", *MINI, "-o", output)
+    assert done.returncode == 1
+    assert f"cannot write {output}" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_a_link_is_followed_and_a_device_is_written_to(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "real.save").write_text("old\n")
+    (tmp_path / "link.save").symlink_to("real.save")
+    assert kproxy("render", *MINI, "-o", "link.save").returncode == 0
+    assert (tmp_path / "link.save").is_symlink()
+    assert (tmp_path / "real.save").read_text().startswith("*mangle")
+    assert kproxy("render", *MINI, "-o", "/dev/null").returncode == 0
+    assert Path("/dev/null").is_char_device()
+    assert kproxy("render", *MINI, "-o", "/dev/stdout").stdout == kproxy("render", *MINI).stdout
+    full = kproxy("render", *MINI, "-o", "/dev/full")
+    assert full.returncode == 1
+    assert "cannot write /dev/full: No space left on device" in full.stderr
+
+
+def test_bad_input_writes_nothing(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(SERVICE.replace("port: 80", "port: 70000"))
+    (tmp_path / "rules.save").write_text("what was there before\n")
+    done = kproxy("render", "-f", "bad.yaml", "--node", "n", "-o", "rules.save")
+    assert done.returncode == 2
+    assert "bad.yaml: document 1" in done.stderr
+    assert "spec.ports[0].port: Invalid value: 70000: must be between 1 and 65535, inclusive" in done.stderr
+    assert (tmp_path / "rules.save").read_text() == "what was there before\n"
+
+
+def test_all_errors_of_all_files_are_reported(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(
+        SERVICE.replace("port: 80", "port: 0") + "---\n" + SERVICE.replace("web", "Bad_")
+    )
+    (tmp_path / "two.json").write_text("{")
+    done = kproxy("render", "-f", "one.yaml", "-f", "two.json", "-f", "three.yaml", "--node", "n")
+    assert done.returncode == 2
+    for words in ("one.yaml: document 1", "one.yaml: document 2", "two.json", "three.yaml: no such file"):
+        assert words in done.stderr
+
+
+def test_a_bad_configuration_does_not_hide_bad_manifests(kproxy: Run) -> None:
+    done = kproxy("render", "-f", "no-manifests.yaml", "--config", "no-config.yaml", "--node", "n")
+    assert done.returncode == 2
+    assert "no-manifests.yaml: no such file" in done.stderr
+    assert "no-config.yaml: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("kind: KubeProxyConfiguration\napiVersion: kubeproxy.config.k8s.io/v1\n", "v1alpha1"),
+        ("iptables: {masqueradeBit: 32}", "masqueradeBit"),
+        ("a: [", "config.yaml"),
+    ],
+)
+def test_bad_configuration(kproxy: Run, tmp_path: Path, config: str, words: str) -> None:
+    header = "" if "kind" in config else "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+    (tmp_path / "config.yaml").write_text(header + config)
+    done = kproxy("render", "-f", MINIKUBE / "cluster.yaml", "--config", "config.yaml")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_stdin_other_kinds_and_unallocated_services_are_told_on_stderr(kproxy: Run) -> None:
+    text = SERVICE + "---\n" + SERVICE.replace("web", "new").replace("clusterIP: 10.96.0.7, ", "")
+    text += "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: q}\n"
+    done = kproxy("render", "-f", "-", "--node", "n", stdin=text)
+    assert done.returncode == 0
+    assert "skipped 2 objects of other kinds: 2 v1/Pod" in done.stderr
+    assert "shop/new has no clusterIP" in done.stderr
+    assert "shop/web has no endpoints" in done.stdout
+
+
+def test_the_node_comes_from_the_configuration_or_is_the_only_one(kproxy: Run, tmp_path: Path) -> None:
+    case = CLUSTERS[6]
+    from_config = kproxy("render", "-f", case / "cluster.yaml", "--config", case / "config.yaml")
+    named = kproxy("render", "-f", case / "cluster.yaml", "--config", case / "config.yaml", "--node", "node-0")
+    assert from_config.stdout == named.stdout != ""
+    several = kproxy("render", "-f", case / "cluster.yaml")
+    assert several.returncode == 2
+    assert "say which with --node (node-0, node-1" in several.stderr
+    nobody = kproxy("render", "-f", "-", stdin=SERVICE)
+    assert nobody.returncode == 2
+    assert "hold no Node: say with --node" in nobody.stderr
+
+
+def test_all_nodes(kproxy: Run, tmp_path: Path) -> None:
+    case = CLUSTERS[6]
+    arguments = ("-f", case / "cluster.yaml", "--config", case / "config.yaml")
+    done = kproxy("render", *arguments, "--all-nodes", "--output-dir", "out/rules")
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "out/rules").iterdir())
+    assert names == sorted(f"node-{i}.v{v}.save" for i in range(len(names) // 2) for v in (4, 6))
+    assert len(names) >= 4
+    for name in names:
+        node, family = name.split(".")[0], name.split(".")[1]
+        one = kproxy("render", *arguments, "--node", node, f"-{family[1]}")
+        assert (tmp_path / "out/rules" / name).read_text() == one.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error_message(kproxy: Run) -> None:
+    import subprocess
+    import sys
+
+    from tests.support.cli import CODE
+
+    command = [sys.executable, "-c", CODE, "render", *map(str, MINI)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(PATIENCE) == 1
+
+
+def test_help_shows_examples(kproxy: Run) -> None:
+    for arguments in (("--help",), ("render", "--help"), ("golden", "--help"), ("explain", "--help")):
+        done = kproxy(*arguments)
+        assert done.returncode == 0
+        assert "Examples:" in done.stdout
+    assert kproxy("nope").returncode == 2
+    assert kproxy("--version").stdout.startswith("kproxy")
+
+
+@pytest.mark.parametrize("arguments", [("render", *MINI), ("explain", *MINI, "--service", "default/crd-array-watcher")])
+def test_a_full_or_closed_stdout_is_one_message(arguments: tuple[str | Path, ...]) -> None:
+    import subprocess
+    import sys
+
+    from tests.support.cli import CODE
+
+    command = " ".join(f"'{part}'" for part in (sys.executable, "-c", CODE.replace("'", '"'), *arguments))
+    for redirection, words in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+        done = subprocess.run(["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == f"error: cannot write output: {words}\n"
+
+
+def test_a_closed_stdin_holds_no_objects() -> None:
+    import subprocess
+    import sys
+
+    from tests.support.cli import CODE
+
+    command = " ".join(f"'{part}'" for part in (sys.executable, "-c", CODE.replace("'", '"'), "render", "-f", "-"))
+    done = subprocess.run(["sh", "-c", f"{command} <&-"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: -: no Kubernetes objects found\n"
+
+
+def test_all_nodes_writes_all_or_nothing(kproxy: Run, tmp_path: Path) -> None:
+    case = CLUSTERS[6]
+    (tmp_path / "out" / "node-0.v4.save").mkdir(parents=True)
+    done = kproxy(
+        "render", "-f", case / "cluster.yaml", "--config", case / "config.yaml", "--all-nodes", "--output-dir", "out"
+    )
+    assert done.returncode == 1
+    assert "cannot write to out: Is a directory" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["node-0.v4.save"]
+
+
+@pytest.mark.parametrize("name", ["json", "yaml", "save"])
+def test_o_is_a_file_and_no_format(kproxy: Run, tmp_path: Path, name: str) -> None:
+    """With kubectl, and most of kproxy's commands, -o json is a format: no file is written silently."""
+    done = kproxy("render", *MINI, "-o", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"-o names a file here, and --format the format; for a file of that name say -o ./{name}" in done.stderr
+    assert not (tmp_path / name).exists()
+    assert kproxy("render", *MINI, "-o", f"./{name}").returncode == 0
+    assert (tmp_path / name).exists()

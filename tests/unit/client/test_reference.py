@@ -1,0 +1,69 @@
+"""What a real kube-apiserver was recorded to answer, decoded."""
+
+from __future__ import annotations
+
+from kproxy.client.discovery import decode_aggregated
+from kproxy.client.table import decode_table, decode_table_event
+from kproxy.informer import EventType, LineReader, UnstructuredCodec
+from kproxy.informer.codec import decode_status, service_codec
+from tests.support.client.recorded import answers, body
+
+
+def test_statuses() -> None:
+    for what, row in answers().items():
+        if row["status"] >= 400:
+            status = decode_status(str(row["body"]).encode(), row["status"])
+            assert status.code == row["status"], what
+            assert status.message, what
+    assert decode_status(body("list at a version of the future"), 504).is_too_large_resource_version
+    assert decode_status(body("list at a version of the future"), 504).retry_after == 1.0
+    assert decode_status(body("many invalid fields at once"), 422).is_refused_request
+    assert decode_status(body("unknown group"), 404).message == "404 page not found"
+
+
+def test_watches() -> None:
+    for start, kinds in (
+        ("watch from nothing", ["ADDED"]),
+        ("watch seeing modify", ["ADDED", "DELETED"]),
+        ("watch with streaming list", ["ERROR"]),
+    ):
+        codec, reader = UnstructuredCodec(), LineReader()
+        events = [codec.decode_event(line) for line in reader.feed(body(start))]
+        reader.close()
+        assert [event.type for event in events] == kinds
+        if kinds == ["ERROR"]:
+            assert events[0].status is not None
+            assert (events[0].status.code, events[0].status.reason) == (500, "InternalError")
+    assert EventType.ADDED in [
+        UnstructuredCodec().decode_event(line).type for line in LineReader().feed(body("watch from version 1"))
+    ]
+
+
+def test_objects_and_pages() -> None:
+    service = service_codec().decode(body("create with defaults"))
+    assert (service.metadata.key, service.spec.internal_traffic_policy) == ("default/a", "Cluster")
+    page = UnstructuredCodec().decode_list(body("list, limit 2"))
+    assert (len(page.items), page.remaining, page.resource_version) == (2, 4, "245")
+    assert page.continue_token
+    assert page.items[0].kind == "ConfigMap"
+
+
+def test_tables() -> None:
+    table = decode_table(body("kubectl get svc -n demo"))
+    assert [column.name for column in table.column_definitions or ()][:3] == ["Name", "Type", "Cluster-IP"]
+    assert [row.cells[0] for row in table.rows or ()] == ["web"]
+    assert table.rows is not None
+    assert table.rows[0].namespace == "demo"
+    assert decode_table(body("kubectl get deploy,rs")).rows == ()
+    events = [decode_table_event(line) for line in LineReader().feed(body("kubectl delete svc web"))]
+    assert len(events) >= 2
+
+
+def test_discovery() -> None:
+    core = decode_aggregated(body("kubectl api-versions: GET /api?"))
+    named = decode_aggregated(body("kubectl api-versions: GET /apis?"))
+    services = next(item for item in core if item.plural == "services")
+    assert (services.group, services.singular, services.short_names) == ("", "service", ("svc",))
+    assert services.namespaced
+    slices = next(item for item in named if item.plural == "endpointslices")
+    assert (slices.group, slices.version, slices.kind) == ("discovery.k8s.io", "v1", "EndpointSlice")

@@ -1,0 +1,74 @@
+"""Replies, with translation undone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.dataplane import Connection, DataplaneError, FlowTuple, make_packet, parse_endpoint, trace_reply
+from kproxy.dataplane.model.conntrack import REPLY
+from tests.support.dataplane.tools import NEW_PACKET, NODE, fate, only, rules
+
+KUBE = """nat: -A PREROUTING -d 10.96.0.1 -p tcp --dport 80 -j DNAT --to-destination 10.244.0.11:8080
+          nat: -A POSTROUTING -d 10.244.0.11 -j MASQUERADE
+          filter: -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+          filter: -A FORWARD -m conntrack --ctstate NEW -d 10.244.0.11 -j ACCEPT
+          filter: -A FORWARD -j DROP"""
+
+
+def test_reply_to_what_was_forwarded() -> None:
+    outcome = fate(KUBE)
+    assert (outcome.src, outcome.dst) == ("10.244.0.1:4000", "10.244.0.11:8080")
+    back = only(trace_reply(rules(KUBE), NODE, outcome))
+    assert (back.verdict, back.src, back.dst) == ("ACCEPT", "10.96.0.1:80", "198.51.100.7:4000")
+    assert back.packet.in_interface == "cni0"
+    assert back.packet.out_interface == "eth0"
+    assert [(step.chain, step.rule) for step in back.path] == [("FORWARD", 1)]
+    assert back.dnat
+    assert outcome.reply == "10.244.0.11:8080 -> 10.244.0.1:4000, which becomes 10.96.0.1:80 -> 198.51.100.7:4000"
+
+
+def test_the_packet_after_the_first() -> None:
+    """The rules may have changed: what the connection has is what counts."""
+    outcome = fate(KUBE)
+    assert outcome.connection is not None
+    later = outcome.connection.turned().turned()
+    again = fate("nat: -A PREROUTING -j DNAT --to-destination 10.244.0.99", connection=later)
+    assert (again.src, again.dst) == ("10.244.0.1:4000", "10.244.0.11:8080")
+    assert again.masquerade
+
+
+def test_a_connection_given_by_its_tuples() -> None:
+    original = FlowTuple(*(parse_endpoint("198.51.100.7:4000")[1:] + parse_endpoint("10.96.0.1:80")[1:]))
+    reply = FlowTuple(*(parse_endpoint("10.244.0.11:8080")[1:] + parse_endpoint("10.244.0.1:6000")[1:]))
+    known = Connection.established(original, reply, direction=REPLY)
+    packet = make_packet("10.244.0.11:8080", "10.244.0.1:6000", in_interface="veth1", new=False)
+    outcome = fate("filter: -A FORWARD -m conntrack --ctdir ORIGINAL -j DROP", packet, connection=known)
+    assert (outcome.verdict, outcome.src, outcome.dst) == ("ACCEPT", "10.96.0.1:80", "198.51.100.7:4000")
+
+
+def test_reply_to_what_was_delivered_here() -> None:
+    text = "nat: -A PREROUTING -d 10.96.0.1 -j DNAT --to-destination 192.0.2.10:8080\n".replace(" -j", " -p tcp -j")
+    back = only(trace_reply(rules(text), NODE, fate(text)))
+    assert (back.hook, back.src, back.dst) == ("POSTROUTING", "10.96.0.1:80", "198.51.100.7:4000")
+
+
+def test_answers_to_rejected_packets() -> None:
+    text = "filter: -A FORWARD -p tcp -j REJECT --reject-with tcp-reset"
+    back = only(trace_reply(rules(text), NODE, fate(text)))
+    assert (back.src, back.dst, back.packet.out_interface) == ("10.96.0.1:80", "198.51.100.7:4000", "eth0")
+    assert back.connection is not None
+    assert back.connection.state == "RELATED"
+    text = "filter: -A FORWARD -j REJECT\nfilter: -A OUTPUT -p icmp -s 192.0.2.10 -j DROP"
+    assert only(trace_reply(rules(text), NODE, fate(text))).verdict == "DROP"
+
+
+def test_nothing_answers_a_dropped_packet() -> None:
+    text = "filter: -A FORWARD -j DROP"
+    with pytest.raises(DataplaneError, match="verdict is DROP"):
+        trace_reply(rules(text), NODE, fate(text))
+
+
+def test_untracked_packets_stay_untracked() -> None:
+    text = "raw: -A PREROUTING -j CT --notrack"
+    back = only(trace_reply(rules(text), NODE, fate(text, NEW_PACKET)))
+    assert (back.connection, back.dst) == (None, "198.51.100.7:4000")

@@ -1,0 +1,164 @@
+"""The symbolic functions against the concrete evaluator: at random points, the distributions are the same."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kproxy.dataplane.compare.compare import deep_recursion
+from kproxy.dataplane.compare.consistency import tied, tuples_fit
+from kproxy.dataplane.compare.distribution import Distribution, distribution_at
+from kproxy.dataplane.compare.witness import Observation, Values, observe, situation_of, watch_of
+from kproxy.dataplane.symbolic.build import Setup, set_up
+from kproxy.dataplane.symbolic.conditions import Question
+from kproxy.dataplane.symbolic.hooks import LO, ORIGINS, STATES, Connected
+from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
+from kproxy.dataplane.symbolic.nat import KEPT
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import parse_address
+from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, ruleset
+
+SNAT = (parse_address("10.0.0.9", Family.IPV4),)
+"""What SNAT rules of the generator rewrite to."""
+
+
+def random_values(random: Random, setup: Setup, origin: str, state: Connected) -> dict[int, int]:
+    """Values for all fields, from what the rules of the generator can tell apart."""
+    fields = setup.fields
+    values: dict[int, int] = {}
+
+    def address(level: int, *choices: str) -> str:
+        chosen = random.choice(choices)
+        values.update(fields.address_values(level, parse_address(chosen, Family.IPV4)))
+        return chosen
+
+    dst = address(fields.dst, *ADDRESSES, "8.8.8.8")
+    src = address(fields.src, *ADDRESSES[:2], "8.8.4.4", "127.0.0.1")
+    address(fields.later_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
+    address(fields.later_src, "10.0.0.2", "9.9.9.9")
+    for level, ports in (
+        (fields.dport, (80, 81, 5)), (fields.later_dport, (80, 5)), (fields.sport, (1000,)),
+        (fields.later_sport, (1000, 2000)),
+    ):  # fmt: skip
+        values.update(fields.port_values(level, random.choice(ports)))
+    values[fields.protocol] = random.choice((6, 17))
+    values[fields.dst_kind] = 1 if dst == "127.0.0.1" else random.randrange(2)
+    values[fields.src_kind] = (
+        values[fields.dst_kind] if src == dst else 1 if src == "127.0.0.1" else random.randrange(2)
+    )
+    values[fields.later_kind] = random.randrange(2)
+    names = len(fields.interfaces.names)
+    for level in (fields.in_interface, fields.out_interface, fields.later_out):
+        values[level] = random.randrange(LO + 1, names)
+    if origin == "local":
+        values[fields.in_interface] = 0
+        if values[fields.dst_kind] == 1:
+            values[fields.out_interface] = LO
+    values |= {fields.length: 60, fields.ttl: 64}
+    if state.tracked and not state.fresh:
+        values |= {level: random.randrange(2) for level in (fields.reply, fields.dnat, fields.snat)}
+    for level in (fields.mark, fields.connmark):
+        values |= {level + bit: random.randrange(2) for bit in (30, 31)}
+    held = random.randrange(2)  # a list holds an address at all times or never
+    rates = random.randrange(2)
+    for key, level in fields.questions.items():
+        assert isinstance(key, Question)
+        values[level] = {"recent": held, "rate": rates}.get(key.kind, random.randrange(2))
+        if key == KEPT:
+            read = Values(fields, values)
+            values[level] = int(read.address(fields.src) == read.address(fields.later_src))
+    if state.tracked and not state.fresh:
+        fit = tuples_fit(fields)
+        asked = [
+            level for key, level in fields.questions.items() if isinstance(key, Question) and key.kind == "conntrack"
+        ]
+        choices = (dict(zip(asked, bits, strict=True)) for bits in itertools.product((0, 1), repeat=len(asked)))
+        values |= next(chosen for chosen in choices if fields.diagrams.at(fit, values | chosen) == TRUE)
+    return values
+
+
+def plain(distribution: Distribution, fresh: bool) -> dict[tuple[object, ...], Fraction]:
+    """Verdicts, destinations of new connections, and whether the source was rewritten, with chances."""
+    result: dict[tuple[object, ...], Fraction] = {}
+    for fate, weight in distribution.items():
+        key: tuple[object, ...] = (fate.outcome.verdict,)
+        if fate.outcome.verdict == "ACCEPT":
+            assert fate.destination is not None
+            key += (bool(fate.outcome.source) and fresh, fate.destination.address if fresh else None)
+        result[key] = result.get(key, Fraction(0)) + weight
+    return result
+
+
+def plain_observation(seen: dict[Observation, Fraction], fresh: bool) -> dict[tuple[object, ...], Fraction]:
+    """The same of what the concrete evaluator says."""
+    result: dict[tuple[object, ...], Fraction] = {}
+    for item, weight in seen.items():
+        key: tuple[object, ...] = (item[0],)
+        if item[0] == "ACCEPT":
+            source = item[5]
+            assert isinstance(source, tuple)
+            key += (source[0] and fresh, item[3] if fresh else None)
+        result[key] = result.get(key, Fraction(0)) + weight
+    return result
+
+
+def tied_at(setup: Setup, node: Node, values: dict[int, int], state: Connected) -> Node:
+    """A function at these values, below the final destination: there, addresses that are the same are of one kind."""
+    upper = tuple((level, values.get(level, 0)) for level in range(setup.fields.final))
+    return tied(setup, setup.fields.diagrams.assign(node, upper), state, values)
+
+
+def check(seed: int, points: int) -> int:
+    """One random rule set and a mutant of it; returns how many packets were compared."""
+    random = Random(seed)
+    rules = Generator(random).rules()
+    rulesets = (ruleset(rules), ruleset(mutate(random, rules)))
+    compared = 0
+    with deep_recursion():
+        setup = set_up(*rulesets)
+        watches = [watch_of(setup, side) for side in setup.sides]
+        opens = any(final.text for final in setup.translation.finals)
+        for origin in ORIGINS:
+            for state in STATES:
+                if state.name == "RELATED (an ICMP error)":
+                    continue
+                nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
+                for _ in range(points):
+                    values = random_values(random, setup, origin, state)
+                    situation = situation_of(
+                        setup.fields, values, origin, state, setup.translation.finals, sources=SNAT
+                    )
+                    if situation is None:
+                        continue
+                    compared += 1
+                    found = [distribution_at(setup, tied_at(setup, node, values, state), values) for node in nodes]
+                    seen = [observe(each, situation, watch) for each, watch in zip(rulesets, watches, strict=True)]
+                    label = f"seed {seed}: {situation.packet}, {situation.host.local_addresses}, {state.name}"
+                    for one, other in zip(found, seen, strict=True):
+                        assert sum(one.values()) == 1, label
+                        if not opens:
+                            assert plain(one, state.fresh) == plain_observation(other, state.fresh), label
+                    assert (found[0] == found[1]) == (seen[0] == seen[1]), label
+    return compared
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_random_rule_sets_at_random_points(seed: int) -> None:
+    check(seed, 6)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_many_random_rule_sets_at_random_points(seed: int) -> None:
+    check(seed, 12)
+
+
+def test_points_are_compared_at_all() -> None:
+    assert sum(check(seed, 6) for seed in range(10)) > 200

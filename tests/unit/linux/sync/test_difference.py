@@ -1,0 +1,94 @@
+"""The difference between wanted and real, as what has to be written."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.difference import find_difference, keep_reachable
+from kproxy.services import IPFamily
+from tests.support.recorded import MINIKUBE, render
+
+WANTED = wanted_rules(render(MINIKUBE, IPFamily.IPV4))
+TEXT = render(MINIKUBE, IPFamily.IPV4).save_text
+SVC: Place = ("nat", "KUBE-SVC-GCRHHKL6ZB4XAFBC")
+POSTROUTING: Place = ("nat", "KUBE-POSTROUTING")
+KUBELET = "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+
+
+def with_lines(text: str, table: str, *lines: str, declared: tuple[str, ...] = ()) -> str:
+    """The text with rules added at the end of a table."""
+    head, star, rest = text.partition(f"*{table}\n")
+    body, commit, tail = rest.partition("COMMIT\n")
+    declarations = "".join(f":{chain} - [0:0]\n" for chain in declared)
+    return head + star + declarations + body + "".join(f"{line}\n" for line in lines) + commit + tail
+
+
+def test_nothing_differs() -> None:
+    difference = find_difference(WANTED, parse_dump(TEXT))
+    assert not difference
+    assert not difference.faults
+
+
+def test_an_empty_kernel_lacks_everything() -> None:
+    difference = find_difference(WANTED, parse_dump(""))
+    assert difference.writes == WANTED.chains
+    assert list(difference.writes) == list(WANTED.chains), "in order of declaration"
+    assert difference.missing == set(WANTED.chains)
+    assert {fault.kind for fault in difference.faults} == {"missing"}
+
+
+@pytest.mark.parametrize("edit", ["-A KUBE-POSTROUTING -j RETURN", "-A KUBE-POSTROUTING"])
+def test_one_rule_too_many_is_one_chain_to_write(edit: str) -> None:
+    difference = find_difference(WANTED, parse_dump(with_lines(TEXT, "nat", edit)))
+    assert difference.writes == {POSTROUTING: WANTED.chains[POSTROUTING]}
+    assert not difference.missing
+    assert not difference.deletions
+    assert not difference.edits
+
+
+def test_order_counts() -> None:
+    lines = TEXT.splitlines()
+    own = [index for index, line in enumerate(lines) if line.startswith(f"-A {SVC[1]} ")]
+    lines[own[0]], lines[own[1]] = lines[own[1]], lines[own[0]]
+    assert list(find_difference(WANTED, parse_dump("\n".join(lines))).writes) == [SVC]
+
+
+def test_another_spelling_of_the_same_rule_does_not() -> None:
+    """As iptables 1.8.11 prints a mark, and others a mask of ones."""
+    assert "0x4000/0x4000" in TEXT
+    spelled = TEXT.replace("0x4000/0x4000", "0x00004000/0x00004000").replace("/32 ", "/255.255.255.255 ")
+    assert spelled != TEXT
+    assert not find_difference(WANTED, parse_dump(spelled))
+
+
+def test_stale_chains_go_unless_others_lead_to_them() -> None:
+    old = ("KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-SEP-AAAAAAAAAAAAAAAA", "KUBE-XLB-AAAAAAAAAAAAAAAA")
+    jump = f"-A {old[0]} -j {old[1]}"
+    gone = find_difference(WANTED, parse_dump(with_lines(TEXT, "nat", jump, declared=old)))
+    assert set(gone.deletions) == {("nat", chain) for chain in old}
+    text = with_lines(TEXT, "nat", jump, f"-A THEIRS -j {old[0]}", declared=(*old, "THEIRS"))
+    kept = find_difference(WANTED, parse_dump(text))
+    assert kept.kept == {("nat", old[0]): "THEIRS", ("nat", old[1]): "THEIRS"}
+    assert kept.deletions == (("nat", old[2]),)
+
+
+def test_chains_of_others_are_no_difference() -> None:
+    text = with_lines(TEXT, "nat", "-A DOCKER -j RETURN", declared=("DOCKER", "KUBE-HP-X", "KUBE-IPTABLES-HINT"))
+    assert not find_difference(WANTED, parse_dump(text))
+
+
+def test_the_kubelets_rule_in_its_shared_chain_is_left() -> None:
+    empty = Wanted(WANTED.family, {("filter", "KUBE-FIREWALL"): ""}, {}, {}, dict)
+    rule = "*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -d 127.0.0.0/8 -j DROP\nCOMMIT\n"
+    assert find_difference(empty, parse_dump(rule)).writes == {("filter", "KUBE-FIREWALL"): ""}
+    assert not find_difference(empty, parse_dump(rule + KUBELET))
+
+
+def test_reachability_follows_jumps_and_ends() -> None:
+    dump = parse_dump("*nat\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n-A A -j B\n-A B -g A\nCOMMIT\n")
+    places: list[Place] = [("nat", "A"), ("nat", "B"), ("nat", "C")]
+    assert keep_reachable(places, {("nat", "A"): "X"}, dump) == {("nat", "A"): "X", ("nat", "B"): "X"}
+    assert keep_reachable(places[1:], {("nat", "A"): "X"}, dump) == {}

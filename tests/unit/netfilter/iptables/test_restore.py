@@ -1,0 +1,248 @@
+"""Restore input: reading it, and loading kube-proxy's. `netns/test_netfilter_kernel.py` compares with the kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.netfilter import (
+    ACCEPT,
+    DROP,
+    Counters,
+    Family,
+    Jump,
+    RestoreError,
+    Rule,
+    Ruleset,
+    RuleSyntaxError,
+    apply_restore,
+    canonical_ruleset,
+    check_ruleset,
+    parse_restore,
+    parse_save,
+    print_save,
+)
+from kproxy.netfilter.iptables.operation import (
+    Append,
+    DeclareChain,
+    Delete,
+    DeleteChain,
+    DeleteNumber,
+    FlushChain,
+    Insert,
+    NewChain,
+    Operation,
+    RenameChain,
+    Replace,
+    SetPolicy,
+    ZeroCounters,
+)
+from kproxy.netfilter.iptables.restore import expand_addresses
+from tests.support import paths
+
+REFERENCE = paths.TESTS / "reference"
+CASES = sorted((REFERENCE / "clusters").glob("case-*"))
+
+
+@pytest.mark.parametrize(
+    ("line", "operation"),
+    [
+        (":X - [0:0]", DeclareChain("X", None, None)),
+        (":X - [1:2]", DeclareChain("X", None, Counters(1, 2))),
+        (":INPUT DROP", DeclareChain("INPUT", "DROP", None)),
+        ("-A X -j DROP", Append("X", (Rule(target=DROP),))),
+        ("--append X -j DROP", Append("X", (Rule(target=DROP),))),
+        ('-A "X" -j DROP', Append("X", (Rule(target=DROP),))),
+        ("-A X", Append("X", (Rule(),))),
+        ("[1:2] -A X -j DROP", Append("X", (Rule(target=DROP),), Counters(1, 2))),
+        ("-I X -j DROP", Insert("X", (Rule(target=DROP),))),
+        ("-I X 3 -j DROP", Insert("X", (Rule(target=DROP),), 3)),
+        ("-R X 3 -j DROP", Replace("X", 3, Rule(target=DROP))),
+        ("-D X -j DROP", Delete("X", (Rule(target=DROP),))),
+        ("-D X 3", DeleteNumber("X", 3)),
+        ("-N X", NewChain("X")),
+        ("-F", FlushChain()),
+        ("-F X", FlushChain("X")),
+        ("-X", DeleteChain()),
+        ("--delete-chain X", DeleteChain("X")),
+        ("-E X Y", RenameChain("X", "Y")),
+        ("-P INPUT DROP", SetPolicy("INPUT", "DROP")),
+        ("-Z X", ZeroCounters("X")),
+    ],
+)
+def test_operations(line: str, operation: Operation) -> None:
+    (part,) = parse_restore(f"*filter\n\n# note\n{line}\nCOMMIT\n")
+    assert part.table == "filter"
+    assert part.operations == (operation,)
+    assert part.operations[0].line == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-A", "-R X -j DROP", "-I X 0 -j DROP", "-F X Y", "-P INPUT FROB", "-N", "-E X", "-t nat -A X", "X", "-Q",
+     "-A X Y -j DROP", "-D X 1 -j DROP", ":-x - [0:0]", f":{'x' * 29} - [0:0]", "-N -x", "-R X 1 -s 1.1.1.1,2.2.2.2",
+     "-A X ! -s 1.1.1.1,2.2.2.2", '-A X -m comment --comment "x', "-A X -j DROP -j DROP", "commit"],
+)  # fmt: skip
+def test_refused(line: str) -> None:
+    with pytest.raises(RuleSyntaxError) as caught:
+        parse_restore(f"*filter\n{line}\nCOMMIT\n", "in")
+    assert (caught.value.source, caught.value.line, caught.value.text) == ("in", 2, line)
+
+
+@pytest.mark.parametrize(
+    "text", ["*filter\n", "COMMIT\n", "-A X -j DROP\n", "*frob\nCOMMIT\n", "*filter\n*nat\nCOMMIT\n"]
+)
+def test_refused_frames(text: str) -> None:
+    with pytest.raises(RuleSyntaxError):
+        parse_restore(text)
+
+
+def test_empty() -> None:
+    assert parse_restore("") == ()
+    assert parse_restore("# x\n\n") == ()
+    assert canonical_ruleset("", Family.IPV4) == Ruleset(Family.IPV4)
+
+
+def test_rules_of_the_other_family_are_skipped() -> None:
+    text = "*filter\n:X - [0:0]\n-A X -4 -j DROP\n-A X -6 -j ACCEPT\n-I X -6 -j ACCEPT\nCOMMIT\n"
+    for family, target in ((Family.IPV4, DROP), (Family.IPV6, ACCEPT)):
+        chain = canonical_ruleset(text, family).chain("filter", "X")
+        assert chain is not None
+        assert {rule.target for rule in chain.rules} == {target}
+
+
+def test_expand() -> None:
+    words = ["-d", "1.1.1.1,2.2.2.2", "-j", "X", "-s", "3.3.3.3,4.4.4.4"]
+    assert [" ".join(each) for each in expand_addresses(words)] == [
+        "-d 1.1.1.1 -j X -s 3.3.3.3",
+        "-d 2.2.2.2 -j X -s 3.3.3.3",
+        "-d 1.1.1.1 -j X -s 4.4.4.4",
+        "-d 2.2.2.2 -j X -s 4.4.4.4",
+    ]
+    assert expand_addresses(["-m", "comment", "--comment", "a,b"]) == [["-m", "comment", "--comment", "a,b"]]
+
+
+@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+def test_recorded_clusters(family: Family) -> None:
+    assert len(CASES) == 80
+    rules = 0
+    for case in CASES:
+        text = (case / f"kube-proxy.v{family.value}.restore").read_text()
+        ruleset = canonical_ruleset(text, family)
+        printed = print_save(ruleset)
+        assert parse_save(printed, family=family) == ruleset
+        assert canonical_ruleset(printed, family) == ruleset
+        assert [table.name for table in ruleset.tables] == ["filter", "nat"]
+        assert check_ruleset(ruleset) == ()
+        rules += ruleset.rule_count
+        assert ruleset.rule_count == text.count("\n-A ")
+    assert rules > 3_000
+
+
+def test_the_recorded_node() -> None:
+    """The restore input of the minikube cluster gives the chains of its dump."""
+    loaded = canonical_ruleset((REFERENCE / "minikube" / "kube-proxy.v4.restore").read_text(), Family.IPV4)
+    dump = parse_save((REFERENCE / "minikube" / "iptables-nft-save.v4.txt").read_text())
+    same = 0
+    for table in loaded.tables:
+        for chain in table.chains:
+            recorded = dump.chain(table.name, chain.name)
+            if recorded is not None and chain.name.startswith(("KUBE-SEP", "KUBE-EXT")):
+                assert recorded == chain
+                same += 1
+    assert same >= 8
+
+
+BASE = canonical_ruleset(
+    "*filter\n:A - [0:0]\n:B - [0:0]\n-A INPUT -j A\n-A A -j B\nCOMMIT\n*nat\n:N - [0:0]\nCOMMIT\n", Family.IPV4
+)
+
+
+def apply(text: str, **options: bool) -> Ruleset:
+    return apply_restore(BASE, parse_restore(text), source="in", **options)
+
+
+def test_input_is_untouched_and_other_tables_stay() -> None:
+    before = print_save(BASE)
+    after = apply("*filter\n-F A\nCOMMIT\n")
+    assert print_save(BASE) == before
+    assert after.table("nat") is BASE.table("nat")
+    assert after.chain("filter", "A") != BASE.chain("filter", "A")
+    assert [table.name for table in apply("*raw\nCOMMIT\n").tables] == ["filter", "nat", "raw"]
+
+
+def test_flush() -> None:
+    after = apply("*filter\n:C - [0:0]\nCOMMIT\n", noflush=False)
+    table = after.table("filter")
+    assert table is not None
+    assert [chain.name for chain in table.chains] == ["INPUT", "FORWARD", "OUTPUT", "C"]
+    assert after.rule_count == 0
+
+
+def test_counters() -> None:
+    text = "*filter\n:INPUT DROP [1:2]\n[3:4] -A A -j DROP\n[5:6] -I A -c 7 8 -j ACCEPT\nCOMMIT\n"
+    for counters, chain, last, first in ((True, (1, 2), (3, 4), (5, 6)), (False, (0, 0), None, (7, 8))):
+        after = apply(text, counters=counters)
+        found, rules = after.chain("filter", "INPUT"), after.chain("filter", "A")
+        assert found is not None
+        assert rules is not None
+        assert found.counters == chain
+        assert rules.rules[-1].counters == last
+        assert rules.rules[0].counters == first
+    zeroed = apply_restore(apply(text, counters=True), parse_restore("*filter\n-Z\nCOMMIT\n"))
+    assert "[0:0] -A A -j DROP" in print_save(zeroed, counters=True)
+    assert ":INPUT DROP [0:0]" in print_save(zeroed)
+
+
+def test_a_failing_table_changes_nothing_of_it() -> None:
+    text = "*nat\n:M - [0:0]\nCOMMIT\n*filter\n-F\n-X B\n-A NOPE -j DROP\nCOMMIT\n*raw\n:R - [0:0]\nCOMMIT\n"
+    with pytest.raises(RestoreError) as caught:
+        apply(text)
+    error = caught.value
+    assert (error.table, error.line, error.reason, error.source) == ("filter", 7, "no chain NOPE", "in")
+    assert error.exit_code == 1
+    assert str(error) == "in: line 7: table filter: no chain NOPE"
+    assert error.applied.chain("nat", "M") is not None
+    assert error.applied.table("filter") == BASE.table("filter")
+    assert error.applied.table("raw") is None
+
+
+def test_rename_takes_jumps_along() -> None:
+    after = apply("*filter\n-E B Z\nCOMMIT\n")
+    chain = after.chain("filter", "A")
+    assert chain is not None
+    assert chain.rules == (Rule(target=Jump("Z")),)
+    assert after.chain("filter", "Z") is not None
+    assert after.chain("filter", "B") is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("-X B", "chain B is in use"),
+        ("-X A", "chain A is not empty"),
+        ("-X INPUT", "chain INPUT is built in"),
+        ("-X", "chain A is not empty"),
+        ("-N A", "chain A exists"),
+        ("-E A INPUT", "chain INPUT exists"),
+        ("-E INPUT Q", "chain INPUT is built in"),
+        (":Q DROP [0:0]", "a policy for Q, which is no built-in chain"),
+        (":INPUT RETURN [0:0]", "policy RETURN"),
+        ("-P A DROP", "policy DROP for chain A"),
+        ("-N DROP", "a chain called DROP, like the verdict"),
+        ("-A A -j OUTPUT", "jump to the built-in chain OUTPUT"),
+        ("-A A -j Q", "no chain Q"),
+        ("-I A 3 -j DROP", "no place 3 in chain A"),
+        ("-R A 2 -j DROP", "no rule 2 in chain A"),
+        ("-D A 2", "no rule 2 in chain A"),
+        ("-D A -j DROP", "no such rule in chain A"),
+        ("-Z Q", "no chain Q"),
+        ("-F Q", "no chain Q"),
+        ("-A B -g A", "a loop of jumps: A -> B -> A"),
+    ],
+)
+def test_what_the_kernel_refuses(lines: str, reason: str) -> None:
+    with pytest.raises(RestoreError) as caught:
+        apply(f"*filter\n{lines}\nCOMMIT\n")
+    assert caught.value.reason == reason
+    assert caught.value.line == 2
+    assert caught.value.applied == BASE
