@@ -1,8 +1,8 @@
 """Runs: the batches of a change as iptables-restore processes.
 
 `kproxy.render.iptables.plan` orders a change into batches, each one transaction; a process carries out several, one
-after the other. Starting iptables-nft takes about 5 ms, so 25 batches share a process (5000 services of 10 endpoints: 2.7 s,
-against 3.1 s with a process each); more would make progress jumpy and a failure's text long, and gain nothing.
+after the other. Starting iptables-nft takes about 5 ms, so 25 batches share a process (5000 services of 10 endpoints:
+2.7 s, against 3.1 s with a process each); more would make progress jumpy and a failure's text long, and gain nothing.
 """
 
 from __future__ import annotations
