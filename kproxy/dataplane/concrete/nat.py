@@ -16,6 +16,7 @@ from kproxy.dataplane.concrete.routing import Query, Unknown, device_address, is
 from kproxy.dataplane.concrete.state import DST, SRC, State, View
 from kproxy.dataplane.model.conntrack import ORIGINAL, tuple_of
 from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.limits import MAX_CHOICES
 from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
@@ -28,9 +29,6 @@ from kproxy.netfilter.iptables.targets import (
     RedirectTarget,
     SnatTarget,
 )
-
-MOST_CHOICES: Final = 64
-"""More addresses or ports than these to choose from are not told apart: the choice is then open."""
 
 MANIP: Final = {"PREROUTING": DST, "OUTPUT": DST, "POSTROUTING": SRC, "INPUT": SRC}
 """Which side each hook of the nat table rewrites, for packets of the original direction."""
@@ -72,7 +70,7 @@ def _from_range(wanted: NatRange, address: int | None, port: int | None, *, rand
     addresses: list[int | None] = [address]
     if wanted.addresses is not None:
         first, last = wanted.addresses
-        addresses = list(range(first, last + 1)) if 0 <= last - first < MOST_CHOICES else [None]
+        addresses = list(range(first, last + 1)) if 0 <= last - first < MAX_CHOICES else [None]
     ports = _ports(wanted.ports, wanted.base_port, port, random=random, source=source)
     return _with_ports(addresses, ports)
 
@@ -97,7 +95,7 @@ def _ports(wanted: Range | None, base: int | None, port: int | None, *, random: 
             return [port]
         if not source:
             return [wanted.first]
-    if source or size > MOST_CHOICES:
+    if source or size > MAX_CHOICES:
         return [None]
     return list(range(wanted.first, wanted.last + 1))
 

@@ -16,8 +16,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.concrete.index import index_ruleset
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.variant import detect_variant
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset, Table
 from kproxy.netfilter.iptables.matches import (
     CommentMatch,
@@ -134,7 +134,7 @@ class Side:
         roles: dict[tuple[str, str, int], Hashable],
     ) -> None:
         self.ruleset = ruleset
-        self.variant = index_ruleset(ruleset).variant
+        self.variant = detect_variant(ruleset)
         self.hooks: dict[tuple[str, str], tuple[int, str]] = {}
         self._structure = structure
         self.lists = lists

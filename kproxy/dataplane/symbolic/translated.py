@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.concrete.nat import MOST_CHOICES
+from kproxy.dataplane.model.limits import MAX_CHOICES
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.targets import DnatTarget, NatRange, NetmapTarget, RedirectTarget, Target
@@ -58,7 +58,7 @@ def address_choices(wanted: NatRange, redirected: bool = False) -> list[tuple[in
     first, last = wanted.addresses
     if first == last:
         return [(first, "")]
-    if 0 <= last - first < MOST_CHOICES:
+    if 0 <= last - first < MAX_CHOICES:
         return [(address, "") for address in range(first, last + 1)]
     return [(OPEN, f"{format_address(first, wanted.family)}-{format_address(last, wanted.family)}")]
 
@@ -74,7 +74,7 @@ def port_choices(wanted: NatRange, random: bool) -> list[tuple[int, str]]:
         return [(OPEN, f"ports {ports.text('-')}/{wanted.base_port}")]
     if not random:
         return [(ports.first, "")]
-    if ports.last - ports.first + 1 > MOST_CHOICES:
+    if ports.last - ports.first + 1 > MAX_CHOICES:
         return [(OPEN, f"ports {ports.text('-')}")]
     return [(port, "") for port in range(ports.first, ports.last + 1)]
 
