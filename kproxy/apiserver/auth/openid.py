@@ -13,11 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from kproxy.apiserver.auth.authentication import ALGORITHM, key_id
-from kproxy.apiserver.endpoints.response import Answer
 
 CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
 JWKS_PATH: Final = "/openid/v1/jwks"
-_FRESH: Final = ((b"cache-control", b"public, max-age=3600"),)
 
 
 class OpenIdDiscovery:
@@ -33,11 +31,11 @@ class OpenIdDiscovery:
         }
         key: dict[str, Any] = ECAlgorithm.to_jwk(public, as_dict=True)
         keys = {"keys": [{"use": "sig", "kid": key_id(public), "alg": ALGORITHM, **key}]}
-        self._answers = {
-            CONFIGURATION_PATH: Answer(msgspec.json.encode(configuration), "application/json", headers=_FRESH),
-            JWKS_PATH: Answer(msgspec.json.encode(keys), "application/jwk-set+json", headers=_FRESH),
+        self._documents = {
+            CONFIGURATION_PATH: (msgspec.json.encode(configuration), "application/json"),
+            JWKS_PATH: (msgspec.json.encode(keys), "application/jwk-set+json"),
         }
 
-    def answer(self, path: str) -> Answer | None:
-        """The document at a path; None if there is none."""
-        return self._answers.get(path)
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        """The document at a path and its media type; None if there is none."""
+        return self._documents.get(path)

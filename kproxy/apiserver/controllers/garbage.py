@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import DeleteOptions, Options, shown
+from kproxy.apiserver.registry.writes import DeleteOptions, Options
 from kproxy.apiserver.storage.store import Entry, Event, Table
-from kproxy.apiserver.strategy import FOREGROUND, ORPHAN
 
 
 class GarbageCollector:
@@ -164,7 +164,7 @@ async def edit_metadata(registry: Registry, resource: Resource, entry: Entry, ch
     """Changes the metadata of an object, and waits until that is durable."""
     value = entry.value
     change(value["metadata"])
-    body = {"kind": resource.kind, "apiVersion": resource.api_version, **shown(resource, value)}
+    body = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(value)}
     written = registry.update(resource, entry.namespace, entry.name, body, Options(field_manager="kproxy-apiserver"))
     if written.done is not None:
         await written.done

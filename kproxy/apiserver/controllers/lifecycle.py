@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
+from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS
 from kproxy.apiserver.errors import ApiError, Json
 from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.registry.catalog import Catalog
-from kproxy.apiserver.registry.deletion import CRD_CLEANUP, CRDS
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options, timestamp
 from kproxy.apiserver.storage.store import Entry, Event, Table
-from kproxy.apiserver.strategy import FOREGROUND, ORPHAN
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """apiextensions.k8s.io/v1 CustomResourceDefinition: its defaults, what it may say, what may change.
 
-Source: k8s.io/apiextensions-apiserver pkg/apis/apiextensions/validation. The schema's own rules are in schemarules.py.
+Source: k8s.io/apiextensions-apiserver pkg/apis/apiextensions/validation. The schema's own rules are in schema_rules.py.
 What all versions have in common is checked once, and complained of as kube-apiserver does: `spec.validation` instead of
 `spec.versions[0].schema`, since its internal type has one place for it.
 """
@@ -16,9 +16,12 @@ from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported,
 from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
 from kproxy.apiserver.crd.schema_rules import schema_errors
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
-from kproxy.apiserver.strategy import STATUS, Context, Strategy
 
+CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+CRD_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer by which a definition waits for its objects."""
 _PROTECTED: Final = ("k8s.io", "kubernetes.io")
 _APPROVAL: Final = "api-approved.kubernetes.io"
 _MOST_SELECTABLE: Final = 8
@@ -35,7 +38,7 @@ class CustomResourceDefinitionStrategy(Strategy):
 
     qualified_finalizers: ClassVar[bool] = False
     has_generation: ClassVar[bool] = True
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+    spec_resets: tuple[Path, ...] = (STATUS,)
 
     def default(self, value: Json) -> None:
         spec = value["spec"]
@@ -50,6 +53,21 @@ class CustomResourceDefinitionStrategy(Strategy):
     def prepare_create(self, value: Json, context: Context) -> None:
         stored = [each.get("name", "") for each in value["spec"].get("versions") or () if each.get("storage")]
         value["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+    def prepare_delete(self, value: Json, context: Context) -> None:
+        """Waits for its objects: a finalizer, and a condition that says so (k8s.io/apiextensions-apiserver
+        pkg/registry/customresourcedefinition/etcd.go)."""
+        meta = value["metadata"]
+        if meta.get("deletionTimestamp"):
+            return
+        meta["finalizers"] = [each for each in meta.get("finalizers") or () if each != CRD_CLEANUP] + [CRD_CLEANUP]
+        terminating = {
+            "type": "Terminating", "status": "True", "lastTransitionTime": context.now,
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        }  # fmt: skip
+        status = value.setdefault("status", {})
+        status["conditions"] = [*(status.get("conditions") or ()), terminating]
 
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         status = deepcopy(old.get("status") or {})

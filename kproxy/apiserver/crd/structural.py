@@ -1,8 +1,8 @@
 """Custom resources: structural schemas as types, pruning, defaulting, and the strategy of their objects.
 
 A structural schema is compiled into the same `Node`s as the built-in kinds, so that patches and field ownership work
-alike. Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema. What a schema may say is in schemarules.py, whether
-a value fits it in conformance.py.
+alike. Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema. What a schema may say is in schema_rules.py, whether
+a value fits it in validation.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.crd.validation import validate_value
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.schema.field_paths import DEDUCED, Path
+from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
+from kproxy.apiserver.schema.field_paths import DEDUCED
 from kproxy.apiserver.schema.types import OBJECT_META, Node, Prop, named
-from kproxy.apiserver.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
 
 _KINDS: Final = {"array": "list", "boolean": "boolean", "integer": "integer", "number": "number", "string": "string"}
 
@@ -170,31 +170,6 @@ def _embedded_errors(value: Json, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.metadata", metadata, f"json: cannot unmarshal {name} into string")
 
 
-class View:
-    """What a version shows of a stored object, with conversion None: pruned and defaulted by the version's own schema.
-
-    A schema may have changed since the object was written, or be another version's than the one it is stored in.
-    Source: k8s.io/apiextensions-apiserver pkg/apiserver/customresource_handler.go, crdConversionRESTOptionsGetter: what
-    is stored is pruned by the storage version's schema, and defaulted by it when it is read; then the version that is
-    asked for prunes it.
-    """
-
-    def __init__(self, node: Node, stored: Node) -> None:
-        self._node = node
-        self._stored = stored
-
-    def store(self, value: Json) -> None:
-        """Brings an object into the form that the storage version keeps, in place."""
-        if self._stored is not self._node:
-            _prune_object(value, self._stored)
-
-    def show(self, value: Json) -> Json:
-        """A stored object as the version shows it; `value` is the caller's own."""
-        default_values(value, self._stored)
-        _prune_object(value, self._node)
-        return value
-
-
 def _prune_object(value: Json, node: Node) -> None:
     pruned = prune({key: item for key, item in value.items() if key != "metadata"}, node, "", [])
     for key in [key for key in value if key != "metadata" and key not in pruned]:
@@ -203,20 +178,36 @@ def _prune_object(value: Json, node: Node) -> None:
 
 
 class CustomResourceStrategy(Strategy):
-    """Objects of one version of a CustomResourceDefinition."""
+    """Objects of one version of a CustomResourceDefinition. `node` and `stored` are the types of this version and of
+    the one that is stored, `schema` is this version's; `status`: status is written only through its subresource.
+
+    With conversion None, a version shows a stored object pruned and defaulted by its own schema: that may have changed
+    since the object was written, or be another version's than the one it is stored in.
+    Source: k8s.io/apiextensions-apiserver pkg/apiserver/customresource_handler.go, crdConversionRESTOptionsGetter: what
+    is stored is pruned by the storage version's schema, and defaulted by it when it is read; then the version that is
+    asked for prunes it.
+    """
 
     qualified_finalizers: ClassVar[bool] = False
     has_generation: ClassVar[bool] = True
+    converts: ClassVar[bool] = True
+    kept_by_status: ClassVar[tuple[str, ...]] = ("labels", "annotations", "finalizers", "ownerReferences")
 
-    def __init__(self, schema: Json, node: Node, status: bool) -> None:
+    def __init__(self, schema: Json, node: Node, stored: Node, status: bool) -> None:
         self._schema = schema
         self._node = node
+        self._stored = stored
         self._status = status
+        self.spec_resets = (STATUS,) if status else ()
 
-    @property
-    def resets(self) -> tuple[Path, ...]:
-        """Fields that the main endpoint ignores."""
-        return (STATUS,) if self._status else ()
+    def to_version(self, value: Json) -> Json:
+        default_values(value, self._stored)
+        _prune_object(value, self._node)
+        return value
+
+    def prepare_storage(self, value: Json) -> None:
+        if self._stored is not self._node:
+            _prune_object(value, self._stored)
 
     def default(self, value: Json) -> None:
         default_values(value, self._node)

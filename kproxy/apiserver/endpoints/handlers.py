@@ -24,7 +24,7 @@ from kproxy.apiserver.errors import (
 )
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Written, shown
+from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Written
 from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
 
 
@@ -94,7 +94,7 @@ class Verbs:
             return in_form(negotiation.encode(written.status), form, written.code)
         if written.entry is not None and not form.shape:
             return of_entry(resource, written.entry, form, written.code)
-        value = shown(resource, written.value)
+        value = resource.strategy.to_version(written.value)
         body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
         return in_form(body, form, written.code)
 
@@ -129,7 +129,7 @@ class Verbs:
             raise not_found(resource.group, resource.plural, target.name)
         if not form.shape:
             return of_entry(resource, entry, form)
-        value = shown(resource, entry.value)
+        value = resource.strategy.to_version(entry.value)
         body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
         return in_form(body, form)
 

@@ -30,7 +30,6 @@ from kproxy.apiserver.registry.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from kproxy.apiserver.registry.writes import shown
 from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.storage.store import Entry, Store
 
@@ -283,7 +282,7 @@ class Lists:
 
     def _render(self, request: Request, resource: Resource, form: Form, entries: list[Entry], metadata: Json) -> bytes:
         if form.shape == "Table":
-            values = (shown(resource, entry.value) for entry in entries)
+            values = (resource.strategy.to_version(entry.value) for entry in entries)
             include = request.query.get("includeObject", "")
             return negotiation.encode(negotiation.table(resource, values, metadata, self._registry.now(), include))
         if form.shape == "PartialObjectMetadataList":
@@ -291,8 +290,8 @@ class Lists:
             listed = {"kind": form.shape, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
             return negotiation.encode(listed)
         head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode()
-        if not resource.custom and not (resource.storage == "events" and resource.group):
-            body = b",".join([entry.body for entry in entries])
+        if resource.strategy.converts:
+            body = b",".join([negotiation.full(resource, entry) for entry in entries])
         else:
-            body = b",".join([negotiation.item(resource, entry) for entry in entries])
+            body = b",".join([entry.body for entry in entries])
         return b"".join((head, negotiation.encode(metadata), b',"items":[', body, b"]}"))

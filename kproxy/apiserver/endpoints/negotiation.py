@@ -19,7 +19,6 @@ from kproxy.api.fielderror import show
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.errors import Json, bad_request, not_acceptable
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.registry.writes import shown
 from kproxy.apiserver.schema.protobuf import encoder
 from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.schema.protobuf.decoder import message_name
@@ -138,13 +137,11 @@ def prefix(resource: Resource) -> bytes:
 
 def full(resource: Resource, entry: Entry) -> bytes:
     """An object's JSON with kind and apiVersion."""
-    if resource.storage == "events" and resource.group:
-        return full_value(resource, shown(resource, entry.value))
-    if resource.view is not None:
-        if entry.view is None or entry.view[0] is not resource.view:
-            entry.view = (resource.view, full_value(resource, shown(resource, entry.value)))
-        return entry.view[1]
-    return prefix(resource) + entry.body[1:]
+    if not resource.strategy.converts:
+        return prefix(resource) + entry.body[1:]
+    if entry.view is None or entry.view[0] is not resource.strategy:
+        entry.view = (resource.strategy, full_value(resource, resource.strategy.to_version(entry.value)))
+    return entry.view[1]
 
 
 def message(resource: Resource, entry: Entry) -> bytes:
@@ -152,7 +149,7 @@ def message(resource: Resource, entry: Entry) -> bytes:
     kept = entry.message
     if kept is None or kept[0] != resource.api_version:
         name = message_name(resource.api_version, resource.kind)
-        made = encoder.encode_message(shown(resource, entry.value), name)
+        made = encoder.encode_message(resource.strategy.to_version(entry.value), name)
         entry.message = kept = (resource.api_version, made)
     return kept[1]
 
@@ -174,10 +171,8 @@ def full_value(resource: Resource, value: Json) -> bytes:
 
 
 def item(resource: Resource, entry: Entry) -> bytes:
-    """An object as an item of a list: only custom resources repeat their kind there."""
-    if resource.custom or (resource.storage == "events" and resource.group):
-        return full(resource, entry)
-    return entry.body
+    """An object as an item of a list: only what is converted repeats its kind there."""
+    return full(resource, entry) if resource.strategy.converts else entry.body
 
 
 def partial(value: Json) -> Json:

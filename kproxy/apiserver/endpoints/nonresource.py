@@ -5,7 +5,7 @@ Discovery and OpenAPI are made on demand and kept until a CustomResourceDefiniti
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,8 @@ from kproxy.apiserver.endpoints.response import Answer
 from kproxy.apiserver.errors import Json, method_not_allowed, no_resource
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
+
+_CACHED: Final = ((b"cache-control", b"public, max-age=3600"),)
 
 
 class Pages:
@@ -51,8 +53,8 @@ class Pages:
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         accept = request.header("accept")
-        if (document := self._openid.answer(path)) is not None:
-            return document
+        if (document := self._openid.document(path)) is not None:
+            return Answer(*document, headers=_CACHED)
         if path == "/version":
             text = msgspec.json.format(negotiation.encode(discovery.version_info()), indent=2)
             return Answer(text, negotiation.JSON)

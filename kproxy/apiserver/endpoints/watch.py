@@ -19,7 +19,6 @@ from kproxy.apiserver.errors import Json, expired, too_many_requests
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import shown
 from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, watch_frame
 from kproxy.apiserver.storage.store import Entry, Event, Table
@@ -238,7 +237,7 @@ class Watcher:
         return self._line_of_value(kind, entry.value)
 
     def _line_of_value(self, kind: str, value: Json) -> bytes:
-        value = shown(self._resource, value)
+        value = self._resource.strategy.to_version(value)
         if self._form.shape == "Table":
             version = {"resourceVersion": value["metadata"]["resourceVersion"]}
             now = self._registry.now()

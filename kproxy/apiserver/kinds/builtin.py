@@ -15,13 +15,13 @@ from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
-from kproxy.apiserver.crd.definition import CustomResourceDefinitionStrategy
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.event_strategy import EventStrategy, NewEventStrategy
+from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
 from kproxy.apiserver.kinds.networkpolicy import NetworkPolicyStrategy
 from kproxy.apiserver.kinds.pods import PodStrategy
 from kproxy.apiserver.kinds.service import ServiceStrategy
 from kproxy.apiserver.kinds.storage import STORAGE_STRATEGIES
+from kproxy.apiserver.kinds.strategy import STATUS, Context, StatusStrategy, Strategy, label_name, path_name
 from kproxy.apiserver.kinds.workloads import (
     DaemonSetStrategy,
     DeploymentStrategy,
@@ -31,7 +31,6 @@ from kproxy.apiserver.kinds.workloads import (
 )
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import round_resources
-from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name, path_name
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _MOST_DATA: Final = 1024 * 1024
@@ -40,10 +39,12 @@ _MOST_DATA: Final = 1024 * 1024
 class NamespaceStrategy(Strategy):
     """core/v1 Namespace: deleted in two steps, since what is in it goes first."""
 
+    undeletable: ClassVar[frozenset[str]] = frozenset({"default", "kube-system", "kube-public"})
+
     def check_name(self, name: str) -> tuple[str, ...]:
         return label_name(name)
 
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+    spec_resets: tuple[Path, ...] = (STATUS,)
 
     def default(self, value: Json) -> None:
         if name := value["metadata"].get("name"):
@@ -62,12 +63,17 @@ class NamespaceStrategy(Strategy):
             value["spec"].pop("finalizers", None)
         value["status"] = old.get("status") or {}
 
+    def mark_deleted(self, value: Json, grace: int) -> None:
+        value["status"] = {**(value.get("status") or {}), "phase": "Terminating"}
+
+    def has_finalizers(self, value: Json) -> bool:
+        return super().has_finalizers(value) or bool(value["spec"].get("finalizers"))
+
 
 class NodeStrategy(Strategy):
     """core/v1 Node. podCIDR stands for the first of podCIDRs, and may be set once."""
 
-    status_on_create: ClassVar[bool] = True
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+    spec_resets: tuple[Path, ...] = (STATUS,)
 
     def default(self, value: Json) -> None:
         spec = value["spec"]
@@ -216,6 +222,12 @@ def _immutable_errors(value: Json, old: Json, names: tuple[str, ...]) -> list[Fi
     return errors
 
 
+class ServiceAccountStrategy(Strategy):
+    """core/v1 ServiceAccount."""
+
+    returns_deleted: ClassVar[bool] = True
+
+
 class RoleStrategy(Strategy):
     """RBAC Role and ClusterRole."""
 
@@ -308,16 +320,8 @@ class LeaseStrategy(Strategy):
         return errors
 
 
-class ServiceCIDRStrategy(Strategy):
+class ServiceCIDRStrategy(StatusStrategy):
     """networking.k8s.io/v1 ServiceCIDR."""
-
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
-
-    def prepare_create(self, value: Json, context: Context) -> None:
-        value["status"] = {}
-
-    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        value["status"] = old.get("status") or {}
 
     def validate(self, value: Json) -> list[FieldError]:
         cidrs = value["spec"].get("cidrs") or []
@@ -349,7 +353,6 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "ClusterRole": RoleStrategy,
     "ClusterRoleBinding": BindingStrategy,
     "ConfigMap": ConfigMapStrategy,
-    "CustomResourceDefinition": CustomResourceDefinitionStrategy,
     "DaemonSet": DaemonSetStrategy,
     "Deployment": DeploymentStrategy,
     "EndpointSlice": EndpointSliceStrategy,
@@ -368,6 +371,7 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "RoleBinding": BindingStrategy,
     "Secret": SecretStrategy,
     "Service": ServiceStrategy,
+    "ServiceAccount": ServiceAccountStrategy,
     "ServiceCIDR": ServiceCIDRStrategy,
     "StatefulSet": StatefulSetStrategy,
 }

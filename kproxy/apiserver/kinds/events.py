@@ -1,13 +1,17 @@
-"""core/v1 and events.k8s.io/v1 Events are the same objects under other names; they are stored in core's.
+"""Events of core/v1 and events.k8s.io/v1: the same objects under other names, stored under core's.
 
-Source: k8s.io/kubernetes pkg/apis/events/v1/conversion.go.
+The checks see core's names; those of events.k8s.io are stricter. Source: kubernetes/kubernetes
+pkg/apis/core/validation/events.go, pkg/apis/events/v1/conversion.go.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
+from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.validation.names import check_qualified_name
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.strategy import Strategy
 
 _NAMES: Final = (
     ("regarding", "involvedObject"),
@@ -22,15 +26,84 @@ _TO_CORE: Final = dict(_NAMES)
 _TO_NEW: Final = {core: new for new, core in _NAMES}
 _ALWAYS_CORE: Final[Json] = {"involvedObject": {}, "source": {}, "firstTimestamp": None, "lastTimestamp": None,
                        "eventTime": None, "reportingComponent": "", "reportingInstance": ""}  # fmt: skip
+_MAX_LENGTHS: Final = (("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024))
+_IMMUTABLE: Final = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
+    "action", "related", "reportingInstance",
+)  # fmt: skip
 
 
-def from_new_event(value: Json) -> Json:
-    """An events.k8s.io/v1 Event as core/v1 has it."""
-    renamed = {_TO_CORE.get(key, key): item for key, item in value.items()}
-    return {**_ALWAYS_CORE, **renamed}
+class EventStrategy(Strategy):
+    """core/v1 Event, which events.k8s.io/v1 shows under other names."""
+
+    qualified_finalizers: ClassVar[bool] = False
+    create_on_update: ClassVar[bool] = True
+    _controller: ClassVar[str] = "reportingComponent"
+    """What errors call the reporting controller."""
+
+    def validate(self, value: Json) -> list[FieldError]:
+        namespace = value["metadata"].get("namespace", "")
+        involved = value["involvedObject"].get("namespace", "")
+        new = bool(value.get("eventTime"))
+        errors = []
+        of_cluster = namespace == "default" or (new and namespace == "kube-system")
+        if (involved != namespace and not new) if involved else not of_cluster:
+            errors.append(invalid("involvedObject.namespace", involved, "does not match event.namespace"))
+        if not new:
+            return errors
+        controller = value.get("reportingComponent") or ""
+        if not controller:
+            errors.append(required(self._controller, ""))
+        errors += [invalid(self._controller, controller, text) for text in check_qualified_name(controller)]
+        for name, limit in _MAX_LENGTHS:
+            text = value.get(name) or ""
+            if not text and name != "message":
+                errors.append(required(name, ""))
+            if len(text.encode()) > limit:
+                errors.append(invalid(name, "", f"can have at most {limit} characters"))
+        return errors
 
 
-def to_new_event(value: Json) -> Json:
-    """A core/v1 Event as events.k8s.io/v1 has it."""
-    renamed = {_TO_NEW.get(key, key): item for key, item in value.items()}
-    return {key: item for key, item in renamed.items() if item is not None or key == "eventTime"}
+class NewEventStrategy(EventStrategy):
+    """events.k8s.io/v1 Event."""
+
+    qualified_finalizers: ClassVar[bool] = True
+    converts: ClassVar[bool] = True
+    _controller = "reportingController"
+
+    def from_version(self, value: Json) -> Json:
+        return {**_ALWAYS_CORE, **{_TO_CORE.get(key, key): item for key, item in value.items()}}
+
+    def to_version(self, value: Json) -> Json:
+        renamed = {_TO_NEW.get(key, key): item for key, item in value.items()}
+        return {key: item for key, item in renamed.items() if item is not None or key == "eventTime"}
+
+    def validate(self, value: Json) -> list[FieldError]:
+        errors = super().validate(value)
+        series = value.get("series")
+        if series is not None:
+            if series.get("count", 0) < 2:
+                errors.append(invalid("series.count", "", "should be at least 2"))
+            if not series.get("lastObservedTime"):
+                errors.append(required("series.lastObservedTime", ""))
+        if not value.get("eventTime"):
+            errors.append(required("eventTime", ""))
+        kind = value.get("type", "")
+        if kind not in ("Normal", "Warning"):
+            errors.append(invalid("type", "", f"has invalid value: {kind}"))
+        errors += [
+            invalid(name, "", "needs to be unset")
+            for name in ("firstTimestamp", "lastTimestamp", "count", "source")
+            if value.get(name)
+        ]
+        return errors
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        errors = [
+            invalid(name, value.get(name), "field is immutable")
+            for name in _IMMUTABLE
+            if (value.get(name) or None) != (old.get(name) or None)
+        ]
+        if value.get("reportingComponent") != old.get("reportingComponent"):
+            errors.append(invalid(self._controller, value.get("reportingComponent"), "field is immutable"))
+        return errors

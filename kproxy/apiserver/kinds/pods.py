@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final
 from kproxy.api.fielderror import FieldError, invalid, not_supported, required, show
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import nanos, sum_of
-from kproxy.apiserver.strategy import STATUS, Context, Strategy
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _MAY_CHANGE: Final = (
@@ -33,7 +33,17 @@ class PodStrategy(Strategy):
     """core/v1 Pod."""
 
     has_generation: ClassVar[bool] = True
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+    returns_deleted: ClassVar[bool] = True
+    spec_resets: tuple[Path, ...] = (STATUS,)
+
+    def grace_period(self, value: Json, requested: int | None) -> int:
+        """None unless a node runs the Pod (pkg/registry/core/pod/strategy.go)."""
+        spec, phase = value["spec"], (value.get("status") or {}).get("phase")
+        if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+            return 0
+        if requested is not None:
+            return max(requested, 0)
+        return int(spec.get("terminationGracePeriodSeconds", 30))
 
     def default(self, value: Json) -> None:
         spec = value["spec"]

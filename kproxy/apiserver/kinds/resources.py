@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kproxy.apiserver.crd.structural import View
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds import printers
 from kproxy.apiserver.kinds.builtin import STRATEGIES
 from kproxy.apiserver.kinds.printers import Columns
+from kproxy.apiserver.kinds.selectable import NO_FIELDS, FieldsOf
+from kproxy.apiserver.kinds.strategy import Strategy
 from kproxy.apiserver.schema.types import Node, named
-from kproxy.apiserver.strategy import FieldsOf, Strategy, no_fields
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -59,17 +59,13 @@ class Resource:
     list_kind: str = ""
     schema_name: str = ""
     custom: bool = False
-    fields_of: FieldsOf = no_fields
+    fields_of: FieldsOf = NO_FIELDS
     selectable: tuple[str, ...] = METADATA_FIELDS
     """The names that a field selector may use."""
     selects_as: Mapping[str, str] = field(default_factory=dict)
     """The field that each of them stands for, where that has another name."""
     scale: Json | None = None
     """Where a custom resource keeps what its scale subresource shows."""
-    has_status: bool = False
-    """Whether status is written only through its subresource."""
-    view: View | None = None
-    """How a custom resource's version sees what is stored."""
     deprecation: str = ""
     """What every request about it is warned of."""
     api_versions: tuple[str, ...] = ()
@@ -149,7 +145,6 @@ def _row(
         fields_of=FieldsOf(fields, _zeros(node, fields), _COMPUTED),
         selectable=(*selectable, *labels),
         selects_as=labels,
-        has_status=status,
         deprecation=deprecation,
         api_versions=("v1", "events.k8s.io/v1") if kind == "Event" else (),
     )
@@ -202,8 +197,16 @@ _POD_FIELDS: Final = (
 _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
 
 
-def built_in() -> list[Resource]:
-    """The rows of every resource that is always there."""
+def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]:
+    """The rows of every resource that is always there; `strategies` are those of kinds that this package does not
+    know, by kind."""
+    given = strategies or {}
+    rows = _core_and_apps() + _nodes_and_schedulers()
+    return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
+
+
+def _core_and_apps() -> list[Resource]:
+    """What every cluster's clients know."""
     return [
         _row("", "Binding", "bindings", CORE + "Binding", verbs=CREATE_ONLY),
         _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
@@ -298,11 +301,10 @@ def built_in() -> list[Resource]:
         ),
         _row("coordination.k8s.io", "Lease", "leases", "io.k8s.api.coordination.v1.Lease"),
         _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
-        *_of_nodes_and_schedulers(),
     ]  # fmt: skip
 
 
-def _of_nodes_and_schedulers() -> list[Resource]:
+def _nodes_and_schedulers() -> list[Resource]:
     """What a kubelet and kube-scheduler list and write beside core and apps."""
     storage, resource = "io.k8s.api.storage.v1.", "io.k8s.api.resource.v1."
     return [

@@ -19,8 +19,8 @@ from kproxy.api.wire.convert import convert_service
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.allocator import AllocationError
 from kproxy.apiserver.kinds.service_changes import changed_families, changed_ips
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name
 from kproxy.apiserver.schema.field_paths import Path
-from kproxy.apiserver.strategy import STATUS, Context, Strategy, label_name
 
 _NODE_PORT_TYPES = ("NodePort", "LoadBalancer")
 
@@ -61,7 +61,8 @@ class ServiceStrategy(Strategy):
     def check_name(self, name: str) -> tuple[str, ...]:
         return label_name(name)
 
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
+    spec_resets: tuple[Path, ...] = (STATUS,)
+    returns_deleted: ClassVar[bool] = True
     create_on_update: ClassVar[bool] = True
 
     def default(self, value: Json) -> None:

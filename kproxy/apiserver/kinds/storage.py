@@ -12,25 +12,8 @@ from typing import Any, ClassVar
 from kproxy.api.fielderror import FieldError, duplicate, invalid, required
 from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.schema.field_paths import Path
+from kproxy.apiserver.kinds.strategy import StatusStrategy, Strategy
 from kproxy.apiserver.schema.quantity import round_resources
-from kproxy.apiserver.strategy import STATUS, Context, Strategy
-
-
-class StatusStrategy(Strategy):
-    """A kind whose status only its subresource writes."""
-
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
-
-    def prepare_create(self, value: Json, context: Context) -> None:
-        value["status"] = self.first_status()
-
-    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        value["status"] = old.get("status") or self.first_status()
-
-    def first_status(self) -> Json:
-        """The status of an object that nobody has looked at."""
-        return {}
 
 
 class PersistentVolumeStrategy(StatusStrategy):
@@ -42,7 +25,7 @@ class PersistentVolumeStrategy(StatusStrategy):
         spec.setdefault("volumeMode", "Filesystem")
         round_resources(spec.get("capacity"))
 
-    def first_status(self) -> Json:
+    def initial_status(self) -> Json:
         return {"phase": "Pending"}
 
 
@@ -55,7 +38,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy):
         for part in ("limits", "requests"):
             round_resources((spec.get("resources") or {}).get(part))
 
-    def first_status(self) -> Json:
+    def initial_status(self) -> Json:
         return {"phase": "Pending"}
 
     def validate(self, value: Json) -> list[FieldError]:
@@ -137,7 +120,7 @@ def _fixed(driver: Json) -> Json:
 class VolumeAttachmentStrategy(StatusStrategy):
     """storage.k8s.io/v1 VolumeAttachment."""
 
-    def first_status(self) -> Json:
+    def initial_status(self) -> Json:
         return {"attached": False}
 
     def validate(self, value: Json) -> list[FieldError]:
@@ -168,7 +151,7 @@ class PodDisruptionBudgetStrategy(StatusStrategy):
 
     has_generation: ClassVar[bool] = True
 
-    def first_status(self) -> Json:
+    def initial_status(self) -> Json:
         names = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
         return dict.fromkeys(names, 0)
 

@@ -13,18 +13,18 @@ from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
+from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
 from kproxy.apiserver.schema.field_paths import Path
-from kproxy.apiserver.strategy import STATUS, Context, Strategy
 
 _LABELS: Path = ("f:metadata", "f:labels")
 
 
-class TemplateStrategy(Strategy):
+class TemplateStrategy(StatusStrategy):
     """A workload with a selector and a pod template."""
 
     has_generation: ClassVar[bool] = True
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
-    status_resets: ClassVar[tuple[Path, ...]] = (("f:spec",), _LABELS)
+    status_resets: ClassVar[tuple[Path, ...]] = (SPEC, _LABELS)
+    kept_by_status: ClassVar[tuple[str, ...]] = ("labels",)
 
     def default(self, value: Json) -> None:
         spec = value["spec"]
@@ -33,16 +33,6 @@ class TemplateStrategy(Strategy):
 
     def default_spec(self, spec: Json) -> None:
         """The defaults beside those of the template."""
-
-    def prepare_create(self, value: Json, context: Context) -> None:
-        value["status"] = self.empty_status()
-
-    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        value["status"] = old.get("status") or self.empty_status()
-
-    def empty_status(self) -> Json:
-        """The status of a workload that nobody has looked at."""
-        return {}
 
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
@@ -100,7 +90,7 @@ class ReplicaSetStrategy(TemplateStrategy):
     def default_spec(self, spec: Json) -> None:
         spec.setdefault("replicas", 1)
 
-    def empty_status(self) -> Json:
+    def initial_status(self) -> Json:
         return {"replicas": 0}
 
 
@@ -118,7 +108,7 @@ class DaemonSetStrategy(TemplateStrategy):
             rolling.setdefault("maxUnavailable", 1)
             rolling.setdefault("maxSurge", 0)
 
-    def empty_status(self) -> Json:
+    def initial_status(self) -> Json:
         names = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
         return dict.fromkeys(names, 0)
 
@@ -143,15 +133,14 @@ class StatefulSetStrategy(TemplateStrategy):
             claim["spec"].setdefault("volumeMode", "Filesystem")
             claim["status"].setdefault("phase", "Pending")
 
-    def empty_status(self) -> Json:
+    def initial_status(self) -> Json:
         return {"replicas": 0, "availableReplicas": 0}
 
 
-class ReplicationControllerStrategy(Strategy):
+class ReplicationControllerStrategy(StatusStrategy):
     """core/v1 ReplicationController, whose selector is a map and by default its template's labels."""
 
     has_generation: ClassVar[bool] = True
-    spec_resets: ClassVar[tuple[Path, ...]] = (STATUS,)
 
     def default(self, value: Json) -> None:
         spec = value["spec"]
@@ -165,11 +154,8 @@ class ReplicationControllerStrategy(Strategy):
         if template:
             default_pod_spec(template["spec"])
 
-    def prepare_create(self, value: Json, context: Context) -> None:
-        value["status"] = {"replicas": 0}
-
-    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        value["status"] = old.get("status") or {"replicas": 0}
+    def initial_status(self) -> Json:
+        return {"replicas": 0}
 
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kproxy.apiserver.crd.definition import Names, warning_of
-from kproxy.apiserver.crd.structural import CustomResourceStrategy, View, compile_structural
+from kproxy.apiserver.crd.definition import CRDS, CustomResourceDefinitionStrategy, Names, warning_of
+from kproxy.apiserver.crd.structural import CustomResourceStrategy, compile_structural
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.printers import custom_columns
 from kproxy.apiserver.kinds.resources import ALL_VERBS, METADATA_FIELDS, Resource, Subresource, built_in
-from kproxy.apiserver.registry.deletion import CRDS
+from kproxy.apiserver.kinds.selectable import FieldsOf
 from kproxy.apiserver.storage.store import Entry, Event, Store, Table
-from kproxy.apiserver.strategy import path_fields
 
 _TERMINATING: Final = tuple(verb for verb in ALL_VERBS if verb != "create")
 """What may be done to the objects of a CRD that is being deleted."""
@@ -26,7 +25,7 @@ class Catalog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._built_in = built_in()
+        self._built_in = built_in({"CustomResourceDefinition": CustomResourceDefinitionStrategy()})
         self._custom: dict[str, _Definition] = {}
         self._index: dict[tuple[str, str, str], Resource] = {}
         self.on_change: list[Callable[[], None]] = []
@@ -122,7 +121,7 @@ def custom_resources(crd: Json) -> list[Resource]:
     every: dict[str, None] = {}
     for version in spec.get("versions") or ():
         every |= dict.fromkeys(_selectable(version))
-    fields_of = path_fields(tuple(every))
+    fields_of = FieldsOf(tuple(every))
     for version, node in zip(spec.get("versions") or (), nodes, strict=True):
         if not version.get("served"):
             continue
@@ -149,15 +148,13 @@ def custom_resources(crd: Json) -> list[Resource]:
                 verbs=_TERMINATING if crd["metadata"].get("deletionTimestamp") else ALL_VERBS,
                 subresources=tuple(subresources),
                 columns=custom_columns(version.get("additionalPrinterColumns") or ()),
-                strategy=CustomResourceStrategy(schema, node, "status" in subs),
+                strategy=CustomResourceStrategy(schema, node, stored[0] if stored else node, "status" in subs),
                 storage=f"{names.get('plural', '')}.{spec['group']}",
                 list_kind=names.get("listKind") or f"{kind}List",
                 custom=True,
                 fields_of=fields_of,
                 selectable=(*METADATA_FIELDS[: 2 if spec.get("scope") == "Namespaced" else 1], *fields),
-                has_status="status" in subs,
                 scale=subs.get("scale"),
-                view=View(node, stored[0] if stored else node),
                 deprecation=warning_of(spec["group"], version, kind),
                 api_versions=tuple(f"{spec['group']}/{each['name']}" for each in spec["versions"]),
             )

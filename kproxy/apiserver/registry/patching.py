@@ -9,7 +9,6 @@ import msgspec
 from kproxy.api.fielderror import invalid
 from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
 from kproxy.apiserver.errors import invalid as invalid_object
-from kproxy.apiserver.kinds.events import from_new_event
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.typed import check_kind, custom_object, typed
 from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Options
@@ -125,4 +124,4 @@ def applied_configuration(resource: Resource, namespace: str, name: str, config:
         if twice is None:
             raise ApiError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
         raise ApiError(500, "", f"{what}: {show_path(twice[0])}: duplicate entries for key {show_path(twice[1:])}")
-    return from_new_event(bare) if resource.storage == "events" and resource.group else bare
+    return resource.strategy.from_version(bare)

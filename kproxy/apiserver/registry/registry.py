@@ -19,7 +19,9 @@ from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict,
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.registry import deletion
+from kproxy.apiserver.kinds.strategy import Context
+from kproxy.apiserver.registry import deletion, last_applied
+from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_errors
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
     check_applied,
@@ -35,17 +37,14 @@ from kproxy.apiserver.registry.writes import (
     Options,
     Written,
     same_but_times,
-    shown,
     timestamp,
 )
-from kproxy.apiserver.schema import last_applied, managed_fields
+from kproxy.apiserver.schema import managed_fields
 from kproxy.apiserver.schema.managed_fields import Manager
 from kproxy.apiserver.storage.store import Entry, Store, Table
-from kproxy.apiserver.strategy import Context, metadata_errors, metadata_update_errors
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Options()
-_RETURNS_DELETED: Final = frozenset({"pods", "services", "serviceaccounts"})
 
 
 class Registry:
@@ -149,8 +148,7 @@ class Registry:
             raise already_exists(resource.group, resource.plural, name)
         self._refuse(resource, name, resource.strategy.allocate(value, None, context))
         warnings += resource.strategy.warnings(value, None)
-        if resource.view is not None:
-            resource.view.store(value)
+        resource.strategy.prepare_storage(value)
         if options.dry_run:
             return Written(value, None, 201, warnings)
         entry, done = self.store.put(table, key, value)
@@ -197,12 +195,7 @@ class Registry:
 
     @staticmethod
     def _resets(resource: Resource, subresource: str) -> tuple[tuple[str, ...], ...]:
-        strategy = resource.strategy
-        if subresource == "status":
-            return strategy.status_resets
-        if resource.custom:
-            return (("f:status",),) if resource.has_status else ()
-        return strategy.spec_resets
+        return resource.strategy.status_resets if subresource == "status" else resource.strategy.spec_resets
 
     # --- update ---
 
@@ -289,8 +282,7 @@ class Registry:
         if not subresource:
             self._refuse(resource, name, resource.strategy.allocate(value, live, context))
         warnings += resource.strategy.warnings(value, live)
-        if resource.view is not None:
-            resource.view.store(value)
+        resource.strategy.prepare_storage(value)
         if same_but_times(value, live):
             return Written(live, self._pending(resource, entry), 200, warnings, entry)
         if options.dry_run:
@@ -341,7 +333,7 @@ class Registry:
         if media == APPLY_PATCH:
             return self._apply(resource, namespace, name, patch, options, text, subresource, user)
         entry = self.head(resource, namespace, name)
-        live = {"kind": resource.kind, "apiVersion": resource.api_version, **shown(resource, entry.value)}
+        live = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(entry.value)}
         patched = patched_object(resource, live, patch, media)
         value, warnings = decode_patched(resource, patched, patch, media, text, options)
         meta = value["metadata"]
@@ -409,23 +401,23 @@ class Registry:
 
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Written:
         """Deletes an object, or marks it as being deleted when something holds it."""
-        deletion.check_immortal(resource, name)
+        deletion.check_deletable(resource, name)
         entry = self.head(resource, namespace, name)
         live = entry.value
         deletion.check_preconditions(resource, name, live, options)
         value = entry.value
         deletion.set_finalizers(value["metadata"], options.propagation)
-        deletion.hold_instances(resource, value, self._now())
-        grace = deletion.grace_of(resource, value, options)
-        if deletion.held(resource, value, grace):
+        context = self._context(options.dry_run)
+        resource.strategy.prepare_delete(value, context)
+        grace = resource.strategy.grace_period(value, options.grace)
+        if grace > 0 or resource.strategy.has_finalizers(value):
             return self._mark(resource, entry, value, grace, options)
         if not options.dry_run:
-            context = self._context(False)
             resource.strategy.release(live, context)
             _, done = self.store.delete(self.table(resource), entry.key, value)
         else:
             done = None
-        if resource.storage in _RETURNS_DELETED:
+        if resource.strategy.returns_deleted:
             return Written(live, done)
         status = deletion.success(resource, name, value["metadata"]["uid"])
         return Written(live, done, 200, status=status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.strategy import Context
+from kproxy.apiserver.kinds.strategy import Context
 
 
 def keep_system_fields(meta: Json, old: Json) -> None:
@@ -32,12 +32,10 @@ def put_back(resource: Resource, value: Json, live: Json, subresource: str, cont
         value.pop("status", None)
         if status is not None:
             value["status"] = status
-        if resource.group == "apps" or resource.custom:
-            for name in ("labels", "annotations", "finalizers", "ownerReferences"):
-                if resource.custom or name == "labels":
-                    meta.pop(name, None)
-                    if name in live["metadata"]:
-                        meta[name] = live["metadata"][name]
+        for name in resource.strategy.kept_by_status:
+            meta.pop(name, None)
+            if name in live["metadata"]:
+                meta[name] = live["metadata"][name]
     elif subresource == "finalize":
         finalizers = value["spec"].get("finalizers")
         for name, item in live.items():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.errors import bad_request
-
-Matcher = Callable[[Mapping[str, str]], bool]
 
 _TOKEN: Final = re.compile(r"\s*(==|!=|=|<|>|!|\(|\)|,|[^\s=!<>(),]+)")
 _OPERATORS: Final = frozenset({"=", "==", "!=", "in", "notin", ">", "<"})

@@ -6,7 +6,6 @@ from typing import Any
 
 from kproxy.apiserver.crd.structural import prune
 from kproxy.apiserver.errors import Json, bad_request
-from kproxy.apiserver.kinds.events import from_new_event
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.writes import Options
 from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error
@@ -75,8 +74,7 @@ def typed(resource: Resource, body: Json) -> tuple[Json, list[str]]:
             )
     except TypeMismatchError as error:
         raise decode_error(resource.kind, resource.version, str(error)) from error
-    if resource.storage == "events" and resource.group:
-        value = from_new_event(value)
+    value = resource.strategy.from_version(value)
     ordered: Json = {"metadata": value.pop("metadata", None) or {}}
     if not resource.custom and (body.get("metadata") or {}).get("managedFields") == []:
         ordered["metadata"]["managedFields"] = []  # asks for the ownership to be forgotten; omitempty otherwise

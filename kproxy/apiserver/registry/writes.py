@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.events import to_new_event
-from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.storage.store import Entry
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -60,15 +58,6 @@ def timestamp(moment: datetime) -> str:
 def utc_now() -> datetime:
     """The wall clock."""
     return datetime.now(UTC)
-
-
-def shown(resource: Resource, value: Json) -> Json:
-    """A stored value as this version of the resource spells it; a custom resource's is changed in place."""
-    if resource.view is not None:
-        return resource.view.show(value)
-    if resource.storage == "events" and resource.group:
-        return to_new_event(value)
-    return value
 
 
 def same_but_times(value: Json, live: Json) -> bool:

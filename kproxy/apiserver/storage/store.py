@@ -57,7 +57,7 @@ class Entry:
         self.owners: tuple[str, ...] = tuple(owner.get("uid", "") for owner in meta.get("ownerReferences") or ())
         self.fields = fields
         self.view: tuple[Any, bytes] | None = None
-        """The JSON that one version of a custom resource last showed of it, and which."""
+        """Its JSON in a version that shows it otherwise than it is stored, and that version's strategy."""
         self.message: tuple[str, bytes] | None = None
         """Its protobuf message, once somebody has asked for it, and the apiVersion of that."""
 
@@ -332,10 +332,6 @@ class Store:
         return self._futures.get(revision)
 
     # --- history ---
-
-    def oldest(self) -> int:
-        """Watches and exact lists can start from this revision on."""
-        return self.compacted
 
     def compact(self, window: float) -> None:
         """Forgets history that is older than `window` seconds."""

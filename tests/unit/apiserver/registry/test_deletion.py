@@ -49,7 +49,7 @@ def test_finalizers_of_a_propagation(before: list[str], propagation: str, after:
 )
 def test_grace(kind: str, spec: Any, phase: str, asked: int | None, grace: int) -> None:
     value = {"metadata": {"name": "a"}, "spec": spec, "status": {"phase": phase}}
-    assert deletion.grace_of(KINDS[kind], value, DeleteOptions(grace=asked)) == grace
+    assert KINDS[kind].strategy.grace_period(value, asked) == grace
 
 
 def test_marks_only_shorten_the_grace() -> None:
@@ -83,10 +83,9 @@ def test_preconditions(options: DeleteOptions, message: str) -> None:
 
 def test_what_holds_an_object() -> None:
     pod, namespace = KINDS["Pod"], KINDS["Namespace"]
-    assert deletion.held(pod, {"metadata": {"finalizers": ["x"]}}, 0)
-    assert deletion.held(pod, {"metadata": {}}, 1)
-    assert not deletion.held(pod, {"metadata": {}}, 0)
-    assert deletion.held(namespace, {"metadata": {}, "spec": {"finalizers": ["kubernetes"]}}, 0)
+    assert pod.strategy.has_finalizers({"metadata": {"finalizers": ["x"]}})
+    assert not pod.strategy.has_finalizers({"metadata": {}})
+    assert namespace.strategy.has_finalizers({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}})
     assert deletion.finished(pod, {"metadata": {"deletionGracePeriodSeconds": 0}})
     assert not deletion.finished(pod, {"metadata": {"deletionGracePeriodSeconds": 1}})
     assert not deletion.finished(namespace, {"metadata": {}, "spec": {"finalizers": ["kubernetes"]}})
