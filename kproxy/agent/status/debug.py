@@ -18,7 +18,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from kproxy.agent.httpwire import JSON, Answer, Handler, Request, text_answer
 from kproxy.dataplane import Host, Index, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.query.assumptions import Surroundings
@@ -26,6 +25,7 @@ from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, report
 from kproxy.dataplane.query.spec import FIELDS, read_question
 from kproxy.errors import InputError, KproxyError
+from kproxy.httpd.protocol import JSON, Handler, Request, Response, text_response
 from kproxy.netfilter import Ruleset, parse_save
 from kproxy.render import RenderedTarget
 from kproxy.render.iptables.base import jump_origins
@@ -105,18 +105,18 @@ def debug_pages(
 
 
 def _guarded(handler: Handler) -> Handler:
-    def answer(request: Request) -> Answer:
+    def answer(request: Request) -> Response:
         try:
             return handler(request)
         except NotProgrammedError as error:
-            return text_answer(f"error: {error}\n", 404)
+            return text_response(f"error: {error}\n", 404)
         except KproxyError as error:
-            return text_answer(f"error: {error}\n", 400 if error.exit_code == 2 else 503)
+            return text_response(f"error: {error}\n", 400 if error.exit_code == 2 else 503)
 
     return answer
 
 
-def rules_page(views: Sequence[FamilyView], query: Mapping[str, str]) -> Answer:
+def rules_page(views: Sequence[FamilyView], query: Mapping[str, str]) -> Response:
     """The programmed rules, of one Service or all. Raises InputError."""
     _check_fields(query, RULES_FIELDS)
     as_json = _wants_json(query, "text")
@@ -131,8 +131,8 @@ def rules_page(views: Sequence[FamilyView], query: Mapping[str, str]) -> Answer:
         record = RulesRecord(
             tuple(msgspec.structs.replace(head, rules=tuple(map(rule_record, rules))) for head, rules in found)
         )
-        return Answer(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n", 200, JSON)
-    return text_answer("".join(line for head, rules in found for line in _rules_text(head, rules)))
+        return Response(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n", 200, JSON)
+    return text_response("".join(line for head, rules in found for line in _rules_text(head, rules)))
 
 
 def _family_rules(view: FamilyView, query: Mapping[str, str]) -> tuple[FamilyRules, list[RenderedRule]]:
@@ -177,7 +177,7 @@ class _Trace:
         self._trace_text = trace_text
         self._parsed: dict[IPFamily, tuple[str, Ruleset]] = {}
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         """Raises KproxyError."""
         query = request.query
         _check_fields(query, TRACE_FIELDS)
@@ -195,9 +195,9 @@ class _Trace:
         found = report(index, Surroundings.known(self._read_host()), question)
         label = f"{self._where}, {'now' if kernel else 'as of the last sync'}"
         if as_json:
-            return Answer(msgspec.json.format(msgspec.json.encode(report_record(found))) + b"\n", 200, JSON)
+            return Response(msgspec.json.format(msgspec.json.encode(report_record(found))) + b"\n", 200, JSON)
         assert self._trace_text is not None
-        return text_answer(self._trace_text(found, label))
+        return text_response(self._trace_text(found, label))
 
     def _fields(self, query: Mapping[str, str]) -> Mapping[str, object]:
         fields: dict[str, object] = {name: query[name] for name in FIELDS if name in query}

@@ -22,13 +22,13 @@ from typing import Final
 
 import msgspec
 
-from kproxy.agent.httpd import HttpServers, Listener, ListenError
-from kproxy.agent.httpwire import JSON, Answer, Handler, Request, Route, Router, by_path, text_answer
 from kproxy.agent.log import event
 from kproxy.agent.status.exposition import CONTENT_TYPE
 from kproxy.agent.status.health import ProxyHealth
 from kproxy.agent.status.metrics import Metrics
 from kproxy.errors import InputError
+from kproxy.httpd.listener import HttpServers, Listener, ListenError
+from kproxy.httpd.protocol import JSON, Handler, Request, Response, Route, Router, by_path, text_response
 
 RETRY_SECONDS: Final = 5.0
 
@@ -154,15 +154,15 @@ def parse_address(address: str) -> tuple[str, int]:
 def health_router(pages: Pages) -> Router:
     """What port 10256 answers."""
 
-    def healthz(_request: Request) -> Answer:
+    def healthz(_request: Request) -> Response:
         status, body = pages.health.healthz()
         pages.metrics.healthz.labels(str(status)).inc()
-        return Answer(body.encode(), status, JSON)
+        return Response(body.encode(), status, JSON)
 
-    def livez(_request: Request) -> Answer:
+    def livez(_request: Request) -> Response:
         status, body = pages.health.livez()
         pages.metrics.livez.labels(str(status)).inc()
-        return Answer(body.encode(), status, JSON)
+        return Response(body.encode(), status, JSON)
 
     return by_path({"/healthz": Route(healthz), "/livez": Route(livez)})
 
@@ -170,14 +170,14 @@ def health_router(pages: Pages) -> Router:
 def metrics_router(pages: Pages) -> Router:
     """What port 10249 answers."""
 
-    def metrics(_request: Request) -> Answer:
+    def metrics(_request: Request) -> Response:
         headers = {"Process-Start-Time-Unix": str(pages.metrics.started)}
-        return Answer(pages.metrics.text().encode(), 200, CONTENT_TYPE, headers)
+        return Response(pages.metrics.text().encode(), 200, CONTENT_TYPE, headers)
 
     routes = {
-        "/healthz": Route(lambda _request: text_answer("ok")),
-        "/proxyMode": Route(lambda _request: text_answer(pages.proxy_mode)),
-        "/configz": Route(lambda _request: Answer(pages.configz().encode(), 200, JSON)),
+        "/healthz": Route(lambda _request: text_response("ok")),
+        "/proxyMode": Route(lambda _request: text_response(pages.proxy_mode)),
+        "/configz": Route(lambda _request: Response(pages.configz().encode(), 200, JSON)),
         "/metrics": Route(metrics, slow=True),
     }
     routes |= {path: Route(_local_only(handler), slow=True) for path, handler in pages.debug.items()}
@@ -185,11 +185,11 @@ def metrics_router(pages: Pages) -> Router:
 
 
 def _local_only(handler: Handler) -> Handler:
-    def answer(request: Request) -> Answer:
+    def answer(request: Request) -> Response:
         if not request.is_from_loopback:
-            return text_answer("only this host may see this\n", 403)
+            return text_response("only this host may see this\n", 403)
         if request.method not in ("GET", "HEAD"):
-            return msgspec.structs.replace(text_answer("GET only\n", 405), headers={"Allow": "GET, HEAD"})
+            return msgspec.structs.replace(text_response("GET only\n", 405), headers={"Allow": "GET, HEAD"})
         return handler(request)
 
     return answer

@@ -11,8 +11,6 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kproxy.agent.httpd import HttpServers
-from kproxy.agent.httpwire import Handler
 from kproxy.agent.proxy.host import open_namespace
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.run import Agent
@@ -22,6 +20,8 @@ from kproxy.agent.status.ports import Pages, serve
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.errors import InputError
+from kproxy.httpd.listener import HttpServers, open_socket
+from kproxy.httpd.protocol import Handler
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables import nfacct
@@ -103,7 +103,7 @@ def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncO
         health = ProxyHealth(
             2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node), unready=agent.unready
         )
-        servers = stack.enter_context(HttpServers(namespace))
+        servers = stack.enter_context(HttpServers(functools.partial(namespace.call, open_socket)))
         ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
         stack.callback(ports.close)
         metrics = Metrics()

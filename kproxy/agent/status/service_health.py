@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from kproxy.agent.httpd import HttpServers, Listener, ListenError
-from kproxy.agent.httpwire import JSON, Answer, Request, Route
 from kproxy.agent.log import event
+from kproxy.httpd.listener import HttpServers, Listener, ListenError
+from kproxy.httpd.protocol import JSON, Request, Response, Route
 from kproxy.services import IPFamily
 
 RETRY_SECONDS: Final = 5.0
@@ -167,11 +167,11 @@ class ServiceHealthServer:
             self._call_off()
             self._call_off = None
 
-    def _answer(self, service: str, _request: Request) -> Answer:
+    def _answer(self, service: str, _request: Request) -> Response:
         # Without the lock: whoever holds it may be waiting for the loop that this runs in.
         count = self._counts.get(service, 0)
         healthy = self._healthy()
-        return Answer(
+        return Response(
             health_body(service, count, healthy).encode(),
             200 if count and healthy else 503,
             JSON,

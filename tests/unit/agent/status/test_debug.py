@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from kproxy.agent.config.options import Settings
-from kproxy.agent.httpwire import Answer, Request
 from kproxy.agent.run import Agent
 from kproxy.agent.status.debug import debug_pages, rules_page
 from kproxy.agent.status.server import health_addresses, surface
@@ -25,6 +24,7 @@ from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
+from kproxy.httpd.protocol import Request, Response
 from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
@@ -93,7 +93,7 @@ VIEWS = [View(IPFamily.IPV4), View(IPFamily.IPV6)]
 HOST = host_in_short(["192.168.0.2", "127.0.0.1"])
 
 
-def trace(query: dict[str, str], views: Sequence[View] = VIEWS, rules: str | None = None) -> Answer:
+def trace(query: dict[str, str], views: Sequence[View] = VIEWS, rules: str | None = None) -> Response:
     def read(family: IPFamily) -> str:
         if rules is not None:
             return rules

@@ -9,13 +9,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
 
-from kproxy.agent import httpd, httpwire
-from kproxy.agent.httpd import HttpServers, ListenError
-from kproxy.agent.httpwire import Answer, Request, Route, by_path, text_answer
 from kproxy.agent.status.health import ProxyHealth
 from kproxy.agent.status.metrics import Metrics
 from kproxy.agent.status.ports import Pages, Served, metrics_router, parse_address, serve
@@ -23,6 +21,9 @@ from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.errors import InputError
+from kproxy.httpd import listener, protocol
+from kproxy.httpd.listener import HttpServers, ListenError, open_socket
+from kproxy.httpd.protocol import Request, Response, Route, by_path, text_response
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.support.agent.recorded_http import ask, parse_metrics, recorded_reply
@@ -47,9 +48,9 @@ class Ports:
         assert served[1] is not None
         self.healthz, self.loopback = served[0].port, served[1].port
 
-    def debug(self, request: Request) -> Answer:
+    def debug(self, request: Request) -> Response:
         self.debug_calls.append(request)
-        return text_answer("debugged")
+        return text_response("debugged")
 
     def port_of(self, number: str) -> int:
         return {"10256": self.healthz, "10249": self.loopback}[number]
@@ -198,9 +199,9 @@ def test_bad_requests_end_and_harm_nobody(ports: Ports, sent: bytes, status: str
 
 def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sends a byte now and then, and one that does not read."""
-    monkeypatch.setattr(httpwire, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(httpwire, "ANSWER_SECONDS", 0.3)
-    big = Route(lambda _request: Answer(b"x" * 20_000_000))
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "RESPONSE_SECONDS", 0.3)
+    big = Route(lambda _request: Response(b"x" * 20_000_000))
     listener = servers.listen("127.0.0.1", 0, by_path({"/big": big}))
     with socket.create_connection(("127.0.0.1", listener.port), 5) as slow:
         with contextlib.suppress(ConnectionError):
@@ -215,7 +216,7 @@ def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.Monk
 
 
 def test_many_idle_connections_do_not_lock_others_out(ports: Ports) -> None:
-    idle = [socket.create_connection(("127.0.0.1", ports.healthz), 5) for _ in range(httpd.MOST_CONNECTIONS + 10)]
+    idle = [socket.create_connection(("127.0.0.1", ports.healthz), 5) for _ in range(listener.MAX_CONNECTIONS + 10)]
     try:
         assert ask(ports.healthz, "/livez").status == 200
         idle[0].settimeout(PATIENCE)
@@ -230,13 +231,13 @@ def test_slow_pages_hold_back_only_themselves(servers: HttpServers) -> None:
     """Health answers while every slow handler hangs; more than a few of those are told to come back."""
     hanging = threading.Event()
 
-    def hang(_request: Request) -> Answer:
+    def hang(_request: Request) -> Response:
         hanging.wait(PATIENCE)
-        return text_answer("at last")
+        return text_response("at last")
 
-    routes = by_path({"/slow": Route(hang, slow=True), "/fast": Route(lambda _request: text_answer("fast"))})
+    routes = by_path({"/slow": Route(hang, slow=True), "/fast": Route(lambda _request: text_response("fast"))})
     port = servers.listen("127.0.0.1", 0, routes).port
-    clients = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(httpd.MOST_SLOW + 2)]
+    clients = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(listener.MAX_SLOW + 2)]
     try:
         for client in clients:
             client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -244,11 +245,11 @@ def test_slow_pages_hold_back_only_themselves(servers: HttpServers) -> None:
     finally:
         hanging.set()
     statuses = sorted(_read_all(client).split()[1] for client in clients)
-    assert statuses == ["200"] * httpd.MOST_SLOW + ["503"] * 2
+    assert statuses == ["200"] * listener.MAX_SLOW + ["503"] * 2
 
 
 def test_a_handler_that_raises_is_500(servers: HttpServers) -> None:
-    def broken(_request: Request) -> Answer:
+    def broken(_request: Request) -> Response:
         raise RuntimeError("a bug")
 
     port = servers.listen("127.0.0.1", 0, by_path({"/": Route(broken), "/s": Route(broken, slow=True)})).port
@@ -301,9 +302,9 @@ def test_addresses() -> None:
 @pytest.mark.root
 def test_ports_are_in_the_namespace() -> None:
     """The unspecified address is both families, and nothing is open outside."""
-    with Namespace.scratch() as namespace, HttpServers(namespace) as servers:
+    with Namespace.scratch() as namespace, HttpServers(partial(namespace.call, open_socket)) as servers:
         namespace.call(_loopback_up)
-        port = servers.listen("0.0.0.0", 0, by_path({"/": Route(lambda request: text_answer(request.peer))})).port
+        port = servers.listen("0.0.0.0", 0, by_path({"/": Route(lambda request: text_response(request.peer))})).port
         assert namespace.call(ask, port, "/").body == "::ffff:127.0.0.1"
         assert namespace.call(ask, port, "/", "GET", "::1").body == "::1"
         with pytest.raises(ConnectionRefusedError):

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on one connection: requests in, answers out, and what bad clients may not do.
+"""HTTP/1.1 on one connection: requests in, responses out, and what bad clients may not do.
 
-Requests must be complete within `REQUEST_SECONDS` and `MOST_BYTES`, answers read within `ANSWER_SECONDS`. Parsing is
-httptools' (llhttp); answers are short and whole, so writing them takes a few lines.
+Requests must be complete within `REQUEST_SECONDS` and `MAX_BYTES`, responses read within `RESPONSE_SECONDS`. Parsing is
+httptools' (llhttp); responses are short and whole, so writing them takes a few lines.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from urllib.parse import parse_qsl, unquote
 import httptools
 import msgspec
 
-from kproxy.agent.log import event
+log: Final = logging.getLogger("kproxy.httpd")
+"""A message's fields are in its `extra`, under `fields`, which the agent's formatters write."""
 
 REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 60.0
-ANSWER_SECONDS: Final = 30.0
-MOST_BYTES: Final = 64 * 1024
+RESPONSE_SECONDS: Final = 30.0
+MAX_BYTES: Final = 64 * 1024
 """Of one request, its body included: nobody here reads a body."""
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -31,7 +32,7 @@ JSON: Final = "application/json"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is asked: `path` and `query` decoded, of a repeated query field the last; `peer` is an IP address."""
+    """A request: `path` and `query` decoded, of a repeated query field the last; `peer` is an IP address."""
 
     method: str
     path: str
@@ -46,8 +47,8 @@ class Request(msgspec.Struct, frozen=True):
         return (mapped or address).is_loopback
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What is answered."""
+class Response(msgspec.Struct, frozen=True):
+    """A response, whole."""
 
     body: bytes
     status: int = 200
@@ -55,7 +56,7 @@ class Answer(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[[Request], Answer]
+Handler = Callable[[Request], Response]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -66,12 +67,12 @@ class Route(msgspec.Struct, frozen=True):
 
 
 Router = Callable[[str], Route | None]
-"""From a path to who answers; None is 404."""
+"""Finds the handler of a path; None is 404."""
 
 
-def text_answer(text: str, status: int = 200) -> Answer:
+def text_response(text: str, status: int = 200) -> Response:
     """Plain text."""
-    return Answer(text.encode(), status)
+    return Response(text.encode(), status)
 
 
 def by_path(routes: Mapping[str, Route]) -> Router:
@@ -79,9 +80,9 @@ def by_path(routes: Mapping[str, Route]) -> Router:
     return routes.get
 
 
-def not_found(_request: Request) -> Answer:
+def not_found(_request: Request) -> Response:
     """As Go's net/http."""
-    return text_answer("404 page not found\n", 404)
+    return text_response("404 page not found\n", 404)
 
 
 _NOT_FOUND: Final = Route(not_found)
@@ -99,7 +100,7 @@ class Owner(Protocol):
     def forget(self, connection: Connection) -> None:
         """A client has gone."""
 
-    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Answer] | None:
+    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Response] | None:
         """Runs a slow handler; None if too many are waiting."""
 
 
@@ -144,7 +145,7 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, UnicodeDecodeError, ValueError):
             self._refuse(400)
             return
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_BYTES:
             self._refuse(413)
             return
         self._next()
@@ -162,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._pending.append((Request(method, unquote(path), fields, self._peer), self._parser.should_keep_alive()))
 
     def pause_writing(self) -> None:
-        self._arm(ANSWER_SECONDS)
+        self._arm(RESPONSE_SECONDS)
 
     def resume_writing(self) -> None:
         if not self._closing:
@@ -187,20 +188,20 @@ class Connection(asyncio.Protocol):
             return
         future = self._owner.run_slow(route.handler, request)
         if future is None:
-            self._reply(request, keep, text_answer("busy: try again\n", 503))
+            self._reply(request, keep, text_response("busy: try again\n", 503))
             return
         future.add_done_callback(lambda done: self._reply(request, keep, done.result()))
 
-    def _reply(self, request: Request, keep: bool, answer: Answer) -> None:
+    def _reply(self, request: Request, keep: bool, response: Response) -> None:
         transport = self._transport
         self.busy = False
         self._bytes = 0
         if transport is None:
             return
         self._closing = not keep
-        transport.write(_encode(answer, keep, request.method == "HEAD"))
+        transport.write(_encode(response, keep, request.method == "HEAD"))
         if self._closing:
-            self._arm(ANSWER_SECONDS)
+            self._arm(RESPONSE_SECONDS)
             transport.close()
             return
         if transport.get_write_buffer_size() == 0:
@@ -213,8 +214,8 @@ class Connection(asyncio.Protocol):
         """As Go's server: a short text, and the connection ends."""
         self._closing = True
         if self._transport is not None:
-            self._transport.write(_encode(text_answer(f"{status} {_phrase(status)}", status), False, False))
-            self._arm(ANSWER_SECONDS)
+            self._transport.write(_encode(text_response(f"{status} {_phrase(status)}", status), False, False))
+            self._arm(RESPONSE_SECONDS)
             self._transport.close()
 
     def _arm(self, seconds: float) -> None:
@@ -227,27 +228,28 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
 
-def run_handler(handler: Handler, request: Request) -> Answer:
-    """What a handler answers; 500 if it raises."""
+def run_handler(handler: Handler, request: Request) -> Response:
+    """The handler's response; 500 if it raises."""
     try:
         return handler(request)
     except Exception as error:
-        event("request failed", level=logging.ERROR, exception=error, method=request.method, path=request.path)
-        return text_answer("internal error; the log has more\n", 500)
+        fields = {"method": request.method, "path": request.path}
+        log.error("request failed", exc_info=error, extra={"fields": fields})
+        return text_response("internal error; the log has more\n", 500)
 
 
-def _encode(answer: Answer, keep: bool, head: bool) -> bytes:
+def _encode(response: Response, keep: bool, head: bool) -> bytes:
     lines = [
-        f"HTTP/1.1 {answer.status} {_phrase(answer.status)}",
-        f"Content-Type: {answer.content_type}",
+        f"HTTP/1.1 {response.status} {_phrase(response.status)}",
+        f"Content-Type: {response.content_type}",
         "X-Content-Type-Options: nosniff",
-        *(f"{name}: {value}" for name, value in answer.headers.items()),
+        *(f"{name}: {value}" for name, value in response.headers.items()),
         f"Date: {email.utils.formatdate(usegmt=True)}",
-        f"Content-Length: {len(answer.body)}",
+        f"Content-Length: {len(response.body)}",
     ]
     if not keep:
         lines.append("Connection: close")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if head else answer.body)
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if head else response.body)
 
 
 def _phrase(status: int) -> str:

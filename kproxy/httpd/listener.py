@@ -1,7 +1,7 @@
-"""A small HTTP server for answers that are short: health, metrics, debug pages.
+"""The ports and the thread of a small HTTP server: health, metrics, debug pages.
 
 One thread with one event loop serves every port, however many health-check node ports there are, and sleeps in the
-kernel while nobody asks. A slow client costs a socket and a timer (`httpwire`), and a port that has `MOST_CONNECTIONS`
+kernel while nobody asks. A slow client costs a socket and a timer (`protocol`), and a port that has `MAX_CONNECTIONS`
 drops the oldest that is not being answered for a new one. Handlers that only look at memory run in the loop, `slow`
 ones in two threads.
 
@@ -13,20 +13,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
 import socket
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from kproxy.agent.httpwire import Answer, Connection, Handler, Request, Router, run_handler
-from kproxy.agent.log import event
 from kproxy.errors import KproxyError
-from kproxy.linux.namespace import Namespace
+from kproxy.httpd.protocol import Connection, Handler, Request, Response, Router, log, run_handler
 
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 ACCEPT_PAUSE: Final = 1.0
-MOST_SLOW: Final = 8
+MAX_SLOW: Final = 8
 """Requests for slow handlers that wait or run; more get 503."""
 
 Result = TypeVar("Result")
@@ -61,7 +58,7 @@ class Listener:
     def _accept(self) -> None:
         # Not asyncio.Server: one that is closed forgets clients that it has just accepted (until garbage collection).
         loop, listening = asyncio.get_running_loop(), self._listening
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MAX_CONNECTIONS):
             if listening is None:
                 return
             try:
@@ -70,7 +67,7 @@ class Listener:
                 return
             except OSError as error:
                 # No more descriptors, say: without a pause this would be tried again at once, for ever.
-                event("cannot accept a connection", level=logging.ERROR, port=self.port, error=str(error))
+                log.error("cannot accept a connection", extra={"fields": {"port": self.port, "error": str(error)}})
                 loop.remove_reader(listening)
                 loop.call_later(ACCEPT_PAUSE, self._resume)
                 return
@@ -102,7 +99,7 @@ class Listener:
         if self._listening is None:  # it had been accepted before `shut`, and comes after it
             connection.abort()
             return
-        if len(self._connections) >= MOST_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS:
             oldest = next((each for each in self._connections if not each.busy), None)
             if oldest is not None:
                 self.forget(oldest)
@@ -113,17 +110,17 @@ class Listener:
         """In the loop: a client has gone."""
         self._connections.pop(connection, None)
 
-    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Answer] | None:
+    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Response] | None:
         """In the loop: runs a slow handler; None if too many are waiting."""
         return self._servers.run_slow(handler, request)
 
 
 class HttpServers:
-    """Every port that this process serves in one network namespace. Thread-safe; the thread starts when needed."""
+    """The ports that this process serves in one network namespace. Thread-safe; the thread starts when needed."""
 
-    def __init__(self, namespace: Namespace | None = None) -> None:
-        """Without a namespace, sockets are made where the process is. Whoever made the namespace closes it."""
-        self._namespace = namespace
+    def __init__(self, bind: Callable[[str, int], socket.socket] | None = None) -> None:
+        """Args: bind: makes the listening sockets, in another network namespace say; by default `open_socket`."""
+        self._bind = bind or open_socket
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -142,7 +139,7 @@ class HttpServers:
             ListenError: it cannot.
         """
         try:
-            listening = (self._namespace.call if self._namespace else _call)(open_socket, address, port)
+            listening = self._bind(address, port)
         except OSError as error:
             shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
             raise ListenError(f"cannot listen on {shown}: {error.strerror or error}") from error
@@ -205,9 +202,9 @@ class HttpServers:
         with self._lock:
             self._listeners.discard(listener)
 
-    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Answer] | None:
+    def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Response] | None:
         """In the loop: see Listener."""
-        if self._slow >= MOST_SLOW or self._pool is None:
+        if self._slow >= MAX_SLOW or self._pool is None:
             return None
         self._slow += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, run_handler, handler, request)
@@ -276,10 +273,6 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _call(function: Callable[[str, int], socket.socket], address: str, port: int) -> socket.socket:
-    return function(address, port)
-
-
 def _call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(function)
@@ -289,4 +282,4 @@ def _logged(function: Callable[[], None]) -> None:
     try:
         function()
     except Exception as error:
-        event("a timer's work failed", level=logging.ERROR, exception=error)
+        log.error("a timer's work failed", exc_info=error)
