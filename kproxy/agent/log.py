@@ -1,7 +1,7 @@
 """Structured logs on stderr: text as klog's structured lines, or JSON, a line each.
 
-`event(log, "message", key=value)` keeps the fields apart from the message, so that both formats and tests can get at
-them. Messages of other modules come through as they are.
+`event("message", key=value)` keeps the fields apart from the message: in the record's `fields`, where another module's
+message may have some too.
 """
 
 from __future__ import annotations

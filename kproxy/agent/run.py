@@ -64,11 +64,11 @@ class Agent:
         self,
         settings: Settings,
         first: Manifests | None = None,
-        surface: Callable[[Agent], contextlib.AbstractContextManager[SyncObserver]] | None = None,
+        observe: Callable[[Agent], contextlib.AbstractContextManager[SyncObserver]] | None = None,
         sight: Sight | None = None,
         config_file: FileWatch | None = None,
     ) -> None:
-        """Args: surface: makes the observer of syncs, and serves what it saw while its context is open."""
+        """Args: observe: makes the observer of syncs, which serves what it saw while its context is open."""
         self.settings = settings
         self.hub = NodeHub(settings.config, settings.node_name)
         self.members: tuple[Member, ...] = ()
@@ -79,7 +79,7 @@ class Agent:
         self._first = first
         self._sight = sight
         self._config_file = config_file
-        self._surface = surface
+        self._observe = observe
         self._stop = threading.Event()
         self._reason = ""
         self._exit_code = 0
@@ -119,10 +119,10 @@ class Agent:
 
     @contextlib.contextmanager
     def _observing(self) -> Iterator[SyncObserver | None]:
-        if self._surface is None:
+        if self._observe is None:
             yield None
         else:
-            with self._surface(self) as observer:
+            with self._observe(self) as observer:
                 yield observer
 
     def _start_source(self) -> Source:

@@ -1,7 +1,7 @@
 """Everything that an agent shows of itself, put together: health, metrics, health-check node ports, debug pages.
 
-`surface` is what `Agent` takes to make its observer: the proxiers tell it what happened, and whoever asks on the ports
-is answered from what it was told and from the agent itself.
+`serve_status` makes the observer that the proxiers report to, and serves the ports. What a scrape or a debug page needs
+besides is read from the agent when somebody asks.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
+from kproxy.agent.proxy.node import Member, NodeHub
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
-from kproxy.agent.run import Agent
 from kproxy.agent.status.health import ProxyHealth, node_eligible
 from kproxy.agent.status.metrics import Metrics
 from kproxy.agent.status.ports import Pages, serve
+from kproxy.agent.status.rest_metrics import RequestLog
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.errors import InputError
@@ -35,8 +37,27 @@ if TYPE_CHECKING:
     from kproxy.agent.status.debug import TraceText
 
 
+class RunningAgent(Protocol):
+    """What is read of the agent. See `kproxy.agent.run.Agent`."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def hub(self) -> NodeHub: ...
+
+    @property
+    def members(self) -> tuple[Member, ...]: ...
+
+    @property
+    def requests(self) -> RequestLog: ...
+
+    def unready(self) -> str:
+        """Why no rules are kept yet, or ""."""
+
+
 class Telemetry:
-    """Hands what the proxiers tell to everybody who wants to know. A SyncObserver."""
+    """Passes the proxiers' reports on to metrics, health and the health-check node ports. A SyncObserver."""
 
     def __init__(self, metrics: Metrics, health: ProxyHealth, ports: ServiceHealthServer) -> None:
         self._metrics = metrics
@@ -63,7 +84,7 @@ class Telemetry:
 class AgentSources:
     """What is looked up at a scrape. See `metrics.Sources`."""
 
-    def __init__(self, agent: Agent, namespace: Namespace, ports: ServiceHealthServer) -> None:
+    def __init__(self, agent: RunningAgent, namespace: Namespace, ports: ServiceHealthServer) -> None:
         self._agent = agent
         self._namespace = namespace
         self._ports = ports
@@ -89,7 +110,7 @@ class AgentSources:
 
 
 @contextlib.contextmanager
-def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncObserver]:
+def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> Iterator[SyncObserver]:
     """Serves an agent's ports while the context is open, in the namespace that it programs.
 
     Raises:
@@ -103,7 +124,7 @@ def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncO
         health = ProxyHealth(
             2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node), unready=agent.unready
         )
-        servers = stack.enter_context(HttpServers(functools.partial(namespace.call, open_socket)))
+        servers = stack.enter_context(HttpServers(lambda *address: namespace.call(open_socket, *address)))
         ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
         stack.callback(ports.close)
         metrics = Metrics()
@@ -128,7 +149,7 @@ def surface(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncO
         yield Telemetry(metrics, health, ports)
 
 
-def health_addresses(agent: Agent, namespace: Namespace) -> tuple[str, ...]:
+def health_addresses(agent: RunningAgent, namespace: Namespace) -> tuple[str, ...]:
     """Where health-check node ports listen: on the node-port addresses of each family, as kube-proxy chooses them."""
     if not agent.settings.config.node_port_addresses:
         return EVERYWHERE
@@ -149,7 +170,7 @@ def health_addresses(agent: Agent, namespace: Namespace) -> tuple[str, ...]:
     return EVERYWHERE if everywhere == len(agent.members) else tuple(dict.fromkeys(found))
 
 
-def _debug_pages(agent: Agent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
+def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
     """The debug pages; what they need of the model is imported when somebody first asks, not at start."""
 
     @functools.cache
@@ -172,6 +193,6 @@ def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:
     return lambda request: pages()[path](request)
 
 
-def _saved(agent: Agent, namespace: Namespace, family: IPFamily) -> str:
+def _saved(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> str:
     member = next(member for member in agent.members if member.host.family is family)
     return IptablesExecutor(namespace, member.host.iptables).save(counters=False)

@@ -225,7 +225,7 @@ def _set_up_host(settings: Settings) -> None:
 def _run(settings: Settings, first: Manifests | None, sight: Sight, config_file: FileWatch | None) -> None:
     from kproxy.agent.run import Agent
 
-    code = Agent(settings, first, _surface, sight, config_file).run()
+    code = Agent(settings, first, _serve_status, sight, config_file).run()
     if code:
         raise SystemExit(code)
 
@@ -237,11 +237,11 @@ def _trace_text(report: Report, label: str) -> str:
     return click.unstyle(report_text(report, label))
 
 
-def _surface(agent: Agent) -> AbstractContextManager[SyncObserver]:
+def _serve_status(agent: Agent) -> AbstractContextManager[SyncObserver]:
     # Imported when the cluster is being listed already: metrics, HTTP and the packet model take a while.
-    from kproxy.agent.status.server import surface
+    from kproxy.agent.status.server import serve_status
 
-    return surface(agent, _trace_text)
+    return serve_status(agent, _trace_text)
 
 
 def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:

@@ -21,9 +21,8 @@ from kproxy.linux.conntrack.barrier import wait_for_packets
 from kproxy.linux.conntrack.flows import PROTOCOLS, Flow, address_text, delete_flows, read_flows
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables.dump import ChainDump, Dump
-from kproxy.linux.iptables.ownership import is_service_chain, target_of
+from kproxy.linux.iptables.ownership import is_service_chain, service_of_rule, target_of
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.report import service_of_rule
 from kproxy.render.iptables.chains import NAT, NODEPORTS, SERVICES
 from kproxy.services import Changes, Endpoint, ServicePort, ServicePortName, ServiceState
 from kproxy.services.names import IPFamily

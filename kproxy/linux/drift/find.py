@@ -21,7 +21,7 @@ from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.canonical import Place, same_rule
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.ownership import TABLES
+from kproxy.linux.iptables.ownership import TABLES, service_of_rule, services_of_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.cleanup import cleanup_tables
 from kproxy.linux.sync.desired import Wanted
@@ -30,7 +30,6 @@ from kproxy.linux.sync.partial_failure import after_rules, with_families
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
 from kproxy.linux.sync.program import program_rules
 from kproxy.linux.sync.reconcile import read_dump
-from kproxy.linux.sync.report import service_of_rule, services_of_chains
 from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily

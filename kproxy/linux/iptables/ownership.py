@@ -12,8 +12,10 @@ rule and keeps its own KUBE-KUBELET-CANARY, by which one sees that there is a ku
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
+from kproxy.linux.iptables.canonical import Place
 from kproxy.linux.iptables.dump import Dump
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, MANGLE, NAT, SERVICE_PORT_CHAIN_PREFIXES
@@ -62,6 +64,8 @@ TABLES: Final = (FILTER, NAT, MANGLE)
 KUBELET_CANARY: Final = "KUBE-KUBELET-CANARY"
 KUBELET_HINT: Final = "KUBE-IPTABLES-HINT"
 
+_COMMENT: Final = re.compile(r'--comment (?:"((?:[^"\\]|\\.)*)"|(\S+))')
+_SERVICE: Final = re.compile(r"(?:^| )([a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9-]*(?::[a-z0-9-]+)?)(?: |$)")
 _TARGET: Final = re.compile(r"(?:^| )-[jg] (\S+)")
 
 
@@ -107,3 +111,66 @@ def foreign_references(dump: Dump) -> dict[tuple[str, str], str]:
                 if "KUBE-" in rule and is_owned(table, target := target_of(rule)):
                     found.setdefault((table, target), name)
     return found
+
+
+def keep_reachable(stale: list[Place], references: Mapping[Place, str], dump: Dump) -> dict[Place, str]:
+    """Stale chains that cannot be deleted: somebody else's rules lead to them, at once or through others."""
+    doomed = set(stale)
+    kept: dict[Place, str] = {}
+    queue = [(place, references[place]) for place in stale if place in references]
+    while queue:
+        place, by = queue.pop()
+        if place in kept or place not in doomed:
+            continue
+        kept[place] = by
+        chain = dump.chain(*place)
+        queue += [((place[0], target_of(rule)), by) for rule in (chain.rules if chain else ())]
+    return kept
+
+
+def removable_chains(dump: Dump) -> tuple[list[Place], dict[Place, str]]:
+    """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with who keeps it: somebody
+    whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
+    owned = owned_chains(dump)
+    kept = keep_reachable(owned, foreign_references(dump), dump)
+    if kubelet_present(dump) and (FILTER, FIREWALL) in owned:
+        kept[(FILTER, FIREWALL)] = "the kubelet"
+    return [place for place in owned if place not in kept], kept
+
+
+def service_of_rule(rule: str) -> str:
+    """The `namespace/name[:port]` that kube-proxy wrote into a rule's comment; "" if there is none."""
+    for quoted, plain in _COMMENT.findall(rule):
+        found = _SERVICE.search(quoted or plain)
+        if found is not None:
+            return found[1]
+    return ""
+
+
+def services_of_chains(dump: Dump) -> dict[str, str]:
+    """The Service of each nat chain of a ServicePort as the rules' comments tell, in large-cluster mode too.
+
+    There endpoint chains have no comments, but the chains that jump to them are known by their own comments or by
+    those of the dispatch chains.
+    """
+    owners: dict[str, str] = {}
+    pending: list[tuple[str, str]] = []
+    for name, chain in dump.tables.get(NAT, {}).items():
+        for rule in chain.rules:
+            service = service_of_rule(rule) if "--comment" in rule else ""
+            target = target_of(rule)
+            if is_service_chain(name):
+                if service:
+                    owners.setdefault(name, service)
+                if is_service_chain(target):
+                    pending.append((name, target))
+            elif service and is_service_chain(target):
+                owners.setdefault(target, service)
+    changed = True
+    while changed:
+        changed = False
+        for name, target in pending:
+            if name in owners and target not in owners:
+                owners[target] = owners[name]
+                changed = True
+    return owners

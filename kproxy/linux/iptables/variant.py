@@ -21,9 +21,8 @@ from kproxy.linux.iptables.canonical import Place
 from kproxy.linux.iptables.dump import Dump, parse_dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
-from kproxy.linux.iptables.ownership import KUBELET_CANARY, KUBELET_HINT, owned_chains
+from kproxy.linux.iptables.ownership import KUBELET_CANARY, KUBELET_HINT, owned_chains, removable_chains
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.difference import removable_chains
 from kproxy.render.iptables.chains import MANGLE
 from kproxy.services.names import IPFamily
 

@@ -14,8 +14,8 @@ from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, installed
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.difference import removable_chains
 from kproxy.linux.sync.jumps import remove_jumps
 from kproxy.linux.sync.reconcile import Progress, put_back, read_dump
 from kproxy.linux.sync.report import KeptChain, StepTime, Stopwatch

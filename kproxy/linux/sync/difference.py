@@ -8,7 +8,7 @@ import msgspec
 
 from kproxy.linux.iptables.canonical import Place, same_rules
 from kproxy.linux.iptables.dump import Dump
-from kproxy.linux.iptables.ownership import foreign_references, is_owned, kubelet_present, owned_chains, target_of
+from kproxy.linux.iptables.ownership import foreign_references, is_owned, keep_reachable, kubelet_present
 from kproxy.linux.sync.desired import Wanted
 from kproxy.linux.sync.jumps import JumpEdit, JumpFault, ensure_jumps
 from kproxy.render.iptables.chains import FILTER, FIREWALL
@@ -63,28 +63,3 @@ def find_difference(wanted: Wanted, dump: Dump) -> Difference:
     return Difference(
         writes, frozenset(missing), tuple(p for p in stale if p not in kept), tuple(edits), tuple(faults), kept
     )
-
-
-def keep_reachable(stale: list[Place], references: Mapping[Place, str], dump: Dump) -> dict[Place, str]:
-    """Stale chains that cannot be deleted: somebody else's rules lead to them, at once or through others."""
-    doomed = set(stale)
-    kept: dict[Place, str] = {}
-    queue = [(place, references[place]) for place in stale if place in references]
-    while queue:
-        place, by = queue.pop()
-        if place in kept or place not in doomed:
-            continue
-        kept[place] = by
-        chain = dump.chain(*place)
-        queue += [((place[0], target_of(rule)), by) for rule in (chain.rules if chain else ())]
-    return kept
-
-
-def removable_chains(dump: Dump) -> tuple[list[Place], dict[Place, str]]:
-    """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with who keeps it: somebody
-    whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
-    owned = owned_chains(dump)
-    kept = keep_reachable(owned, foreign_references(dump), dump)
-    if kubelet_present(dump) and (FILTER, FIREWALL) in owned:
-        kept[(FILTER, FIREWALL)] = "the kubelet"
-    return [place for place in owned if place not in kept], kept

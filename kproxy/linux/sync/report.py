@@ -3,25 +3,20 @@ docs/apply.md."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 import msgspec
 
 from kproxy.linux.iptables.canonical import Place
 from kproxy.linux.iptables.dump import Dump
-from kproxy.linux.iptables.ownership import is_service_chain, target_of
+from kproxy.linux.iptables.ownership import service_of_rule, services_of_chains
 from kproxy.linux.sync.desired import Wanted
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.jumps import JumpFault
 from kproxy.render.iptables.chains import NAT
-
-_COMMENT: Final = re.compile(r'--comment (?:"((?:[^"\\]|\\.)*)"|(\S+))')
-_SERVICE: Final = re.compile(r"(?:^| )([a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9-]*(?::[a-z0-9-]+)?)(?: |$)")
 
 
 class StepTime(msgspec.Struct, frozen=True):
@@ -97,44 +92,6 @@ class Stopwatch:
             yield
         finally:
             self.times.append(StepTime(name, round(time.perf_counter() - start, 6)))
-
-
-def service_of_rule(rule: str) -> str:
-    """The `namespace/name[:port]` that kube-proxy wrote into a rule's comment; "" if there is none."""
-    for quoted, plain in _COMMENT.findall(rule):
-        found = _SERVICE.search(quoted or plain)
-        if found is not None:
-            return found[1]
-    return ""
-
-
-def services_of_chains(dump: Dump) -> dict[str, str]:
-    """The Service of each nat chain of a ServicePort as the rules' comments tell, in large-cluster mode too.
-
-    There endpoint chains have no comments, but the chains that jump to them are known by their own comments or by
-    those of the dispatch chains.
-    """
-    owners: dict[str, str] = {}
-    pending: list[tuple[str, str]] = []
-    for name, chain in dump.tables.get(NAT, {}).items():
-        for rule in chain.rules:
-            service = service_of_rule(rule) if "--comment" in rule else ""
-            target = target_of(rule)
-            if is_service_chain(name):
-                if service:
-                    owners.setdefault(name, service)
-                if is_service_chain(target):
-                    pending.append((name, target))
-            elif service and is_service_chain(target):
-                owners.setdefault(target, service)
-    changed = True
-    while changed:
-        changed = False
-        for name, target in pending:
-            if name in owners and target not in owners:
-                owners[target] = owners[name]
-                changed = True
-    return owners
 
 
 class _Tally:

@@ -230,12 +230,12 @@ def kernel_proxy(kubeconfig: Path, name: str, config: KubeProxyConfiguration, va
     config = msgspec.structs.replace(config, client_connection=connection)
 
     @contextlib.contextmanager
-    def surface(_agent: Agent) -> Iterator[SyncObserver]:
+    def observe(_agent: Agent) -> Iterator[SyncObserver]:
         yield proxy.recorder
 
     with fresh_namespace() as namespace, contextlib.ExitStack() as stack:
         settings = Settings(config=config, node_name=NODE, netns=namespace, variant=variant)
-        agent = Agent(settings, surface=surface)
+        agent = Agent(settings, observe=observe)
         codes: list[int] = []
         thread = threading.Thread(target=lambda: codes.append(agent.run()), name=proxy.name, daemon=True)
         thread.start()

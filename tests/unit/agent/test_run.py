@@ -21,7 +21,7 @@ from kproxy.agent.proxy.host import Host, prepare_host
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncObserver
 from kproxy.agent.run import Agent
 from kproxy.agent.sources.files import FileWatch
-from kproxy.agent.status.server import surface
+from kproxy.agent.status.server import serve_status
 from kproxy.api import KubeProxyConfiguration, Manifests, load_manifests
 from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
 from kproxy.linux.iptables.binaries import Variant
@@ -130,7 +130,7 @@ def test_a_lock_that_is_held_at_start_is_waited_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kproxy.agent.run.prepare_host", prepare)
     with fresh_namespace() as namespace:
         run("ip", "link", "set", "lo", "up", namespace=namespace)
-        agent = Agent(settings(namespace), cluster(), surface)
+        agent = Agent(settings(namespace), cluster(), serve_status)
         thread = threading.Thread(target=agent.run)
         thread.start()
         try:
@@ -234,7 +234,7 @@ def test_requests_are_counted_from_the_first_list_on() -> None:
 
     with FakeApiServer() as api, fresh_namespace() as namespace:
         run("ip", "link", "set", "lo", "up", namespace=namespace)
-        agent = Agent(settings(namespace, master=api.url, files=False), None, surface)
+        agent = Agent(settings(namespace, master=api.url, files=False), None, serve_status)
         thread = threading.Thread(target=agent.run)
         thread.start()
         try:

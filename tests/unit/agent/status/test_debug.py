@@ -14,7 +14,7 @@ import pytest
 from kproxy.agent.config.options import Settings
 from kproxy.agent.run import Agent
 from kproxy.agent.status.debug import debug_pages, rules_page
-from kproxy.agent.status.server import health_addresses, surface
+from kproxy.agent.status.server import health_addresses, serve_status
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.trace.text import report_text
@@ -243,9 +243,11 @@ def namespace(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 @contextlib.contextmanager
 def running(name: str, path: Path) -> Iterator[Agent]:
-    """An agent with its surface, over the files, once both families have synced."""
+    """An agent that serves its status, over the files, once both families have synced."""
     settings = Settings(config=KubeProxyConfiguration(), node_name="node-0", netns=name, filenames=(str(path),))
-    agent = Agent(settings, manifests(), lambda it: surface(it, lambda r, label: click.unstyle(report_text(r, label))))
+    agent = Agent(
+        settings, manifests(), lambda it: serve_status(it, lambda r, label: click.unstyle(report_text(r, label)))
+    )
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:

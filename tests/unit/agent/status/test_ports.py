@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import msgspec
 import pytest
@@ -302,7 +301,10 @@ def test_addresses() -> None:
 @pytest.mark.root
 def test_ports_are_in_the_namespace() -> None:
     """The unspecified address is both families, and nothing is open outside."""
-    with Namespace.scratch() as namespace, HttpServers(partial(namespace.call, open_socket)) as servers:
+    with (
+        Namespace.scratch() as namespace,
+        HttpServers(lambda *at: namespace.call(open_socket, *at)) as servers,
+    ):
         namespace.call(_loopback_up)
         port = servers.listen("0.0.0.0", 0, by_path({"/": Route(lambda request: text_response(request.peer))})).port
         assert namespace.call(ask, port, "/").body == "::ffff:127.0.0.1"

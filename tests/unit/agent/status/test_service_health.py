@@ -9,7 +9,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
 
 import pytest
@@ -188,7 +187,10 @@ def test_many_ports_need_one_thread(servers: HttpServers) -> None:
 @pytest.mark.root
 def test_node_port_addresses_of_a_namespace() -> None:
     """Only the chosen addresses answer, inside the namespace; everywhere is both families."""
-    with Namespace.scratch() as namespace, HttpServers(partial(namespace.call, open_socket)) as servers:
+    with (
+        Namespace.scratch() as namespace,
+        HttpServers(lambda *at: namespace.call(open_socket, *at)) as servers,
+    ):
         for command in ("ip link set lo up", "ip addr add 192.0.2.1/32 dev lo", "ip addr add 192.0.2.2/32 dev lo"):
             namespace.call(subprocess.run, command.split(), check=True)
         chosen: list[tuple[str, ...]] = [("192.0.2.1",)]

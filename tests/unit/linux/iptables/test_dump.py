@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.linux.errors import ToolFailedError, UnreadableDumpError
 from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.sync.report import service_of_rule, services_of_chains
+from kproxy.linux.iptables.ownership import service_of_rule, services_of_chains
 from kproxy.netfilter import parse_save
 from tests.support.recorded import MINIKUBE
 

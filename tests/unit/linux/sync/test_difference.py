@@ -6,8 +6,9 @@ import pytest
 
 from kproxy.linux.iptables.canonical import Place
 from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.iptables.ownership import keep_reachable
 from kproxy.linux.sync.desired import Wanted, wanted_rules
-from kproxy.linux.sync.difference import find_difference, keep_reachable
+from kproxy.linux.sync.difference import find_difference
 from kproxy.services import IPFamily
 from tests.support.recorded import MINIKUBE, render
 
