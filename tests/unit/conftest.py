@@ -1,5 +1,5 @@
 """What the tests of several rooms ask for."""
 
-from tests.support.cli import kproxy
+from tests.support.cli import kproxy, kproxy_on_the_machine
 
-__all__ = ["kproxy"]
+__all__ = ["kproxy", "kproxy_on_the_machine"]
