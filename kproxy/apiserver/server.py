@@ -85,7 +85,7 @@ class ApiServer:
         self._lock: IO[bytes] | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._state = ServerState()
-        self._chance = random.Random(secrets.randbits(128))
+        self._rng = random.Random(secrets.randbits(128))
 
     @property
     def url(self) -> str:
@@ -160,16 +160,13 @@ class ApiServer:
 
     def _assemble(self, key: Any) -> None:
         store, configuration = self.store, self.configuration
-        allocators = Allocators(configuration.service_cidrs, self._chance)
+        allocators = Allocators(configuration.service_cidrs, self._rng)
         self.catalog = Catalog(store)
-        self.registry = Registry(store, allocators, self._chance, utc_now)
         for resource in self.catalog.stored():
-            self.registry.table(resource)
-        self.registry.namespaces = store.table("namespaces")
+            store.table(resource.storage, resource.fields_of)
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
-        self.registry.check = self.authorizer.check_write
-        self.registry.may_create = self.authorizer.require_create
+        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer)
 
         def find(plural: str, namespace: str, name: str) -> str | None:
             entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)

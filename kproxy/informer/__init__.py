@@ -18,7 +18,7 @@ from kproxy.informer.listener import (
     ResourceEventHandler,
     ResourceEventHandlerFuncs,
 )
-from kproxy.informer.lister import Lister, NamespaceLister, matching
+from kproxy.informer.lister import Lister, NamespaceLister
 from kproxy.informer.objects import (
     DeletedFinalStateUnknown,
     KubernetesObject,
@@ -37,6 +37,7 @@ from kproxy.informer.ratelimit import (
     default_controller_rate_limiter,
 )
 from kproxy.informer.reflector import ListRequest, Read, Reflector, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.selectors import Requirement, matches_labels, matching, selector_matches
 from kproxy.informer.shared import SharedInformer
 from kproxy.informer.store import (
     NAMESPACE_INDEX,
@@ -77,6 +78,7 @@ __all__ = [
     "Read",
     "Reflector",
     "ReflectorOptions",
+    "Requirement",
     "ResourceEventHandler",
     "ResourceEventHandlerFuncs",
     "SharedInformer",
@@ -94,8 +96,10 @@ __all__ = [
     "WorkQueue",
     "default_controller_rate_limiter",
     "label_index_func",
+    "matches_labels",
     "matching",
     "meta_namespace_index_func",
     "meta_namespace_key",
+    "selector_matches",
     "split_meta_namespace_key",
 ]

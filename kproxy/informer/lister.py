@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Generic
 
 import msgspec
 
 from kproxy.informer.objects import T
+from kproxy.informer.selectors import Selector, everything
 from kproxy.informer.store import NAMESPACE_INDEX, Indexer
-
-Selector = Callable[[Mapping[str, str]], bool]
-"""Says whether labels are wanted."""
-
-
-def everything(_labels: Mapping[str, str]) -> bool:
-    """The selector that wants all."""
-    return True
-
-
-def matching(wanted: Mapping[str, str]) -> Selector:
-    """The selector of all that have these labels with these values: a Service's selector."""
-    pairs = tuple(wanted.items())
-    return lambda labels: all(labels.get(key) == value for key, value in pairs)
 
 
 class NamespaceLister(msgspec.Struct, Generic[T], frozen=True):

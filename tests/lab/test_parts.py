@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.informer import selector_matches
 from kproxy.lab.capture.dissect import BACK, THERE, Flow, read_frames, sightings
 from kproxy.lab.capture.frames import Frame, pcapng
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodPort, PodView, ServicePortView, ServiceView
@@ -24,7 +25,6 @@ from kproxy.lab.kubelet.probes import Count, Probe, Target, read_probe, run_prob
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.lifecycle.objects import read_manifests
 from kproxy.lab.model.recent import parse_list
-from kproxy.lab.selectors import selector_matches
 from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord, lab_root, list_labs
 

@@ -14,8 +14,8 @@ from kproxy.apiserver.auth.authentication import MASTERS, User
 from kproxy.apiserver.auth.node import NODE_RULES, NodeRights, node_of
 from kproxy.apiserver.errors import Json, forbidden, not_found
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.kinds.workloads import selector_matches
 from kproxy.apiserver.storage.store import Entry, Store, Table
+from kproxy.informer import selector_matches
 
 GROUP: Final = "rbac.authorization.k8s.io"
 _TABLES: Final = tuple(f"{name}.{GROUP}" for name in ("clusterroles", "roles", "clusterrolebindings", "rolebindings"))

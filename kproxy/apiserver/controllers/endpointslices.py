@@ -25,7 +25,7 @@ from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
 from kproxy.apiserver.storage.store import Entry, Event
-from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, WorkQueue
+from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, WorkQueue, matching
 
 log = logging.getLogger(__name__)
 
@@ -327,7 +327,7 @@ class EndpointSliceController:
         services = self._informers["services"].indexer
         for service in services.by_index(NAMESPACE_INDEX, pod.metadata.namespace):
             selector = (service.raw.get("spec") or {}).get("selector")
-            if selector and all(pod.metadata.labels.get(name) == value for name, value in selector.items()):
+            if selector and matching(selector)(pod.metadata.labels):
                 self._add(service.metadata.key)
 
     def _node_changed(self, node: Unstructured) -> None:
@@ -394,11 +394,11 @@ class EndpointSliceController:
         if found is None or not (found.raw["spec"].get("selector")) or found.raw["spec"].get("type") == "ExternalName":
             return  # the slices of a Service that has gone are collected by their owner reference
         service: Json = dict(found.raw)
-        selector = service["spec"]["selector"]
+        selects = matching(service["spec"]["selector"])
         pods = [
             dict(pod.raw)
             for pod in self._informers["pods"].indexer.by_index(NAMESPACE_INDEX, found.metadata.namespace)
-            if all(pod.metadata.labels.get(name) == value for name, value in selector.items())
+            if selects(pod.metadata.labels)
         ]
         pods.sort(key=lambda pod: pod["metadata"]["name"])
         resource = self._catalog.builtin("discovery.k8s.io", "endpointslices")

@@ -13,18 +13,18 @@ from kproxy.apiserver.endpoints.negotiation import Form, form_of
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.endpoints.response import Answer, in_form, of_entry
 from kproxy.apiserver.endpoints.reviews import Reviews
-from kproxy.apiserver.endpoints.scale import PATCHES, answer_scale
+from kproxy.apiserver.endpoints.scale import answer_scale
 from kproxy.apiserver.errors import (
     bad_request,
     invalid,
     method_not_allowed,
     no_resource,
     not_found,
-    unsupported_media_type,
 )
 from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.patching import check_media
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Written
+from kproxy.apiserver.registry.writes import APPLY_PATCH, Written
 from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
 
 
@@ -143,14 +143,7 @@ class Verbs:
         elif request.flag("force"):
             errors = [FieldError("force", "Forbidden: may not be specified for non-apply patch")]
             raise invalid("meta.k8s.io", "PatchOptions", "", errors)
-        if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH):
-            raise unsupported_media_type(
-                PATCHES
-                if resource.custom
-                else PATCHES.replace(
-                    ", application/apply", ", application/strategic-merge-patch+json, application/apply"
-                )
-            )
+        check_media(resource, media)
         try:
             patch = parse_yaml(request.body) if media == APPLY_PATCH else parse_json(request.body)
         except ValueError as error:

@@ -23,15 +23,10 @@ from kproxy.apiserver.endpoints.response import Answer, in_form
 from kproxy.apiserver.errors import ApiError, Json, bad_request, compacted, invalid, not_acceptable
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.selectors import (
-    Requirement,
-    matches_fields,
-    matches_labels,
-    parse_field_selector,
-    parse_label_selector,
-)
+from kproxy.apiserver.registry.selectors import matches_fields, parse_field_selector, parse_label_selector
 from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.storage.store import Entry, Store
+from kproxy.informer import Requirement, matches_labels
 
 _EXPIRED: Final = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

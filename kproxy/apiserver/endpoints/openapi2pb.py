@@ -12,31 +12,19 @@ from typing import Any
 import yaml
 
 from kproxy.apiserver.errors import Json
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _bytes(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
+from kproxy.apiserver.schema.protobuf.encoder import bytes_field, varint
 
 
 def _text(number: int, text: Any) -> bytes:
-    return _bytes(number, str(text).encode()) if text else b""
+    return bytes_field(number, str(text).encode()) if text else b""
 
 
 def _flag(number: int, value: Any) -> bytes:
-    return _varint(number << 3) + b"\x01" if value else b""
+    return varint(number << 3) + b"\x01" if value else b""
 
 
 def _named(number: int, pairs: Iterable[tuple[str, bytes]]) -> bytes:
-    return b"".join(_bytes(number, _text(1, name) + _bytes(2, value)) for name, value in pairs)
+    return b"".join(bytes_field(number, _text(1, name) + bytes_field(2, value)) for name, value in pairs)
 
 
 def _any(value: Any) -> bytes:
@@ -56,17 +44,17 @@ def encode_document(document: Json) -> bytes:
     return b"".join(
         (
             _text(1, document["swagger"]),
-            _bytes(2, _text(1, info["title"]) + _text(2, info["version"])),
-            _bytes(8, paths),
-            _bytes(9, definitions),
+            bytes_field(2, _text(1, info["title"]) + _text(2, info["version"])),
+            bytes_field(8, paths),
+            bytes_field(9, definitions),
         )
     )
 
 
 def _path_item(item: Json) -> bytes:
     numbers = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
-    parts = [_bytes(number, _operation(item[method])) for method, number in numbers.items() if method in item]
-    parts += [_bytes(9, _bytes(1, _parameter(each))) for each in item.get("parameters", ())]
+    parts = [bytes_field(number, _operation(item[method])) for method, number in numbers.items() if method in item]
+    parts += [bytes_field(9, bytes_field(1, _parameter(each))) for each in item.get("parameters", ())]
     return b"".join(parts)
 
 
@@ -74,21 +62,21 @@ def _operation(operation: Json) -> bytes:
     parts = [_text(5, operation.get("operationId"))]
     parts += [_text(6, each) for each in operation.get("produces", ())]
     parts += [_text(7, each) for each in operation.get("consumes", ())]
-    parts += [_bytes(8, _bytes(1, _parameter(each))) for each in operation.get("parameters", ())]
+    parts += [bytes_field(8, bytes_field(1, _parameter(each))) for each in operation.get("parameters", ())]
     answers = []
     for code, answer in operation["responses"].items():
         text = _text(1, answer["description"])
         if "schema" in answer:
-            text += _bytes(2, _bytes(1, _schema(answer["schema"])))
-        answers.append((code, _bytes(1, text)))
-    parts += [_bytes(9, _named(1, answers)), _extensions(13, operation)]
+            text += bytes_field(2, bytes_field(1, _schema(answer["schema"])))
+        answers.append((code, bytes_field(1, text)))
+    parts += [bytes_field(9, _named(1, answers)), _extensions(13, operation)]
     return b"".join(parts)
 
 
 def _parameter(parameter: Json) -> bytes:
     if parameter["in"] == "body":
         body = _text(2, parameter["name"]) + _text(3, "body") + _flag(4, parameter.get("required"))
-        return _bytes(1, body + _bytes(5, _schema(parameter["schema"])))
+        return bytes_field(1, body + bytes_field(5, _schema(parameter["schema"])))
     query = parameter["in"] == "query"
     inner = (
         _flag(1, parameter.get("required"))
@@ -96,7 +84,7 @@ def _parameter(parameter: Json) -> bytes:
         + _text(4, parameter["name"])
         + _text(6 if query else 5, parameter["type"])
     )
-    return _bytes(2, _bytes(3 if query else 4, inner))
+    return bytes_field(2, bytes_field(3 if query else 4, inner))
 
 
 def _schema(schema: Json) -> bytes:
@@ -105,21 +93,21 @@ def _schema(schema: Json) -> bytes:
         _text(2, schema.get("format")),
         _text(4, schema.get("description")),
         *(_text(19, name) for name in schema.get("required", ())),
-        *(_bytes(20, _any(value)) for value in schema.get("enum", ())),
+        *(bytes_field(20, _any(value)) for value in schema.get("enum", ())),
     ]
     if "default" in schema:
-        parts.append(_bytes(5, _any(schema["default"])))
+        parts.append(bytes_field(5, _any(schema["default"])))
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        parts.append(_bytes(21, _bytes(1, _schema(additional))))
+        parts.append(bytes_field(21, bytes_field(1, _schema(additional))))
     elif additional:
-        parts.append(_bytes(21, _flag(2, True)))
+        parts.append(bytes_field(21, _flag(2, True)))
     if schema.get("type"):
-        parts.append(_bytes(22, _text(1, schema["type"])))
+        parts.append(bytes_field(22, _text(1, schema["type"])))
     if isinstance(schema.get("items"), dict):
-        parts.append(_bytes(23, _bytes(1, _schema(schema["items"]))))
-    parts += [_bytes(24, _schema(each)) for each in schema.get("allOf", ()) if isinstance(each, dict)]
+        parts.append(bytes_field(23, bytes_field(1, _schema(schema["items"]))))
+    parts += [bytes_field(24, _schema(each)) for each in schema.get("allOf", ()) if isinstance(each, dict)]
     if "properties" in schema:
-        parts.append(_bytes(25, _named(1, ((name, _schema(each)) for name, each in schema["properties"].items()))))
+        parts.append(bytes_field(25, _named(1, ((name, _schema(each)) for name, each in schema["properties"].items()))))
     parts.append(_extensions(31, schema))
     return b"".join(parts)

@@ -14,14 +14,13 @@ from kproxy.apiserver.errors import Json, bad_request, invalid, unsupported_medi
 from kproxy.apiserver.kinds.printers import selector_text
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error, media_type, parse_body, parse_json
 from kproxy.apiserver.schema.jsonpath import find
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch
 from kproxy.apiserver.schema.types import named
 
 _SCHEMA: Final = "io.k8s.api.autoscaling.v1.Scale"
-PATCHES: Final = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-"""What a custom resource takes, as 415 says it."""
 
 
 async def answer_scale(registry: Registry, request: Request, resource: Resource, form: Form) -> Answer:
@@ -64,12 +63,12 @@ def _new_scale(request: Request, resource: Resource, current: Json) -> Json:
             patch = parse_json(request.body)
         except ValueError as error:
             raise bad_request(f"error decoding patch: {error}") from error
-        if media == "application/json-patch+json":
+        if media == JSON_PATCH:
             body = apply_json_patch(current, patch)
-        elif media in ("application/merge-patch+json", "application/strategic-merge-patch+json"):
+        elif media in (MERGE_PATCH, STRATEGIC_PATCH):
             body = apply_merge_patch(current, patch)
         else:
-            raise unsupported_media_type(PATCHES)
+            raise unsupported_media_type(", ".join(CUSTOM_PATCHES))
     if not isinstance(body, dict):
         raise bad_request("the object provided is unrecognized (must be of type Scale)")
     bare = {key: item for key, item in body.items() if key not in ("kind", "apiVersion")}

@@ -22,13 +22,13 @@ class AllocationError(Exception):
 class Addresses:
     """The cluster IPs of one family in one CIDR."""
 
-    def __init__(self, cidr: str, chance: random.Random) -> None:
+    def __init__(self, cidr: str, rng: random.Random) -> None:
         self.network = ipaddress.ip_network(cidr)
         self._first = int(self.network.network_address)
         # The network address is never used; neither is the broadcast address of an IPv4 range.
         self._reserved = {0, self.network.num_addresses - 1} if self.network.version == 4 else {0}
         self._used: set[int] = set(self._reserved)
-        self._chance = chance
+        self._rng = rng
         self._size = min(self.network.num_addresses, 1 << 20)
         self._lower = min(max(16, self._size // 16), 256)
 
@@ -70,7 +70,7 @@ class Addresses:
         Raises:
             AllocationError: the range is full.
         """
-        offset = _any(range(self._lower, self._size), range(1, self._lower), self._used, self._chance)
+        offset = _any(range(self._lower, self._size), range(1, self._lower), self._used, self._rng)
         if offset is None:
             raise AllocationError("failed to allocate a serviceIP: range is full")
         self._used.add(offset)
@@ -89,10 +89,10 @@ class Addresses:
 class Ports:
     """Node ports, health-check node ports among them."""
 
-    def __init__(self, ports: range, chance: random.Random) -> None:
+    def __init__(self, ports: range, rng: random.Random) -> None:
         self._range = ports
         self._used: set[int] = set()
-        self._chance = chance
+        self._rng = rng
         self._lower = min(max(16, len(ports) // 32), 128)
 
     def take(self, port: int, dry_run: bool = False) -> None:
@@ -115,7 +115,7 @@ class Ports:
         Raises:
             AllocationError: all are taken.
         """
-        port = _any(self._range[self._lower :], self._range[: self._lower], self._used, self._chance)
+        port = _any(self._range[self._lower :], self._range[: self._lower], self._used, self._rng)
         if port is None:
             raise AllocationError("range is full")
         self._used.add(port)
@@ -130,10 +130,10 @@ class Ports:
         self._used.discard(port)
 
 
-def _any(upper: Sequence[int], lower: Sequence[int], used: set[int], chance: random.Random) -> int | None:
+def _any(upper: Sequence[int], lower: Sequence[int], used: set[int], rng: random.Random) -> int | None:
     """Some value that is not used: a few tries at random, then the first free one."""
     for _ in range(_TRIES):
-        value = upper[chance.randrange(len(upper))] if upper else lower[0]
+        value = upper[rng.randrange(len(upper))] if upper else lower[0]
         if value not in used:
             return value
     return next((value for values in (upper, lower) for value in values if value not in used), None)
@@ -142,11 +142,11 @@ def _any(upper: Sequence[int], lower: Sequence[int], used: set[int], chance: ran
 class Allocators:
     """All allocators of one server. `cidrs`: the service ranges, the primary family first."""
 
-    def __init__(self, cidrs: Sequence[str], chance: random.Random) -> None:
-        ranges = [Addresses(cidr, chance) for cidr in cidrs]
+    def __init__(self, cidrs: Sequence[str], rng: random.Random) -> None:
+        ranges = [Addresses(cidr, rng) for cidr in cidrs]
         self.addresses: dict[str, Addresses] = {each.family: each for each in ranges}
         self.primary = ranges[0].family
-        self.ports = Ports(NODE_PORTS, chance)
+        self.ports = Ports(NODE_PORTS, rng)
 
     @property
     def families(self) -> list[str]:

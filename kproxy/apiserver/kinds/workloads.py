@@ -15,6 +15,7 @@ from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
 from kproxy.apiserver.schema.field_paths import Path
+from kproxy.informer import selector_matches
 
 _LABELS: Path = ("f:metadata", "f:labels")
 
@@ -188,19 +189,3 @@ def selector_errors(selector: Json, path: str) -> Iterator[FieldError]:
                 yield FieldError(f"{where}.values", f"Forbidden: {text}")
         else:
             yield invalid(f"{where}.operator", operator, "not a valid selector operator")
-
-
-def selector_matches(selector: Json, labels: Json) -> bool:
-    """Whether a metav1.LabelSelector selects labels."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for term in selector.get("matchExpressions") or ():
-        key, operator, values = term.get("key", ""), term.get("operator"), term.get("values") or ()
-        present = key in labels
-        if operator == "In" and not (present and labels[key] in values):
-            return False
-        if operator == "NotIn" and present and labels[key] in values:
-            return False
-        if (operator == "Exists" and not present) or (operator == "DoesNotExist" and present):
-            return False
-    return True

@@ -11,7 +11,7 @@ from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_med
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.typed import check_kind, custom_object, typed
-from kproxy.apiserver.registry.writes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Options
+from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, PATCHES, STRATEGIC_PATCH, Options
 from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error
 from kproxy.apiserver.schema.field_paths import duplicate, show_path
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch, go_value
@@ -24,9 +24,7 @@ def check_media(resource: Resource, media: str) -> None:
     Raises:
         ApiError: 415.
     """
-    accepted = [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH]
-    if resource.custom:
-        accepted.remove(STRATEGIC_PATCH)
+    accepted = CUSTOM_PATCHES if resource.custom else PATCHES
     if media not in accepted:
         raise unsupported_media_type(", ".join(accepted))
 

@@ -12,7 +12,7 @@ import random
 import uuid
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict, forbidden, not_found, stale
@@ -25,7 +25,6 @@ from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
     check_applied,
-    check_media,
     decode_patched,
     patched_object,
 )
@@ -47,21 +46,29 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Options()
 
 
+class Access(Protocol):
+    """What is asked of the authorizer in the middle of a write; a user of None is the server itself."""
+
+    def check_write(self, resource: Resource, value: Json, old: Json | None, user: Any) -> None:
+        """Raises ApiError before a write that the user may not make: RBAC's escalation, a kubelet's limits."""
+
+    def require_create(self, resource: Resource, namespace: str, name: str, user: Any) -> None:
+        """Raises ApiError before an update or apply creates what the user may not create."""
+
+
 class Registry:
-    """Writes to the resources of one store. `now` gives the time, `chance` names and values drawn at random."""
+    """Writes to the resources of one store, whose tables are all there. `now` gives the time, `rng` draws names and
+    values, `access` knows what a user may write."""
 
     def __init__(
-        self, store: Store, allocators: Allocators, chance: random.Random, now: Callable[[], datetime]
+        self, store: Store, allocators: Allocators, rng: random.Random, now: Callable[[], datetime], access: Access
     ) -> None:
         self.store = store
         self.allocators = allocators
-        self._chance = chance
+        self._rng = rng
         self._now = now
-        self.namespaces: Table | None = None
-        self.check: Callable[[Resource, Json, Json | None, Any], None] = lambda _r, _v, _o, _u: None
-        """Called before a write is accepted, with the user: the escalation check of RBAC, and what kubelets may."""
-        self.may_create: Callable[[Resource, str, str, Any], None] = lambda _r, _ns, _n, _u: None
-        """Called with namespace, name and user before an update or apply creates what is not there."""
+        self._access = access
+        self._namespaces = store.tables["namespaces"]
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -113,7 +120,7 @@ class Registry:
         if meta.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"][:58] + "".join(self._chance.choices(_SUFFIX, k=5))
+            meta["name"] = meta["generateName"][:58] + "".join(self._rng.choices(_SUFFIX, k=5))
             ordered = {"name": meta.pop("name"), **meta}
             value["metadata"] = meta = ordered
         now = timestamp(self._now())
@@ -128,7 +135,7 @@ class Registry:
             resets = self._resets(resource, "")
             managed_fields.update_managers(empty(resource), value, resource.node, manager, resets, before)
         owners = meta.pop("managedFields", None)
-        meta["uid"] = str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+        meta["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         if resource.strategy.has_generation:
             meta["generation"] = 1
         meta["creationTimestamp"] = now
@@ -143,7 +150,7 @@ class Registry:
         table, key = self.table(resource), self.key(resource, namespace, name)
         if resource.namespaced:
             self._require_namespace(resource, namespace, name)
-        self.check(resource, value, None, user)
+        self._access.check_write(resource, value, None, user)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         self._refuse(resource, name, resource.strategy.allocate(value, None, context))
@@ -166,8 +173,7 @@ class Registry:
             meta.pop("namespace")
 
     def _require_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        assert self.namespaces is not None
-        entry = self.namespaces.head(namespace)
+        entry = self._namespaces.head(namespace)
         if entry is None:
             raise not_found("", "namespaces", namespace)
         if b'"deletionTimestamp"' in entry.body and entry.value["metadata"].get("deletionTimestamp"):
@@ -222,7 +228,7 @@ class Registry:
         entry = table.head(self.key(resource, namespace, name))
         if entry is None:
             if resource.strategy.create_on_update and not subresource and not meta.get("resourceVersion"):
-                self.may_create(resource, namespace, name, user)
+                self._access.require_create(resource, namespace, name, user)
                 return self.create(resource, namespace, body, options, text=text, user=user)
             raise not_found(resource.group, resource.plural, name)
         if not given:
@@ -278,7 +284,7 @@ class Registry:
         errors += metadata_update_errors(value, live)
         errors += self._update_errors(resource, value, live)
         self._refuse(resource, name, errors)
-        self.check(resource, value, live, user)
+        self._access.check_write(resource, value, live, user)
         if not subresource:
             self._refuse(resource, name, resource.strategy.allocate(value, live, context))
         warnings += resource.strategy.warnings(value, live)
@@ -327,9 +333,8 @@ class Registry:
         subresource: str = "",
         user: Any = None,
     ) -> Written:
-        """Applies a patch of any kind; server-side apply creates what is not there. `text` is what `patch` was decoded
-        from."""
-        check_media(resource, media)
+        """Applies a patch of a media type that the resource takes (check_media); server-side apply creates what is not
+        there. `text` is what `patch` was decoded from."""
         if media == APPLY_PATCH:
             return self._apply(resource, namespace, name, patch, options, text, subresource, user)
         entry = self.head(resource, namespace, name)
@@ -353,7 +358,7 @@ class Registry:
         if entry is None and subresource:
             raise not_found(resource.group, resource.plural, name)
         if entry is None:
-            self.may_create(resource, namespace, name, user)
+            self._access.require_create(resource, namespace, name, user)
             if uid := (bare.get("metadata") or {}).get("uid"):
                 why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 raise conflict(resource.group, resource.plural, name, why)

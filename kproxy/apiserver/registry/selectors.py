@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.errors import bad_request
+from kproxy.informer import Requirement
 
 _TOKEN: Final = re.compile(r"\s*(==|!=|=|<|>|!|\(|\)|,|[^\s=!<>(),]+)")
 _OPERATORS: Final = frozenset({"=", "==", "!=", "in", "notin", ">", "<"})
 _SYMBOLS: Final = frozenset({"==", "!=", "=", "<", ">", "!", "(", ")", ","})
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on one label. `operator` is in, notin, exists, absent, > or <."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet it."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "in":
-                return value is not None and value in self.values
-            case "notin":
-                return value is None or value not in self.values
-            case "exists":
-                return value is not None
-            case "absent":
-                return value is None
-        try:
-            if value is None:
-                return False
-            left, right = int(value), int(self.values[0])
-        except ValueError:
-            return False
-        return left > right if self.operator == ">" else left < right
 
 
 class _Parser:
@@ -169,11 +140,6 @@ def parse_field_selector(
             raise bad_request(f"field label not supported: {field}")
         terms.append((field, value, operator != "!="))
     return tuple(terms)
-
-
-def matches_labels(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet every requirement."""
-    return all(requirement.matches(labels) for requirement in requirements)
 
 
 def matches_fields(terms: tuple[tuple[str, str, bool], ...], fields: Mapping[str, str]) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kproxy.client import RestClient
+from kproxy.informer import selector_matches
 from kproxy.lab.resources import PODS, Json, Object, controller_of, is_active
-from kproxy.lab.selectors import selector_matches
 
 OWNER_INDEX: Final = "owner"
 ORPHAN_INDEX: Final = "orphans"

@@ -52,19 +52,19 @@ def encode_envelope(value: Json) -> bytes:
 
 def envelope(api_version: str, kind: str, message: bytes) -> bytes:
     """A message in a runtime.Unknown."""
-    type_meta = _bytes(1, api_version.encode()) + _bytes(2, kind.encode())
-    return MAGIC + _bytes(1, type_meta) + _bytes(2, message) + _bytes(3, b"") + _bytes(4, b"")
+    type_meta = bytes_field(1, api_version.encode()) + bytes_field(2, kind.encode())
+    return MAGIC + bytes_field(1, type_meta) + bytes_field(2, message) + bytes_field(3, b"") + bytes_field(4, b"")
 
 
 def list_message(metadata: Json, items: Iterable[bytes]) -> bytes:
     """The message of a list, of any kind, from those of its items."""
-    head = _bytes(1, encode_message(metadata, META + "ListMeta"))
-    return b"".join((head, *(_bytes(2, each) for each in items)))
+    head = bytes_field(1, encode_message(metadata, META + "ListMeta"))
+    return b"".join((head, *(bytes_field(2, each) for each in items)))
 
 
 def watch_frame(kind: str, enveloped: bytes) -> bytes:
     """One event of a watch: ADDED and the like, and the object in its envelope."""
-    data = _bytes(1, kind.encode()) + _bytes(2, _bytes(1, enveloped))
+    data = bytes_field(1, kind.encode()) + bytes_field(2, bytes_field(1, enveloped))
     return struct.pack(">I", len(data)) + data
 
 
@@ -103,18 +103,20 @@ def encode_message(value: Json, name: str) -> bytes:
     for number, kind in inlined:
         inner = encode_message(value, kind)
         if inner:
-            parts.append(_bytes(number, inner))
+            parts.append(bytes_field(number, inner))
     return b"".join(parts)
 
 
 def _map_writer(number: int, write: Encode) -> Encode:
-    return lambda pair: _bytes(number, _bytes(1, pair[0].encode()) + (write(pair[1]) if pair[1] is not None else b""))
+    return lambda pair: bytes_field(
+        number, bytes_field(1, pair[0].encode()) + (write(pair[1]) if pair[1] is not None else b"")
+    )
 
 
 @cache
 def _writer(number: int, kind: str) -> Encode:
     """What writes one value of a type: the field's tag and the value."""
-    tag = _varint(number << 3 | {"int": 0, "bool": 0, "double": 1}.get(kind, 2))
+    tag = varint(number << 3 | {"int": 0, "bool": 0, "double": 1}.get(kind, 2))
     if kind in _SCALARS:
         scalar = _SCALARS[kind]
         return lambda value: tag + scalar(value)
@@ -149,10 +151,11 @@ def _time(text: str) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return _bytes(1, msgspec.json.encode(value))
+    return bytes_field(1, msgspec.json.encode(value))
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number in protobuf's variable length."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -164,16 +167,17 @@ def _varint(number: int) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
-    return _varint(len(data)) + data
+    return varint(len(data)) + data
 
 
-def _bytes(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _sized(data)
+def bytes_field(number: int, data: bytes) -> bytes:
+    """A field of bytes, text or a message."""
+    return varint(number << 3 | 2) + _sized(data)
 
 
 _SCALARS: Final[dict[str, Encode]] = {
     "string": lambda value: _sized(value.encode()),
-    "int": lambda value: _varint(value & 0xFFFFFFFFFFFFFFFF),
+    "int": lambda value: varint(value & 0xFFFFFFFFFFFFFFFF),
     "bool": lambda value: b"\x01" if value else b"\x00",
     "bytes": lambda value: _sized(b64decode(value)),
     "double": lambda value: struct.pack("<d", value),
@@ -187,7 +191,7 @@ _BYTES: Final[dict[str, Encode]] = {
     "JSONSchemaPropsOrBool": _schema_or("JSONSchemaPropsOrBool", "allows"),
     "JSONSchemaPropsOrStringArray": _schema_or("JSONSchemaPropsOrStringArray", "property"),
     "MicroTime": _time,
-    "Quantity": lambda value: _bytes(1, str(value).encode()),
+    "Quantity": lambda value: bytes_field(1, str(value).encode()),
     "RawExtension": _json,
     "Time": _time,
 }

@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.apiserver.errors import ApiError
-from kproxy.apiserver.registry.selectors import (
-    matches_fields,
-    matches_labels,
-    parse_field_selector,
-    parse_label_selector,
-)
+from kproxy.apiserver.registry.selectors import matches_fields, parse_field_selector, parse_label_selector
+from kproxy.informer import matches_labels
 
 FIELDS = ("metadata.name", "metadata.namespace", "spec.type")
 

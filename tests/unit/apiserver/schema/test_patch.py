@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.apiserver.errors import ApiError
-from kproxy.apiserver.registry.selectors import matches_labels, parse_label_selector
+from kproxy.apiserver.registry.selectors import parse_label_selector
 from kproxy.apiserver.schema.field_paths import duplicate, from_fields_v1, merge, show_path, to_fields_v1
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch
 from kproxy.apiserver.schema.types import named
+from kproxy.informer import matches_labels
 
 POD = named("io.k8s.api.core.v1.Pod")
 SERVICE = named("io.k8s.api.core.v1.Service")
