@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kproxy.api.document.yaml_text import YamlDocument, YamlError, read_yaml
+from kproxy.api.document.read import read_documents
+from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
 from kproxy.cli.output import read_text
@@ -44,8 +45,8 @@ def read_packets(path: Path) -> tuple[Expectation, ...]:
         InputError: it is malformed; the message names file, line and field.
     """
     try:
-        documents = list(read_yaml(read_text(path)))
-    except YamlError as error:
+        documents = read_documents(read_text(path))
+    except DocumentError as error:
         raise InputError(f"{Location(str(path), line=error.line)}: {error.message}") from error
     if len(documents) != 1:
         raise InputError(f"{path}: one YAML document expected, not {len(documents)}")
@@ -55,23 +56,8 @@ def read_packets(path: Path) -> tuple[Expectation, ...]:
     try:
         return read_expectations(document.value)
     except ExpectationError as error:
-        place = Location(str(path), field=error.field, line=_line(document, error.path))
+        place = Location(str(path), field=error.field, line=document.line_of(error.path))
         raise InputError(f"{place}: {error.expected}") from error
-
-
-def _line(document: YamlDocument, path: Sequence[str | int]) -> int:
-    """The line of the deepest part of a path that exists."""
-    value, line = document.value, document.line
-    for step in path:
-        lines = document.lines.get(id(value))
-        try:
-            if lines is None:
-                break
-            line = lines[step]  # type: ignore[index]
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            break
-    return line
 
 
 def run_packets(

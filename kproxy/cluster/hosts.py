@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kproxy.api.document.yaml_text import YamlError, read_yaml
+from kproxy.api.document.read import read_documents
+from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
 from kproxy.cli.output import read_text
@@ -27,8 +28,8 @@ def read_host(path: str) -> Host:
         InputError: it cannot be read, or a field is wrong.
     """
     try:
-        documents = list(read_yaml(read_text(Path(path))))
-    except YamlError as error:
+        documents = read_documents(read_text(Path(path)))
+    except DocumentError as error:
         raise InputError(f"{Location(path, line=error.line)}: {error.message}") from error
     if len(documents) != 1 or documents[0].duplicates:
         problem = documents[0].duplicates[0].message if len(documents) == 1 else "one YAML document expected"

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.api.document.json_text import split_json
-from kproxy.api.document.yaml_text import YamlError, read_yaml
+from kproxy.api.document.tree import DocumentError
+from kproxy.api.document.yaml_text import read_yaml
 
 MAX_LISTS: Final = 8
 
@@ -65,7 +66,7 @@ def _objects(file: str, data: bytes) -> Iterator[dict[str, Any]]:
     try:
         for document in read_yaml(stripped.decode("utf-8")):
             yield from _opened(document.value)
-    except YamlError:
+    except DocumentError:
         return
 
 

@@ -1,22 +1,67 @@
-"""Where things are in JSON text: the ends of concatenated documents, the line of a syntax error, the line of a field.
+"""JSON: one document read whole, and where things are in its text.
 
-None of this runs for a file without errors, except the splitting of a file that holds several documents.
+Manifests are decoded straight into structs by msgspec; what is here for them finds the ends of concatenated documents,
+the line of a syntax error and the line of a field. Only the splitting runs for a file without errors.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
-from typing import Final
+from typing import Any, Final, NoReturn
 
 import msgspec
+
+from kproxy.api.document.tree import Document, DocumentError, Duplicate
 
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 _OFFSET: Final = re.compile(r" ?\(byte (\d+)\)$")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _TOKEN: Final = re.compile(r'[ \t\r\n]*([][{},:]|"|[^][{},:" \t\r\n]+)')
+
+
+@dataclass(slots=True)
+class JsonDocument(Document):
+    """A document of JSON; the line of a field is looked for in its text when it is asked for."""
+
+    text: str = ""
+
+    def line_of(self, path: Sequence[str | int]) -> int:
+        return JsonLines(self.text).line(path)
+
+
+def read_json(text: str) -> Document:
+    """The one JSON value that `text` holds; DocumentError when it holds none, or more."""
+    duplicates: list[Duplicate] = []
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                duplicates.append(Duplicate(found, key, 0))
+            found[key] = value
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=mapping, parse_constant=_no_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise DocumentError(error.msg, error.lineno, error.colno) from error
+    except RecursionError as error:
+        raise DocumentError("values are nested too deeply in one another") from error
+    return JsonDocument(value, duplicates=duplicates, text=text)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise DocumentError(f"{name} is not a JSON value")
+
+
+def _integer(digits: str) -> int | float:
+    """Beyond 64 bits a float, as in YAML; Python would refuse to convert thousands of digits."""
+    return int(digits) if len(digits) <= 20 else float(digits)
 
 
 def split_json(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -78,7 +123,7 @@ class JsonLines:
         self._breaks = [match.start() for match in re.finditer("\n", text)]
         self._items: dict[int, list[int]] = {}
 
-    def line(self, path: tuple[str | int, ...]) -> int:
+    def line(self, path: Sequence[str | int]) -> int:
         """The line, from 1, of the field at `path`, or of the deepest part of the path that exists."""
         value, field = 0, 0
         for step in path:

@@ -1,218 +1,103 @@
-"""Configuration text as a tree that remembers where each value stands and which keys came twice.
+"""What a document of YAML or JSON is: its value, where each part of it stands, and which keys came twice.
 
-kube-proxy turns YAML into JSON before it decodes, with a parser of YAML 1.1: a bare `off` is a boolean, a bare `0x1F`
-a number, a bare date stays text. `parse_yaml` resolves scalars the same way; PyYAML's own resolver would make numbers
-of text in base 60 (`10:30`) and objects of dates. A later key replaces an earlier one of the same name, and
-`Node.duplicates` tells. `parse_json` reads JSON as JSON; it knows no lines.
-
-PyYAML supplies the events, and the tree is built from them without recursion, so that neither deep nesting nor an alias
-inside its own anchor can exhaust the stack. An alias shares the node it names, so a chain of aliases takes no space.
+`read_yaml` and `read_json` make `Document`s out of text. Of a key that comes twice the last value counts, as it does
+for kube-proxy and for JSON everywhere; whoever reads the document decides whether that is an error.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from typing import Any, Final, NoReturn
-
-import msgspec
-import yaml
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from kproxy.errors import InputError
 
-MAX_DEPTH: Final = 100
-
-_WORDS: Final[dict[str, bool | float | None]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-    **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
-}
-_INTEGER: Final = re.compile(r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+))")
-_DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_TAG: Final = "tag:yaml.org,2002:"
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Value = Any
+"""What a document is made of: None, bool, int, float, str, list and dict with string keys."""
 
 
-class TextError(InputError):
+class DocumentError(InputError):
     """Text that is not YAML or JSON; `line` and `column` count from 1 (0: unknown)."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
+        self.message = message
         self.line = line
         self.column = column
 
 
-class Node(msgspec.Struct, frozen=True):
-    """One value. `plain` is the text of a YAML scalar that stands without quotes; `line` counts from 1 (0: unknown).
+class Duplicate(NamedTuple):
+    """A key of `mapping` that came once more, on `line` (0: unknown)."""
 
-    `duplicates` are the keys of a mapping that came more than once, each with the line of the later one.
-    """
+    mapping: dict[str, Value]
+    key: str
+    line: int
 
-    value: bool | int | float | str | dict[str, Node] | list[Node] | None
+    @property
+    def message(self) -> str:
+        """What kubectl says of it."""
+        return f'key "{self.key}" already set in map'
+
+
+class Node(NamedTuple):
+    """One value. `plain` is the text of a YAML scalar that is not a string; `line` counts from 1 (0: unknown)."""
+
+    value: Value
     line: int = 0
     plain: str | None = None
-    duplicates: tuple[tuple[str, int], ...] = ()
 
 
-class _Frame:
-    """A mapping or sequence that is being read: in a mapping, `children` holds keys and values in turn."""
+@dataclass(slots=True)
+class Document:
+    """One document. `line` is the one it starts on, `root_line` that of its value; JSON has no lines.
 
-    def __init__(self, mapping: bool, anchor: str | None, line: int) -> None:
-        self.mapping = mapping
-        self.anchor = anchor
-        self.line = line
-        self.children: list[Node] = []
+    `lines[id(mapping)][key]` is the line of that key, `lines[id(sequence)][index]` that of the item; `plain` holds the
+    text of those scalars that are not strings in the same way. The identities hold as long as `value` does.
+    """
 
+    value: Value
+    line: int = 0
+    root_line: int = 0
+    lines: dict[int, dict[str, int] | list[int]] = field(default_factory=dict)
+    plain: dict[int, dict[str | int, str] | None] = field(default_factory=dict)
+    duplicates: list[Duplicate] = field(default_factory=list)
 
-def parse_yaml(text: str) -> list[Node]:
-    """The documents of a YAML stream, without those that hold nothing; TextError when it is not YAML."""
-    documents: list[Node] = []
-    stack: list[_Frame] = []
-    anchors: dict[str, Node | None] = {}
-    for event in _events(text):
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        if isinstance(event, yaml.DocumentStartEvent):
-            anchors = {}
-        elif isinstance(event, yaml.CollectionStartEvent):
-            if len(stack) == MAX_DEPTH:
-                raise TextError(f"more than {MAX_DEPTH} values nested in one another", line, column)
-            stack.append(_Frame(isinstance(event, yaml.MappingStartEvent), event.anchor, line))
-            if event.anchor:
-                anchors[event.anchor] = None
-        elif isinstance(event, yaml.AliasEvent | yaml.ScalarEvent | yaml.CollectionEndEvent):
-            if isinstance(event, yaml.AliasEvent):
-                node = _alias(event, anchors)
-            elif isinstance(event, yaml.ScalarEvent):
-                node = _scalar(event)
-                if event.anchor:
-                    anchors[event.anchor] = node
-            else:
-                frame = stack.pop()
-                node = _mapping(frame) if frame.mapping else Node(frame.children, frame.line)
-                if frame.anchor:
-                    anchors[frame.anchor] = node
-            if stack:
-                stack[-1].children.append(node)
-            elif node.value is not None:
-                documents.append(node)
-    return documents
+    @property
+    def root(self) -> Node:
+        """The whole value."""
+        return Node(self.value, self.root_line)
 
+    def entries(self, mapping: dict[str, Value]) -> dict[str, Node]:
+        """The values of a mapping of this document, each on the line of its key."""
+        return {key: self._node(mapping, key, value) for key, value in mapping.items()}
 
-def _events(text: str) -> Iterator[Any]:
-    """PyYAML's events, its errors turned into TextError."""
-    try:
-        yield from yaml.parse(text, Loader=_LOADER)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        message = ", ".join(part for part in (error.context, error.problem) if part)
-        raise TextError(message, mark.line + 1 if mark else 0, mark.column + 1 if mark else 0) from error
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 0
-        raise TextError(f"{error.reason}: character {error.character!r}", line) from error
-    except yaml.YAMLError as error:
-        raise TextError(str(error)) from error
+    def items(self, sequence: list[Value]) -> list[Node]:
+        """The items of a list of this document."""
+        return [self._node(sequence, index, value) for index, value in enumerate(sequence)]
 
+    def _node(self, container: dict[str, Value] | list[Value], key: str | int, value: Value) -> Node:
+        return Node(value, self._line(container, key) or 0, (self.plain.get(id(container)) or {}).get(key))
 
-def _alias(event: Any, anchors: dict[str, Node | None]) -> Node:
-    line, column = event.start_mark.line + 1, event.start_mark.column + 1
-    if event.anchor not in anchors:
-        raise TextError(f"unknown anchor {event.anchor!r}", line, column)
-    node = anchors[event.anchor]
-    if node is None:
-        raise TextError(f"anchor {event.anchor!r} contains itself", line, column)
-    return Node(node.value, line, node.plain, node.duplicates)
+    def duplicates_of(self, mapping: dict[str, Value]) -> list[tuple[str, int]]:
+        """The keys of one mapping that came more than once, each with the line of the later one."""
+        return [(found.key, found.line) for found in self.duplicates if found.mapping is mapping]
 
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """The line of the field at `path`, or of the deepest part of the path that exists."""
+        value, line = self.value, self.line
+        for step in path:
+            if isinstance(value, dict):
+                step = str(step)
+                if step not in value:
+                    step = step[:1].lower() + step[1:]  # the API server writes spec.LoadBalancerSourceRanges
+            found = self._line(value, step)
+            if found is None:
+                break
+            line, value = found, value[step]
+        return line
 
-def _scalar(event: Any) -> Node:
-    line = event.start_mark.line + 1
-    text: str = event.value
-    plain_untagged, quoted_untagged = event.implicit
-    if plain_untagged and not event.style:
-        return Node(_resolve(text), line, text)
-    if quoted_untagged or event.tag in (None, "!", _TAG + "str"):
-        return Node(text, line)
-    if event.tag in (_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"):
-        return Node(_resolve(text), line, text)
-    return Node(text, line)
-
-
-def _resolve(text: str) -> bool | int | float | str | None:
-    """What a bare scalar means."""
-    if text in _WORDS:
-        return _WORDS[text]
-    digits = text.replace("_", "")
-    if not digits or digits[0] not in "+-.0123456789":
-        return text
-    if _DECIMAL.fullmatch(digits):
-        # Beyond 64 bits kube-proxy's parser falls back to floating point; Python would not convert thousands of digits.
-        return int(digits) if len(digits) <= 20 else float(digits)
-    match = _INTEGER.fullmatch(digits)
-    if match:
-        for group, base in (("hex", 16), ("bin", 2), ("oct", 8)):
-            if match[group] and len(match[group]) <= 64:
-                return int(match["sign"] + match[group], base)
-    if _FLOAT.fullmatch(digits):
-        return float(digits)
-    return text
-
-
-def _mapping(frame: _Frame) -> Node:
-    """A mapping from its keys and values in turn, merge keys (`<<`) included."""
-    entries: dict[str, Node] = {}
-    merged: list[Node] = []
-    duplicates = []
-    for key, value in zip(frame.children[::2], frame.children[1::2], strict=True):
-        if isinstance(key.value, dict | list) or key.value is None:
-            raise TextError("a key must be text", key.line)
-        if key.plain == "<<":
-            merged.extend(value.value if isinstance(value.value, list) else [value])
-            continue
-        name = key.plain if key.plain is not None else str(key.value)
-        if name in entries:
-            duplicates.append((name, key.line))
-        entries[name] = Node(value.value, key.line, value.plain, value.duplicates)
-    for node in merged:
-        if not isinstance(node.value, dict):
-            raise TextError("a merge key (<<) wants a mapping or a list of mappings", node.line)
-        entries = {**node.value, **entries}
-    return Node(entries, frame.line, None, tuple(duplicates))
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it stands, repeated keys included."""
-
-
-def parse_json(text: str) -> Node:
-    """The one JSON value that `text` holds; TextError when it holds none, or more."""
-    try:
-        return _from_json(json.loads(text, object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_int=_integer))
-    except json.JSONDecodeError as error:
-        raise TextError(error.msg, error.lineno, error.colno) from error
-    except RecursionError as error:
-        raise TextError("values are nested too deeply in one another") from error
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise TextError(f"{name} is not a JSON value")
-
-
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= 20 else float(digits)
-
-
-def _from_json(value: Any) -> Node:
-    if isinstance(value, _Pairs):
-        entries: dict[str, Node] = {}
-        duplicates = []
-        for key, child in value:
-            if key in entries:
-                duplicates.append((key, 0))
-            entries[key] = _from_json(child)
-        return Node(entries, duplicates=tuple(duplicates))
-    if isinstance(value, list):
-        return Node([_from_json(child) for child in value])
-    return Node(value)
+    def _line(self, container: Value, key: str | int) -> int | None:
+        lines = self.lines.get(id(container))
+        if isinstance(lines, dict):
+            return lines.get(key) if isinstance(key, str) else None
+        return lines[key] if lines is not None and isinstance(key, int) and key < len(lines) else None

@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it, with the line of every value.
+"""YAML as Kubernetes reads it, with the line of every value: manifests, configurations, host files, golden packets.
 
 PyYAML's C parser delivers events; `read_yaml` builds plain values from them, so that scalars follow the library that
 kubectl uses (sigs.k8s.io/yaml on go-yaml v2) where PyYAML's own constructors differ:
@@ -6,7 +6,8 @@ kubectl uses (sigs.k8s.io/yaml on go-yaml v2) where PyYAML's own constructors di
 - `y`, `yes`, `on` and their opposites are booleans, as in YAML 1.1; a string field that holds one is then a type error,
   as it is for kubectl, and a mapping key becomes the string "true" or "false";
 - `22:22` and a date are strings, never sexagesimal numbers or timestamps; `010` is octal;
-- a key that occurs twice in one mapping is an error, which does not hide the errors after it;
+- a number beyond 64 bits, and one with a fraction or an exponent, is a float;
+- of a key that occurs twice in one mapping the last value counts, and `Document.duplicates` tells;
 - aliases and merge keys work, but an alias that would blow the document up beyond `MAX_EXPANDED` is an error.
 
 Nothing recurses on input: nesting is a list, bounded by `MAX_DEPTH`.
@@ -17,8 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import yaml
 from yaml.events import (
@@ -32,12 +32,11 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
+from kproxy.api.document.tree import Document, DocumentError, Duplicate, Value
+
 MAX_DEPTH: Final = 100
 MAX_EXPANDED: Final = 100_000
 """Values that aliases may stand for in one document."""
-
-Value = Any
-"""What a document is made of: None, bool, int, float, str, list and dict with string keys."""
 
 _Loader: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
@@ -53,35 +52,11 @@ _NUMBER_START: Final = frozenset("+-.0123456789")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _INTS: Final = (
     (re.compile(r"[-+]?(?:0|[1-9][0-9]*)"), 10),
-    (re.compile(r"[-+]?0o?[0-7]+"), 8),
-    (re.compile(r"[-+]?0x[0-9a-fA-F]+"), 16),
-    (re.compile(r"[-+]?0b[01]+"), 2),
+    (re.compile(r"[-+]?0[oO]?[0-7]+"), 8),
+    (re.compile(r"[-+]?0[xX][0-9a-fA-F]+"), 16),
+    (re.compile(r"[-+]?0[bB][01]+"), 2),
 )
-_STR_TAGS: Final = ("tag:yaml.org,2002:str", "!", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:timestamp")
-
-
-class YamlError(Exception):
-    """What is wrong, at a line and column that count from 1 (0: unknown)."""
-
-    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(message)
-        self.message = message
-        self.line = line
-        self.column = column
-
-
-@dataclass(slots=True)
-class YamlDocument:
-    """One document: its value, the line it starts on, and `lines` by the identity of each container.
-
-    `lines[id(mapping)][key]` is the line of that key, `lines[id(sequence)][index]` that of the item. The identities
-    hold as long as `value` does. `duplicates` are keys that occur twice; the first one's value is kept.
-    """
-
-    value: Value
-    line: int
-    lines: dict[int, dict[str, int] | list[int]] = field(default_factory=dict)
-    duplicates: list[YamlError] = field(default_factory=list)
+_RESOLVED_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 
 
 def plain_scalar(text: str) -> Value:
@@ -98,7 +73,7 @@ def plain_scalar(text: str) -> Value:
     for pattern, base in _INTS:
         if pattern.fullmatch(digits):
             # Beyond 64 bits go-yaml makes a float of it; so very long ones cost no time here either.
-            if len(digits) > 70:
+            if len(digits) > (20 if base == 10 else 70):
                 return float(digits) if base == 10 and len(digits) < 300 else math.inf
             return int(digits.replace("o", ""), base)
     number = float(digits) if _FLOAT.fullmatch(digits) else math.inf
@@ -115,13 +90,14 @@ _MERGE: Final = _Merge()
 class _Open:
     """A mapping or sequence that is being built."""
 
-    __slots__ = ("anchor", "explicit", "key", "line", "lines", "merges", "size", "value")
+    __slots__ = ("anchor", "key", "line", "lines", "merges", "plain", "size", "value")
 
     def __init__(self, value: Value, anchor: str | None, line: int) -> None:
         self.value = value
         self.anchor = anchor
         self.line = line
         self.lines: dict[str, int] | list[int] = {} if isinstance(value, dict) else []
+        self.plain: dict[str | int, str] | None = None
         self.key: tuple[str | _Merge, int] | None = None
         self.merges: list[Value] = []
         self.size = 1
@@ -131,82 +107,104 @@ class _Builder:
     """Builds one document from events."""
 
     def __init__(self, line: int) -> None:
-        self.document = YamlDocument(None, line)
+        self.document = Document(None, line)
         self.stack: list[_Open] = []
-        self.anchors: dict[str, tuple[Value, int]] = {}
+        self.anchors: dict[str, tuple[Value, int, str | None]] = {}
         self.expanded = 0
         self.done = False
 
     def feed(self, event: yaml.Event) -> None:
         line = _line(event)
         if isinstance(event, ScalarEvent):
-            self._add(self._scalar(event, line), line, 1, event.anchor)
+            value = self._scalar(event)
+            plain = None if value.__class__ is str else event.value
+            self._add(value, line, 1, event.anchor, plain)
         elif isinstance(event, MappingStartEvent | SequenceStartEvent):
             if len(self.stack) >= MAX_DEPTH:
-                raise YamlError(f"nested more than {MAX_DEPTH} levels deep", line)
+                raise DocumentError(f"nested more than {MAX_DEPTH} levels deep", line)
             top = self.stack[-1] if self.stack else None
             if top is not None and isinstance(top.value, dict) and top.key is None:
-                raise YamlError("a mapping key must be a string, not a map or a list", line)
+                raise DocumentError("a mapping key must be a string, not a map or a list", line)
             fresh: Value = {} if isinstance(event, MappingStartEvent) else []
             self.stack.append(_Open(fresh, event.anchor, line))
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
             closed = self.stack.pop()
             self._close(closed)
-            self._add(closed.value, closed.line, closed.size, closed.anchor)
+            self._add(closed.value, closed.line, closed.size, closed.anchor, None)
         elif isinstance(event, AliasEvent):
             if event.anchor not in self.anchors:
-                raise YamlError(f"unknown anchor {event.anchor!r}", line)
-            value, size = self.anchors[event.anchor]
+                raise DocumentError(f"unknown anchor {event.anchor!r}", line)
+            value, size, plain = self.anchors[event.anchor]
             self.expanded += size
             if self.expanded > MAX_EXPANDED:
-                raise YamlError(f"aliases stand for more than {MAX_EXPANDED} values", line)
-            self._add(value, line, size, None)
+                raise DocumentError(f"aliases stand for more than {MAX_EXPANDED} values", line)
+            self._add(value, line, size, None, plain)
 
-    def _scalar(self, event: ScalarEvent, line: int) -> Value:
+    def _scalar(self, event: ScalarEvent) -> Value:
         text: str = event.value
-        top = self.stack[-1] if self.stack else None
-        if event.tag is not None and event.tag not in _STR_TAGS:
-            return plain_scalar(text)
-        if event.style or event.tag is not None:
+        if event.tag is not None:
+            return plain_scalar(text) if event.tag in _RESOLVED_TAGS else text
+        if event.style:
             return text
-        if text == "<<" and top is not None and isinstance(top.value, dict) and top.key is None:
+        if text == "<<" and self.stack and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None:
             return _MERGE
         return plain_scalar(text)
 
-    def _add(self, value: Value, line: int, size: int, anchor: str | None) -> None:
+    def _add(self, value: Value, line: int, size: int, anchor: str | None, plain: str | None) -> None:
         if anchor is not None:
-            self.anchors[anchor] = (value, size)
+            self.anchors[anchor] = (value, size, plain)
         if not self.stack:
             self.document.value = value
+            self.document.root_line = line
             self.done = True
             return
         top = self.stack[-1]
         top.size += size
+        key: str | int
         if isinstance(top.lines, list):
+            key = len(top.lines)
             top.value.append(value)
             top.lines.append(line)
         elif top.key is None:
             top.key = (value if isinstance(value, _Merge) else _key(value, line), line)
+            return
         else:
-            key, key_line = top.key
+            name, key_line = top.key
             top.key = None
-            if isinstance(key, _Merge):
+            if isinstance(name, _Merge):
                 top.merges.append(value)
-            elif key in top.lines:
-                self.document.duplicates.append(YamlError(f'key "{key}" already set in map', key_line))
-            else:
-                top.value[key] = value
-                top.lines[key] = key_line
+                return
+            if name in top.lines:
+                self.document.duplicates.append(Duplicate(top.value, name, key_line))
+            key = name
+            top.value[name] = value
+            top.lines[name] = key_line
+        if plain is not None:
+            if top.plain is None:
+                top.plain = {}
+            top.plain[key] = plain
 
     def _close(self, closed: _Open) -> None:
         for merged in closed.merges:
-            sources = merged if isinstance(merged, list) else [merged]
-            for source in sources:
-                if not isinstance(source, dict):
-                    raise YamlError("map merge requires map or sequence of maps as the value", closed.line)
-                for key, value in source.items():
-                    closed.value.setdefault(key, value)
+            for source in merged if isinstance(merged, list) else [merged]:
+                self._merge(closed, source)
         self.document.lines[id(closed.value)] = closed.lines
+        self.document.plain[id(closed.value)] = closed.plain
+
+    def _merge(self, closed: _Open, source: Value) -> None:
+        """Adds to a mapping the keys of another that it does not have."""
+        if not isinstance(source, dict):
+            raise DocumentError("map merge requires map or sequence of maps as the value", closed.line)
+        plain = self.document.plain[id(source)] or {}
+        lines = self.document.lines[id(source)]
+        assert isinstance(lines, dict)
+        assert isinstance(closed.lines, dict)
+        for key, value in source.items():
+            if key not in closed.value:
+                closed.value[key] = value
+                closed.lines[key] = lines[key]
+                if key in plain:
+                    closed.plain = (closed.plain or {}) | {key: plain[key]}
 
 
 def _line(event: yaml.Event) -> int:
@@ -223,13 +221,13 @@ def _key(value: Value, line: int) -> str:
         return str(value)
     if isinstance(value, float):
         return repr(value)
-    raise YamlError("a mapping key must be a string", line)
+    raise DocumentError("a mapping key must be a string", line)
 
 
-def read_yaml(text: str) -> Iterator[YamlDocument]:
+def read_yaml(text: str) -> Iterator[Document]:
     """The documents of a YAML stream, empty ones with the value None.
 
-    Raises YamlError at the first thing that is no YAML; the documents before it have been delivered.
+    Raises DocumentError at the first thing that is no YAML; the documents before it have been delivered.
     """
     try:
         loader = _Loader(text)
@@ -251,14 +249,14 @@ def read_yaml(text: str) -> Iterator[YamlDocument]:
         loader.dispose()
 
 
-def _translate(error: Exception, text: str) -> YamlError:
+def _translate(error: Exception, text: str) -> DocumentError:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         parts = [part for part in (error.problem, error.context) if part]
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
-        return YamlError(", ".join(parts) or "cannot be parsed", line, column)
+        return DocumentError(", ".join(parts) or "cannot be parsed", line, column)
     if isinstance(error, ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character[:1] or "\0")
         line = text.count("\n", 0, error.position) + 1
-        return YamlError(f"control character U+{code:04X} is not allowed", line)
-    return YamlError(str(error) or "cannot be parsed")
+        return DocumentError(f"control character U+{code:04X} is not allowed", line)
+    return DocumentError(str(error) or "cannot be parsed")

@@ -23,7 +23,9 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
-from kproxy.api.document.tree import Node, TextError, parse_json, parse_yaml
+from kproxy.api.document.json_text import read_json
+from kproxy.api.document.tree import Document, DocumentError, Node
+from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.scalars import (
@@ -103,12 +105,13 @@ def load_config(path: str) -> LoadedConfig:
 
 def decode_config(data: bytes, file: str = "-") -> LoadedConfig:
     """The configuration that `data` holds, as `load_config`; `file` is what messages call it."""
-    root = _parse(data, file)
-    decoder = _Decoder()
+    document = _parse(data, file)
+    root = document.root
+    decoder = _Decoder(document)
     decoder.lines[""] = root.line
     if not isinstance(root.value, dict):
         decoder.problems.append(mistyped("", root, "an object").problem)
-    elif decoder.check_kind(root.value):
+    elif decoder.check_kind(document.entries(root.value)):
         config = _complete(decoder.struct(KubeProxyConfiguration, root, ""), decoder.given)
         broken = {problem.path for problem in decoder.problems}
         decoder.problems.extend(problem for problem in validate_config(config) if not _covered(problem.path, broken))
@@ -122,7 +125,7 @@ def decode_config(data: bytes, file: str = "-") -> LoadedConfig:
     raise ConfigError(tuple(sorted(problems, key=lambda problem: problem.location.line)))
 
 
-def _parse(data: bytes, file: str) -> Node:
+def _parse(data: bytes, file: str) -> Document:
     """The one document in `data`."""
 
     def refuse(message: str, line: int = 0) -> ConfigError:
@@ -132,35 +135,41 @@ def _parse(data: bytes, file: str) -> Node:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise refuse(f"not UTF-8 text: {error.reason}", data.count(b"\n", 0, error.start) + 1) from error
-    if text.lstrip().startswith("{"):
+    try:
+        if text.lstrip().startswith("{"):
+            return read_json(text)
+    except DocumentError as json_error:
+        # It may be YAML in flow style; if it is not, the user meant JSON.
         try:
-            return parse_json(text)
-        except TextError as json_error:
-            # It may be YAML in flow style; if it is not, the user meant JSON.
-            try:
-                documents = parse_yaml(text)
-            except TextError:
-                raise refuse(f"not JSON: {_at_column(json_error)}", json_error.line) from json_error
+            documents = _documents(text)
+        except DocumentError:
+            raise refuse(f"not JSON: {_at_column(json_error)}", json_error.line) from json_error
     else:
         try:
-            documents = parse_yaml(text)
-        except TextError as error:
+            documents = _documents(text)
+        except DocumentError as error:
             raise refuse(f"not YAML: {_at_column(error)}", error.line) from error
     if not documents:
         raise refuse(f"holds no {KIND}: it is empty")
     if len(documents) > 1:
-        raise refuse(f"holds {len(documents)} documents where one {KIND} belongs", documents[1].line)
+        raise refuse(f"holds {len(documents)} documents where one {KIND} belongs", documents[1].root_line)
     return documents[0]
 
 
-def _at_column(error: TextError) -> str:
+def _documents(text: str) -> list[Document]:
+    """The documents of YAML that are not empty."""
+    return [document for document in read_yaml(text) if document.value is not None]
+
+
+def _at_column(error: DocumentError) -> str:
     return f"column {error.column}: {error}" if error.column else str(error)
 
 
 class _Decoder:
     """Walks types and tree; gathers problems, warnings, the line of every field seen, and which were given."""
 
-    def __init__(self) -> None:
+    def __init__(self, document: Document) -> None:
+        self.document = document
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.lines: dict[str, int] = {}
@@ -196,7 +205,7 @@ class _Decoder:
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         self._strict_findings(node, prefix, {*fields} if path else {*fields, "apiVersion", "kind"})
         values = {}
-        for name, child in node.value.items():
+        for name, child in self.document.entries(node.value).items():
             field = fields.get(name)
             if field is None:
                 continue
@@ -211,11 +220,11 @@ class _Decoder:
     def _strict_findings(self, node: Node, prefix: str, known: set[str]) -> None:
         """What kube-proxy's strict decoding reports before it decodes again leniently."""
         assert isinstance(node.value, dict)
-        for name, line in node.duplicates:
+        for name, line in self.document.duplicates_of(node.value):
             self.lines[prefix + name] = line
             message = f"duplicate field {_quoted(prefix + name)}: the last one counts"
             self.warnings.append(Problem(prefix + name, message))
-        for name, child in node.value.items():
+        for name, child in self.document.entries(node.value).items():
             if name not in known:
                 self.lines[prefix + name] = child.line
                 near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.8)
@@ -246,7 +255,9 @@ class _Decoder:
         if not isinstance(node.value, list):
             self.problems.append(mistyped(path, node, "a list").problem)
             return None
-        items = [self._value(kind, child, f"{path}[{index}]") for index, child in enumerate(node.value)]
+        items = [
+            self._value(kind, child, f"{path}[{index}]") for index, child in enumerate(self.document.items(node.value))
+        ]
         return tuple(kind() if item is None else item for item in items)
 
     def _gates(self, node: Node, path: str) -> Mapping[str, bool] | None:
@@ -256,7 +267,8 @@ class _Decoder:
             self.problems.append(mistyped(path, node, "an object").problem)
             return None
         self._strict_findings(node, f"{path}.", set(node.value))
-        gates = {name: bool(self._value(bool, child, f"{path}.{name}")) for name, child in node.value.items()}
+        entries = self.document.entries(node.value)
+        gates = {name: bool(self._value(bool, child, f"{path}.{name}")) for name, child in entries.items()}
         return MappingProxyType(gates)
 
 

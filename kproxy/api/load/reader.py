@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from kproxy.api.document.json_text import JsonLines, line_and_column, split_json, split_message
-from kproxy.api.document.yaml_text import YamlDocument, YamlError, read_yaml
+from kproxy.api.document.tree import Document, DocumentError
+from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
@@ -211,7 +213,7 @@ class Reader:
         try:
             for _ in read_yaml(text):
                 pass
-        except YamlError:
+        except DocumentError:
             return False
         return True
 
@@ -222,9 +224,9 @@ class Reader:
                 for error in document.duplicates:
                     self._problem(Location(file, number, "", error.line), printable(error.message))
                 if document.value is not None:
-                    place = _Place(file, number, document.line, "", _finder(document))
+                    place = _Place(file, number, document.line, "", partial(_line_of, document))
                     self._value(document.value, place, ("", ""))
-        except YamlError as error:
+        except DocumentError as error:
             what = f"invalid YAML, column {error.column}" if error.column else "invalid YAML"
             self._problem(Location(file, number + 1, "", error.line), f"{what}: {printable(error.message)}")
 
@@ -425,22 +427,5 @@ def _steps(path: str) -> _Path:
     return tuple(steps)
 
 
-def _finder(document: YamlDocument) -> Callable[[str], int]:
-    def find(path: str) -> int:
-        value, line = document.value, document.line
-        for step in _steps(path):
-            lines = document.lines.get(id(value))
-            if isinstance(lines, list) and isinstance(step, int) and step < len(lines):
-                line, value = lines[step], value[step]
-            elif isinstance(lines, dict):
-                key = str(step)
-                if key not in lines:
-                    key = key[:1].lower() + key[1:]  # the API server writes LoadBalancerSourceRanges
-                if key not in value:
-                    break
-                line, value = lines.get(key, line), value[key]
-            else:
-                break
-        return line
-
-    return find
+def _line_of(document: Document, path: str) -> int:
+    return document.line_of(_steps(path))

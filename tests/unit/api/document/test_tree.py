@@ -1,137 +1,64 @@
-"""YAML 1.1 as kube-proxy reads it, with lines, repeated keys, anchors and merge keys; JSON as JSON."""
+"""Documents: lines, repeated keys, the text of scalars, anchors and merge keys; JSON as JSON."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from kproxy.api.document.tree import MAX_DEPTH, Node, TextError, parse_json, parse_yaml
+from kproxy.api.document.json_text import read_json
+from kproxy.api.document.read import read_documents
+from kproxy.api.document.tree import Document, DocumentError, Node
+from kproxy.api.document.yaml_text import read_yaml
 
 
-def plain(node: Node) -> Any:
-    """The bare values of a tree."""
-    if isinstance(node.value, dict):
-        return {key: plain(child) for key, child in node.value.items()}
-    if isinstance(node.value, list):
-        return [plain(child) for child in node.value]
-    return node.value
-
-
-def only(text: str) -> Any:
-    (node,) = parse_yaml(text)
-    return plain(node)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("off", False),
-        ("NO", False),
-        ("n", False),
-        ("yes", True),
-        ("On", True),
-        ("oN", "oN"),
-        ("~", None),
-        ("14", 14),
-        ("-14", -14),
-        ("1_000", 1000),
-        ("0x1F", 31),
-        ("0b101", 5),
-        ("010", 8),
-        ("0o17", 15),
-        ("08", 8.0),
-        ("14.0", 14.0),
-        (".5", 0.5),
-        ("1e3", 1000.0),
-        ("10:30", "10:30"),
-        ("2001-01-01", "2001-01-01"),
-        ("0.0.0.0:10256", "0.0.0.0:10256"),
-        ("10.0.0.0/8", "10.0.0.0/8"),
-        ("30s", "30s"),
-        ("+", "+"),
-        (".", "."),
-        ("_", "_"),
-        ("=", "="),
-        ('"14"', "14"),
-        ("'off'", "off"),
-        ("!!str 14", "14"),
-        ('!!int "14"', 14),
-        ("!mine 14", "14"),
-        ("18446744073709551616", 18446744073709551616),
-        ("123456789012345678901", 123456789012345678901.0),
-        (".inf", float("inf")),
-        ("-.Inf", float("-inf")),
-    ],
-)
-def test_scalars(text: str, value: object) -> None:
-    result = only(f"a: {text}")["a"]
-    assert result == value
-    assert type(result) is type(value)
+def only(text: str) -> Document:
+    (document,) = read_yaml(text)
+    return document
 
 
 def test_lines_and_repeated_keys() -> None:
-    (node,) = parse_yaml("a: 1\nb:\n  - x\n  - {c: 2, c: 3}\na: 4\n")
-    assert isinstance(node.value, dict)
-    assert node.duplicates == (("a", 5),)
-    assert node.value["a"].line == 5
-    assert node.value["a"].value == 4
-    assert isinstance(node.value["b"].value, list)
-    assert [child.line for child in node.value["b"].value] == [3, 4]
-    assert node.value["b"].value[1].duplicates == (("c", 4),)
+    document = only("# first\na: 1\nb:\n  - x\n  - {c: 2, c: 3}\na: 4\n")
+    assert (document.line, document.root_line) == (2, 2)
+    assert document.duplicates_of(document.value) == [("a", 6)]
+    entries = document.entries(document.value)
+    assert entries["a"] == Node(4, 6, "4")
+    items = document.items(entries["b"].value)
+    assert [item.line for item in items] == [4, 5]
+    assert document.duplicates_of(items[1].value) == [("c", 5)]
+    assert [found.message for found in document.duplicates] == [f'key "{key}" already set in map' for key in "ca"]
 
 
-def test_anchors_and_merge_keys() -> None:
-    text = "one: &one {a: 1, b: 2}\ntwo: &two {b: 3, c: 4}\nall: {<<: [*one, *two], a: 9}\nsame: *one\n"
-    assert only(text)["all"] == {"a": 9, "b": 2, "c": 4}
-    assert only(text)["same"] == {"a": 1, "b": 2}
-    assert only("a: &x {b: 1}\nc:\n  <<: *x\n")["c"] == {"b": 1}
+def test_a_replaced_value_leaves_nothing_behind() -> None:
+    document = only("a: {x: off, x: off}\na: {x: 'off', z: 1}\n")
+    entries = document.entries(document.entries(document.value)["a"].value)
+    assert entries == {"x": Node("off", 2), "z": Node(1, 2, "1")}
+    assert document.duplicates_of(document.value["a"]) == []
 
 
-def test_aliases_of_aliases_take_no_space() -> None:
-    lines = ["l0: &l0 [x, x]"] + [f"l{i}: &l{i} [*l{i - 1}, *l{i - 1}]" for i in range(1, 60)]
-    (node,) = parse_yaml("\n".join(lines))
-    assert isinstance(node.value, dict)
-    assert len(node.value) == 60
+def test_the_text_of_scalars_that_are_not_strings() -> None:
+    document = only("a: 0x10\nb: &b 1.50\nc: *b\nd: text\ne: 'off'\nf: {<<: {g: off}}\nh: [on]\ni: !!int '7'\n")
+    entries = document.entries(document.value)
+    assert [entries[name].plain for name in "abcdei"] == ["0x10", "1.50", "1.50", None, None, "7"]
+    assert document.entries(entries["f"].value) == {"g": Node(False, 6, "off")}
+    assert document.items(entries["h"].value) == [Node(True, 7, "on")]
 
 
-def test_documents_that_hold_nothing_do_not_count() -> None:
-    assert only("---\n---\na: 1\n...\n---\n") == {"a": 1}
-    assert parse_yaml("") == []
-    assert parse_yaml("# nothing\n---\n~\n") == []
-    assert [plain(node) for node in parse_yaml("a: 1\n---\n[]\n")] == [{"a": 1}, []]
-
-
-@pytest.mark.parametrize(
-    ("text", "message", "line", "column"),
-    [
-        ("a: [", "while parsing a flow node, did not find expected node content", 2, 1),
-        ("a: b: c", "mapping values are not allowed in this context", 1, 5),
-        ("x: 1\n\ty: 2", "while scanning a plain scalar, found a tab character that violates indentation", 2, 1),
-        ("a: *nobody", "unknown anchor 'nobody'", 1, 4),
-        ("b: 1\na: &a [*a]", "anchor 'a' contains itself", 2, 8),
-        ("? [x]\n: 1", "a key must be text", 1, 0),
-        ("~: 1", "a key must be text", 1, 0),
-        ("<<: 1", "a merge key (<<) wants a mapping or a list of mappings", 1, 0),
-        ("[" * (MAX_DEPTH + 1), f"more than {MAX_DEPTH} values nested in one another", 1, MAX_DEPTH + 1),
-        ("[" * 100_000, f"more than {MAX_DEPTH} values nested in one another", 1, MAX_DEPTH + 1),
-    ],
-)
-def test_yaml_refused(text: str, message: str, line: int, column: int) -> None:
-    with pytest.raises(TextError) as caught:
-        parse_yaml(text)
-    assert (str(caught.value), caught.value.line, caught.value.column) == (message, line, column)
-
-
-def test_control_characters_are_refused_with_their_line() -> None:
-    with pytest.raises(TextError, match="not allowed"):
-        parse_yaml("a: 1\nb: \x01")
+def test_the_line_of_a_path() -> None:
+    text = "---\na:\n  b:\n  - c: 1\n    d: 2\n  7: e\nm:\n  <<: {k: 1}\n"
+    yaml = only(text)
+    assert [yaml.line_of(path) for path in ((), ("a", "b", 0, "d"), ("a", "b", 1), ("a", "B"), ("a", 7), ("z",))] == [
+        1, 5, 3, 3, 6, 1,
+    ]  # fmt: skip
+    assert yaml.line_of(("m", "k")) == 8
+    json = read_json('{"a":\n {"b":\n [1,\n 2]}}')
+    assert [json.line_of(path) for path in ((), ("a", "b", 1), ("a", "c"))] == [1, 4, 1]
 
 
 def test_json() -> None:
-    node = parse_json('{"a": [1, 2.5, null], "b": {"c": "x", "c": "y"}, "a": true}')
-    assert plain(node) == {"a": True, "b": {"c": "y"}}
-    assert node.duplicates == (("a", 0),)
+    document = read_json('{"a": [1, 2.5, null], "b": {"c": "x", "c": "y"}, "a": true}')
+    assert document.value == {"a": True, "b": {"c": "y"}}
+    assert document.duplicates_of(document.value) == [("a", 0)]
+    assert document.duplicates_of(document.value["b"]) == [("c", 0)]
+    assert document.entries(document.value)["a"] == Node(True)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +72,17 @@ def test_json() -> None:
     ],
 )
 def test_json_refused(text: str, message: str, line: int) -> None:
-    with pytest.raises(TextError) as caught:
-        parse_json(text)
+    with pytest.raises(DocumentError) as caught:
+        read_json(text)
     assert (str(caught.value), caught.value.line) == (message, line)
+
+
+def test_json_is_read_as_json_and_what_is_wrong_with_it_as_yaml() -> None:
+    (document,) = read_documents(' {"a": "\\ud83d\\ude00",\n "b": 1}')
+    assert document.value == {"a": "\N{GRINNING FACE}", "b": 1}  # YAML has no surrogates
+    assert document.line_of(("b",)) == 2
+    (document,) = read_documents('{"a": 1,\n "a": 2}')
+    assert document.duplicates == [({"a": 2}, "a", 2)]
+    assert [each.value for each in read_documents("{a: 1}\n---\n[b]\n")] == [{"a": 1}, ["b"]]
+    with pytest.raises(DocumentError, match="flow mapping"):
+        read_documents('{"a": 1')
