@@ -28,7 +28,7 @@ from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.lifecycle import Controllers
-from kproxy.apiserver.controllers.system_objects import Essentials
+from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
@@ -138,7 +138,7 @@ class ApiServer:
         sock = self._bind()
         self.port = sock.getsockname()[1]
         self._assemble(key)
-        await self.essentials.start()
+        await self.system_objects.start()
         self.controllers.start()
         self.endpoint_slices.start()
         await self._listen(sock)
@@ -187,7 +187,7 @@ class ApiServer:
         )
         self.controllers = Controllers(self.registry, self.catalog, self.authorizer, configuration.history)
         self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
-        self.essentials = Essentials(
+        self.system_objects = SystemObjects(
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),
             root_ca=self.authority.certificate_pem.decode() if configuration.publish_root_ca else "",
@@ -247,7 +247,7 @@ class ApiServer:
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self.endpoint_slices.stop()
-        await self.essentials.stop()
+        await self.system_objects.stop()
         await self.controllers.stop()
         await asyncio.to_thread(self.store.close)
         await asyncio.sleep(0)

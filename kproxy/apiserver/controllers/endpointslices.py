@@ -11,7 +11,6 @@ kube-controller-manager, it makes no empty slice for a Service that has never ha
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
@@ -20,23 +19,21 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.apiserver.errors import ApiError, Json
+from kproxy.apiserver.controllers.base import Worker
+from kproxy.apiserver.errors import Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
 from kproxy.apiserver.storage.store import Entry, Event
-from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, WorkQueue, matching
+from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, matching
 
-log = logging.getLogger(__name__)
-
-MOST_ENDPOINTS: Final = 100
+MAX_ENDPOINTS: Final = 100
 MANAGER: Final = "endpointslice-controller.k8s.io"
 MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 HEADLESS: Final = "service.kubernetes.io/headless"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _OPTIONS: Final = Options(field_manager="kproxy-apiserver")
-_TRIES: Final = 15
 
 
 def zone_hints(distribution: str, endpoint: Json) -> Json | None:
@@ -176,7 +173,7 @@ def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], exi
         plans.sort(key=lambda plan: (plan[1] == (plan[0].get("endpoints") or []), -len(plan[1])))
         rest = list(left.values())
         for current, stay in plans:
-            room = MOST_ENDPOINTS - len(stay)
+            room = MAX_ENDPOINTS - len(stay)
             stay += rest[:room]
             rest = rest[room:]
             if not stay:
@@ -189,9 +186,9 @@ def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], exi
                 changed["endpoints"] = stay
                 changed["metadata"]["labels"] = labels
                 changes.update.append(changed)
-        for start in range(0, len(rest), MOST_ENDPOINTS):
+        for start in range(0, len(rest), MAX_ENDPOINTS):
             kept += 1
-            changes.create.append(_new_slice(service, key, rest[start : start + MOST_ENDPOINTS], labels))
+            changes.create.append(_new_slice(service, key, rest[start : start + MAX_ENDPOINTS], labels))
     if not kept and changes.delete:
         # A Service that has lost its last endpoint keeps one empty slice.
         last = deepcopy(changes.delete.pop(0))
@@ -254,10 +251,7 @@ class EndpointSliceController:
     def __init__(self, registry: Registry, catalog: Catalog) -> None:
         self._registry = registry
         self._catalog = catalog
-        self._queue: WorkQueue[str] = WorkQueue()
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
+        self._worker: Worker[str] = Worker("EndpointSlices", self._sync)
         self._informers: dict[str, SharedInformer[Unstructured]] = {}
         self._mine: dict[str, set[str]] = {}
         """Keys of slices by Service."""
@@ -273,13 +267,11 @@ class EndpointSliceController:
         for entry in slices.entries.values():
             self._note_slice(entry, deleted=False)
         slices.listeners.append(self._slice_event)
-        self._task = asyncio.ensure_future(self._work())
+        self._worker.start()
 
     async def stop(self) -> None:
         """Stops the worker."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._worker.stop()
 
     def _inform(self, plural: str, changed: Callable[[Unstructured], None]) -> None:
         """An informer over a table, and a handler on it: the driver of the informer's state machine."""
@@ -287,7 +279,7 @@ class EndpointSliceController:
         self._informers[plural] = informer
         table = self._registry.table(self._catalog.builtin("", plural))
         informer.replace([_object_of(entry.value) for entry in table.entries.values()])
-        listener = informer.add_listener(_Handler(changed), self._loop.time())
+        listener = informer.add_listener(_Handler(changed), asyncio.get_running_loop().time())
 
         def deliver() -> None:
             while (notification := listener.next()) is not None:
@@ -309,15 +301,11 @@ class EndpointSliceController:
 
     # --- what a change touches ---
 
-    def _add(self, key: str) -> None:
-        self._queue.add(key, self._loop.time())
-        self._wake.set()
-
     def _service_changed(self, service: Unstructured) -> None:
         key = service.metadata.key
         namespace = service.metadata.namespace
         if key in self._mine or self._informers_pods(namespace):
-            self._add(key)
+            self._worker.add(key)
 
     def _informers_pods(self, namespace: str) -> list[str]:
         informer = self._informers.get("pods")
@@ -328,7 +316,7 @@ class EndpointSliceController:
         for service in services.by_index(NAMESPACE_INDEX, pod.metadata.namespace):
             selector = (service.raw.get("spec") or {}).get("selector")
             if selector and matching(selector)(pod.metadata.labels):
-                self._add(service.metadata.key)
+                self._worker.add(service.metadata.key)
 
     def _node_changed(self, node: Unstructured) -> None:
         for pod in self._informers["pods"].indexer.list():
@@ -337,7 +325,7 @@ class EndpointSliceController:
 
     def _slice_event(self, event: Event) -> None:
         for service in self._note_slice(event.entry, deleted=event.deleted):
-            self._add(service)
+            self._worker.add(service)
 
     def _note_slice(self, entry: Entry, *, deleted: bool) -> list[str]:
         """Keeps the index of slices by Service; the keys of the Services that have it or had it before.
@@ -357,32 +345,6 @@ class EndpointSliceController:
         return [service for service in dict.fromkeys((old, new)) if service]
 
     # --- work ---
-
-    async def _work(self) -> None:
-        while True:
-            now = self._loop.time()
-            work = self._queue.get(now)
-            if work is None:
-                self._wake.clear()
-                delay = self._queue.next_ready(now)
-                try:
-                    async with asyncio.timeout(delay):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                continue
-            try:
-                await self._sync(work.item)
-                self._queue.forget(work.item)
-            except ApiError as error:
-                if self._queue.num_requeues(work.item) < _TRIES:
-                    self._queue.add_rate_limited(work.item, self._loop.time())
-                else:
-                    log.warning("EndpointSlices of %s: %s", work.item, error)
-            except Exception:
-                log.exception("EndpointSlices of %s", work.item)
-            finally:
-                self._queue.done(work.item, self._loop.time())
 
     def _zone_of(self, node: str) -> str | None:
         found = self._informers["nodes"].indexer.get_by_key(node)

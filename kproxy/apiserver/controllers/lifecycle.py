@@ -2,22 +2,22 @@
 
 Namespaces are emptied before they go; a CRD is established; aggregated ClusterRoles get their rules; Events live for an
 hour; history is compacted. All of it follows the tables' events. Owner references are in garbage.py, what always has to
-be there in essentials.py.
+be there in system_objects.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any, Final
 
 from kproxy.apiserver.auth.rbac import Authorizer
+from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
 from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS
-from kproxy.apiserver.errors import ApiError, Json
+from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.registry.catalog import Catalog
@@ -25,12 +25,19 @@ from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options, timestamp
 from kproxy.apiserver.storage.store import Entry, Event, Table
 
-log = logging.getLogger(__name__)
-
 _EVENT_LIFE: Final = timedelta(hours=1)
 _SWEEP: Final = 30.0
 _AGAIN: Final = 1.0
 """Seconds until what is held by finalizers is looked at again."""
+
+
+Job = tuple[Callable[..., Awaitable[None]], tuple[Any, ...]]
+"""A method of a controller, and what it is called with; equal ones wait in the queue once."""
+
+
+async def _run(job: Job) -> None:
+    call, arguments = job
+    await call(*arguments)
 
 
 class Controllers:
@@ -41,8 +48,8 @@ class Controllers:
         self._catalog = catalog
         self._authorizer = authorizer
         self._window = window
-        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._worker: Worker[Job] = Worker("controller", _run)
+        self._sweeper: asyncio.Task[None] | None = None
         self._garbage = GarbageCollector(registry, catalog, self._push)
         self._followed: set[str] = set()
         self._refused: set[str] = set()
@@ -52,7 +59,8 @@ class Controllers:
         """Follows every table, and looks once at what is there."""
         self._follow()
         self._catalog.on_change.append(self._follow)
-        self._tasks = [asyncio.ensure_future(self._work()), asyncio.ensure_future(self._sweep())]
+        self._worker.start()
+        self._sweeper = asyncio.ensure_future(self._sweep())
         for entry in self._catalog.crds.entries.values():
             self._push(self._establish, entry.key)
         self._push(self._aggregate)
@@ -64,23 +72,13 @@ class Controllers:
 
     async def stop(self) -> None:
         """Ends the tasks."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._worker.stop()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
 
     def _push(self, call: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        self._queue.put_nowait(lambda: call(*arguments))
-
-    async def _work(self) -> None:
-        while True:
-            job = await self._queue.get()
-            try:
-                await job()
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    log.warning("controller: %s", error)
-            except Exception:
-                log.exception("controller")
+        self._worker.add((call, arguments))
 
     # --- following tables ---
 
@@ -131,7 +129,7 @@ class Controllers:
         others = [each for each in self._catalog.stored() if each.namespaced and each.storage != "pods"]
         for resources in ([self._catalog.builtin("", "pods")], others):
             if await self._delete_all(resources, name):
-                asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_namespace, name)
+                self._worker.add_after((self._empty_namespace, (name,)), _AGAIN)
                 return
         entry = self._registry.table(namespaces).head(name)
         if entry is not None and entry.value["spec"].get("finalizers"):
@@ -208,7 +206,7 @@ class Controllers:
                     futures.append(written.done)
             await asyncio.gather(*futures, return_exceptions=True)
             if table.heads():
-                asyncio.get_running_loop().call_later(_AGAIN, self._push, self._empty_crd, name)
+                self._worker.add_after((self._empty_crd, (name,)), _AGAIN)
                 return
         await drop_finalizer(self._registry, crds, name, CRD_CLEANUP)
 

@@ -9,23 +9,23 @@ all of it follows the tables' events, and is looked at every ten seconds besides
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from kproxy.apiserver.controllers import bootstrap
+from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.errors import ApiError, Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import Options, Written
+from kproxy.apiserver.registry.writes import Options
 from kproxy.apiserver.storage.store import Event
 
-log = logging.getLogger(__name__)
-
 ROOT_CA: Final = "kube-root-ca.crt"
-_EVERY: Final = 10.0
+_RESYNC: Final = 10.0
+"""Seconds after which the cluster's objects are looked at anyway."""
+_CLUSTER: Final = ""
+"""The key of the objects that are of no namespace; the others are the namespaces' names."""
 _MANAGER: Final = Options(field_manager="kproxy-apiserver")
 _CA_NOTE: Final = {
     "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using "
@@ -34,8 +34,8 @@ _CA_NOTE: Final = {
 }
 
 
-class Essentials:
-    """Keeps the essentials of one server. `cidrs`: ranges of cluster IPs, `port` the server's own, `address` where
+class SystemObjects:
+    """Keeps the system objects of one server. `cidrs`: ranges of cluster IPs, `port` the server's own, `address` where
     others reach it (None: nowhere), `root_ca` the CA certificate in PEM to publish in every namespace ("": nowhere,
     as with a kube-apiserver that has no controller manager beside it)."""
 
@@ -47,10 +47,7 @@ class Essentials:
         self._catalog = catalog
         self._cidrs, self._port, self._address = cidrs, port, address
         self._root_ca = root_ca
-        self._wake = asyncio.Event()
-        self._dirty: set[str] = set()
-        """Namespaces to look at."""
-        self._task: asyncio.Task[None] | None = None
+        self._worker: Worker[str] = Worker("system objects", self._sync)
 
     async def start(self) -> None:
         """Writes what is not there, and follows the tables from then on.
@@ -60,7 +57,8 @@ class Essentials:
         """
         await bootstrap.write_roles(self._registry, self._catalog)
         await self._cluster()
-        self._dirty |= set(self._namespaces.entries)
+        for name in (*self._registry.table(self._catalog.builtin("", "namespaces")).entries, _CLUSTER):
+            self._worker.add(name)
         for group, plural, concerns in (
             ("", "namespaces", self._any_namespace),
             ("", "serviceaccounts", self._named("default")),
@@ -71,77 +69,60 @@ class Essentials:
             ("networking.k8s.io", "servicecidrs", self._published),
         ):  # fmt: skip
             self._registry.table(self._catalog.builtin(group, plural)).listeners.append(concerns)
-        self._wake.set()
-        self._task = asyncio.ensure_future(self._work())
+        self._worker.start()
 
     async def stop(self) -> None:
         """Stops looking."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    @property
-    def _namespaces(self) -> Any:
-        return self._registry.table(self._catalog.builtin("", "namespaces"))
+        await self._worker.stop()
 
     # --- what has changed ---
 
     def _any_namespace(self, event: Event) -> None:
         if event.deleted:
-            self._wake.set()
+            self._worker.add(_CLUSTER)
         elif event.previous is None:
-            self._dirty.add(event.entry.name)
-            self._wake.set()
+            self._worker.add(event.entry.name)
 
     def _named(self, name: str) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
             if event.previous is not None and event.entry.name == name:
-                self._dirty.add(event.entry.namespace)
-                self._wake.set()
+                self._worker.add(event.entry.namespace)
 
         return listen
 
     def _published(self, event: Event) -> None:
         if event.entry.name == "kubernetes" and event.entry.namespace in ("", "default"):
-            self._wake.set()
+            self._worker.add(_CLUSTER)
 
     # --- what is done about it ---
 
-    async def _work(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _EVERY)
-            self._wake.clear()
-            namespaces, self._dirty = self._dirty, set()
-            try:
-                await self._cluster()
-                await self._in_namespaces(namespaces)
-            except ApiError as error:
-                log.warning("what every cluster has cannot be written: %s", error)
-            except Exception:
-                log.exception("what every cluster has")
+    async def _sync(self, key: str) -> None:
+        """Looks after the cluster's objects or those of one namespace."""
+        if key == _CLUSTER:
+            self._worker.add_after(_CLUSTER, _RESYNC)
+            await self._cluster()
+        else:
+            self._in_namespace(key)
 
     async def _cluster(self) -> None:
         await bootstrap.write_cluster(self._registry, self._catalog, self._cidrs, self._port)
         if self._address is not None:
             await bootstrap.publish_address(self._registry, self._catalog, self._address, self._port)
 
-    async def _in_namespaces(self, namespaces: Iterable[str]) -> None:
-        written: list[Written] = []
+    def _in_namespace(self, name: str) -> None:
+        """Writes what a namespace must have, without waiting until it is on disk."""
         data = {"ca.crt": self._root_ca}
-        note: Json = {"metadata": {"name": ROOT_CA, "annotations": _CA_NOTE}, "data": data}
+        config: Json = {"metadata": {"name": ROOT_CA, "annotations": _CA_NOTE}, "data": data}
         accounts, maps = self._catalog.builtin("", "serviceaccounts"), self._catalog.builtin("", "configmaps")
-        for name in sorted(namespaces):
-            # The namespace may be gone, or on its way out: then nothing can be made in it.
-            with contextlib.suppress(ApiError):
-                if self._registry.table(accounts).head(f"{name}/default") is None:
-                    account = {"metadata": {"name": "default", "namespace": name}}
-                    written.append(self._registry.create(accounts, name, account, _MANAGER))
-                if not self._root_ca:
-                    continue
-                held = self._registry.table(maps).head(f"{name}/{ROOT_CA}")
-                if held is None:
-                    written.append(self._registry.create(maps, name, note, _MANAGER))
-                elif held.value.get("data") != data:
-                    written.append(self._registry.update(maps, name, ROOT_CA, note, _MANAGER))
-        await asyncio.gather(*(each.done for each in written if each.done is not None))
+        # The namespace may be gone, or on its way out: then nothing can be made in it.
+        with contextlib.suppress(ApiError):
+            if self._registry.table(accounts).head(f"{name}/default") is None:
+                account = {"metadata": {"name": "default", "namespace": name}}
+                self._registry.create(accounts, name, account, _MANAGER)
+            if not self._root_ca:
+                return
+            held = self._registry.table(maps).head(f"{name}/{ROOT_CA}")
+            if held is None:
+                self._registry.create(maps, name, config, _MANAGER)
+            elif held.value.get("data") != data:
+                self._registry.update(maps, name, ROOT_CA, config, _MANAGER)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.controllers.endpointslices import MOST_ENDPOINTS, Changes, desired_endpoints, reconcile
+from kproxy.apiserver.controllers.endpointslices import MAX_ENDPOINTS, Changes, desired_endpoints, reconcile
 from tests.support.apiserver.server import Api
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
@@ -125,7 +125,7 @@ def test_slices_hold_at_most_a_hundred_and_move_little() -> None:
     slices, changes = step(slices, pods[1:])
     assert (len(changes.create), len(changes.update), len(changes.delete)) == (0, 1, 0)
     slices, changes = step(slices, [*pods[1:], pod(900)])
-    assert all(len(each["endpoints"]) <= MOST_ENDPOINTS for each in slices)
+    assert all(len(each["endpoints"]) <= MAX_ENDPOINTS for each in slices)
     assert sum(len(each["endpoints"]) for each in slices) == 250
     slices, changes = step(slices, [])
     assert [each["endpoints"] for each in slices] == [[]]
