@@ -10,7 +10,7 @@ import asyncio
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import Form
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Answer, in_form
+from kproxy.apiserver.endpoints.response import Response, in_form
 from kproxy.apiserver.errors import ApiError, Json, bad_request, conflict, invalid, stale
 from kproxy.apiserver.kinds.pods import bind, binding_errors
 from kproxy.apiserver.kinds.resources import Resource
@@ -22,7 +22,7 @@ from kproxy.apiserver.schema.types import named
 _SCHEMA = "io.k8s.api.core.v1.Binding"
 
 
-async def answer_binding(registry: Registry, request: Request, pods: Resource, form: Form) -> Answer:
+async def handle_binding(registry: Registry, request: Request, pods: Resource, form: Form) -> Response:
     """Binds the Pod that the path or, for `bindings`, the Binding names.
 
     Raises:
@@ -48,8 +48,8 @@ async def answer_binding(registry: Registry, request: Request, pods: Resource, f
     if not request.dry_run():
         _, done = registry.store.put(registry.table(pods), entry.key, value)
         await asyncio.shield(done)
-    answer = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return in_form(negotiation.encode(answer), form, 201)
+    response = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return in_form(negotiation.encode(response), form, 201)
 
 
 def _binding(request: Request) -> Json:

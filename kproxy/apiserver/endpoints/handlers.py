@@ -7,13 +7,13 @@ from typing import Any
 
 from kproxy.api.fielderror import FieldError, required
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.binding import answer_binding
+from kproxy.apiserver.endpoints.binding import handle_binding
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.endpoints.negotiation import Form, form_of
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Answer, in_form, of_entry
+from kproxy.apiserver.endpoints.response import Response, in_form, of_entry
 from kproxy.apiserver.endpoints.reviews import Reviews
-from kproxy.apiserver.endpoints.scale import answer_scale
+from kproxy.apiserver.endpoints.scale import handle_scale
 from kproxy.apiserver.errors import (
     bad_request,
     invalid,
@@ -28,7 +28,7 @@ from kproxy.apiserver.registry.writes import APPLY_PATCH, Written
 from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
 
 
-class Verbs:
+class ResourceHandler:
     """Answers requests about resources."""
 
     def __init__(self, registry: Registry, reviews: Reviews, pods: Resource) -> None:
@@ -37,7 +37,7 @@ class Verbs:
         self._reviews = reviews
         self._lists = Lists(registry)
 
-    async def answer(self, request: Request, resource: Resource) -> Answer:
+    async def handle(self, request: Request, resource: Resource) -> Response:
         """Does what a request asks for, and says how it went.
 
         Raises:
@@ -56,13 +56,13 @@ class Verbs:
             raise no_resource()
         return await self._object(request, resource)
 
-    async def _collection(self, request: Request, resource: Resource) -> Answer:
+    async def _collection(self, request: Request, resource: Resource) -> Response:
         verb = request.verb
         if verb not in resource.verbs or verb not in ("list", "create", "deletecollection"):
             raise method_not_allowed()
         if verb == "list":
             form = form_of(request, resource)
-            return await self._lists.answer(request, resource, form)
+            return await self._lists.handle(request, resource, form)
         if resource.namespaced and not request.target.namespace:
             raise method_not_allowed()
         if verb == "deletecollection":
@@ -71,14 +71,14 @@ class Verbs:
             return await self._create(request, resource)
         form = form_of(request, resource)
         if resource.storage == "bindings":
-            return await answer_binding(self._registry, request, self._pods, form)
+            return await handle_binding(self._registry, request, self._pods, form)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
         value, request.warnings = self._reviews.review(
             resource, request.target.namespace, body, text, request.options(), request.user
         )
         return in_form(negotiation.one(resource, value, form, self._registry.now, ""), form, 201)
 
-    async def _create(self, request: Request, resource: Resource) -> Answer:
+    async def _create(self, request: Request, resource: Resource) -> Response:
         form = form_of(request, resource)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
         written = self._registry.create(
@@ -86,7 +86,7 @@ class Verbs:
         )
         return await self._written(request, resource, written, form)
 
-    async def _written(self, request: Request, resource: Resource, written: Written, form: Form) -> Answer:
+    async def _written(self, request: Request, resource: Resource, written: Written, form: Form) -> Response:
         if written.done is not None:
             await asyncio.shield(written.done)
         request.warnings = written.warnings
@@ -98,7 +98,7 @@ class Verbs:
         body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
         return in_form(body, form, written.code)
 
-    async def _object(self, request: Request, resource: Resource) -> Answer:
+    async def _object(self, request: Request, resource: Resource) -> Response:
         target, method = request.target, request.method
         form = form_of(request, resource)
         if method in ("GET", "HEAD"):
@@ -117,7 +117,7 @@ class Verbs:
             raise method_not_allowed()
         return await self._written(request, resource, written, form)
 
-    async def _get(self, request: Request, resource: Resource, form: Form) -> Answer:
+    async def _get(self, request: Request, resource: Resource, form: Form) -> Response:
         target = request.target
         table = self._registry.table(resource)
         key = self._registry.key(resource, target.namespace, target.name)
@@ -154,7 +154,7 @@ class Verbs:
             subresource=subresource, user=request.user,
         )  # fmt: skip
 
-    async def _delete_collection(self, request: Request, resource: Resource) -> Answer:
+    async def _delete_collection(self, request: Request, resource: Resource) -> Response:
         form = form_of(request, resource)
         options = request.delete_options(optional_body(request))
         selection = selection_of(request, resource)
@@ -175,7 +175,7 @@ class Verbs:
         metadata = negotiation.encode({"resourceVersion": str(revision)})
         return in_form(b"".join((head, metadata, b',"items":[', items, b"]}")), form)
 
-    async def _subresource(self, request: Request, resource: Resource) -> Answer:
+    async def _subresource(self, request: Request, resource: Resource) -> Response:
         target, method = request.target, request.method
         found = resource.subresource(target.subresource)
         if found is None or (resource.namespaced and not target.namespace):
@@ -185,9 +185,9 @@ class Verbs:
             raise method_not_allowed()
         form = form_of(request, resource)
         if target.subresource == "binding":
-            return await answer_binding(self._registry, request, resource, form)
+            return await handle_binding(self._registry, request, resource, form)
         if target.subresource == "scale":
-            return await answer_scale(self._registry, request, resource, form)
+            return await handle_scale(self._registry, request, resource, form)
         if target.subresource == "token":
             body, text = parse_body(request.body, request.header("content-type"), found.kind)
             value, request.warnings = self._reviews.token_request(

@@ -55,7 +55,7 @@ class Health:
             child = self._children[key] = self._total.labels(key[0], key[1], key[2], str(code))
         child.inc()
 
-    def answer(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes, str] | None:
+    def handle(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes, str] | None:
         """Status, body and media type of a health or metrics path; None for other paths."""
         if path == "/metrics":
             for name, table in self._store.tables.items():

@@ -19,7 +19,7 @@ from kproxy.api.fielderror import FieldError, not_supported
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import Form
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Answer, in_form
+from kproxy.apiserver.endpoints.response import Response, in_form
 from kproxy.apiserver.errors import ApiError, Json, bad_request, compacted, invalid, not_acceptable
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.registry.registry import Registry
@@ -201,7 +201,7 @@ class Lists:
         self._registry = registry
         self._store = registry.store
 
-    async def answer(self, request: Request, resource: Resource, form: Form) -> Answer:
+    async def handle(self, request: Request, resource: Resource, form: Form) -> Response:
         """A list in the form that the client wants.
 
         Raises:
@@ -239,7 +239,7 @@ class Lists:
                 body = await asyncio.to_thread(negotiation.enveloped_list, resource, entries, metadata)
             else:
                 body = negotiation.enveloped_list(resource, entries, metadata)
-            return Answer(body, PROTOBUF)
+            return Response(body, PROTOBUF)
         body = self._render(request, resource, form, entries, metadata)
         if form.media != negotiation.JSON and len(body) > _LARGE:
             return await asyncio.to_thread(in_form, body, form)

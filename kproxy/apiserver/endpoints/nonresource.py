@@ -14,7 +14,7 @@ from kproxy.apiserver.endpoints import discovery, negotiation
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.openapi import Documents
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Answer
+from kproxy.apiserver.endpoints.response import Response
 from kproxy.apiserver.errors import Json, method_not_allowed, no_resource
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
@@ -22,7 +22,7 @@ from kproxy.apiserver.registry.catalog import Catalog
 _CACHED: Final = ((b"cache-control", b"public, max-age=3600"),)
 
 
-class Pages:
+class NonResourceHandler:
     """The paths beside the resources."""
 
     def __init__(self, catalog: Catalog, health: Health, openid: OpenIdDiscovery) -> None:
@@ -37,7 +37,7 @@ class Pages:
         self._documents.clear()
         self._discovery.clear()
 
-    def answer(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> Response:
         """The answer to a path that names no resource served here.
 
         Raises:
@@ -46,56 +46,56 @@ class Pages:
         if request.target.group is not None:
             if self._catalog.has_group(request.target.group, request.target.version):
                 raise no_resource()
-            return Answer(b"404 page not found\n", "text/plain; charset=utf-8", 404)
+            return Response(b"404 page not found\n", "text/plain; charset=utf-8", 404)
         path = request.path.rstrip("/") or "/"
-        if (found := self._health.answer(path, request.query)) is not None:
-            return Answer(found[1], found[2], found[0])
+        if (found := self._health.handle(path, request.query)) is not None:
+            return Response(found[1], found[2], found[0])
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         accept = request.header("accept")
         if (document := self._openid.document(path)) is not None:
-            return Answer(*document, headers=_CACHED)
+            return Response(*document, headers=_CACHED)
         if path == "/version":
             text = msgspec.json.format(negotiation.encode(discovery.version_info()), indent=2)
-            return Answer(text, negotiation.JSON)
+            return Response(text, negotiation.JSON)
         if path == "/":
             paths = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics",
                      "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]  # fmt: skip
-            return _pretty(request, Answer(negotiation.encode({"paths": paths}), negotiation.JSON))
+            return _pretty(request, Response(negotiation.encode({"paths": paths}), negotiation.JSON))
         if path.startswith("/openapi/"):
             return self._openapi(path, request, accept)
         return _pretty(request, self._discover(path, accept))
 
-    def _openapi(self, path: str, request: Request, accept: str) -> Answer:
+    def _openapi(self, path: str, request: Request, accept: str) -> Response:
         groups: dict[str, list[Resource]] = {}
         for resource in self._catalog:
             place = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
             groups.setdefault(place, []).append(resource)
         if path == "/openapi/v3":
-            return Answer(negotiation.encode(self._documents.index(groups)), "text/plain; charset=utf-8")
+            return Response(negotiation.encode(self._documents.index(groups)), "text/plain; charset=utf-8")
         if path == "/openapi/v2":
             protobuf = "proto-openapi.spec.v2@v1.0+protobuf" in accept
             media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf" if protobuf else "application/json"
-            return Answer(self._documents.v2(list(self._catalog), protobuf=protobuf), media)
+            return Response(self._documents.v2(list(self._catalog), protobuf=protobuf), media)
         place = path.removeprefix("/openapi/v3/")
         if place not in groups:
-            return Answer(b"404 page not found\n", "text/plain; charset=utf-8", 404)
+            return Response(b"404 page not found\n", "text/plain; charset=utf-8", 404)
         headers = [(b"vary", b"Accept")]
-        return Answer(self._documents.v3(place, groups[place]), "application/json", 200, headers)
+        return Response(self._documents.v3(place, groups[place]), "application/json", 200, headers)
 
-    def _discover(self, path: str, accept: str) -> Answer:
+    def _discover(self, path: str, accept: str) -> Response:
         aggregated = discovery.wants_aggregated(accept) if path in ("/api", "/apis") else ""
         key = (path, aggregated)
         if key not in self._discovery:
             made = self._make_discovery(path, aggregated)
             if made is None:
-                return Answer(b"404 page not found\n", "text/plain; charset=utf-8", 404)
+                return Response(b"404 page not found\n", "text/plain; charset=utf-8", 404)
             if len(self._discovery) < 500:
                 self._discovery[key] = negotiation.encode(made) + b"\n"
             else:
-                return Answer(negotiation.encode(made))
+                return Response(negotiation.encode(made))
         media = f"application/json;g=apidiscovery.k8s.io;v={aggregated};as={discovery.AGGREGATED}"
-        return Answer(self._discovery[key], media if aggregated else negotiation.JSON, 200, [(b"vary", b"Accept")])
+        return Response(self._discovery[key], media if aggregated else negotiation.JSON, 200, [(b"vary", b"Accept")])
 
     def _make_discovery(self, path: str, aggregated: str) -> Json | None:
         resources = list(self._catalog)
@@ -119,8 +119,8 @@ class Pages:
         return discovery.resource_list(f"{group}/{version}" if group else version, rows)
 
 
-def _pretty(request: Request, answer: Answer) -> Answer:
+def _pretty(request: Request, response: Response) -> Response:
     """An answer for people: indented when it is JSON and they look at it."""
-    if answer.code != 200 or not negotiation.wants_pretty(request):
-        return answer
-    return Answer(msgspec.json.format(answer.body, indent=2) + b"\n", answer.media, 200, answer.headers)
+    if response.code != 200 or not negotiation.wants_pretty(request):
+        return response
+    return Response(msgspec.json.format(response.body, indent=2) + b"\n", response.media, 200, response.headers)

@@ -273,9 +273,9 @@ def _v2_operation(operation: Json) -> Json:
         consumes = list(body["content"])
         parameters.append({"name": "body", "in": "body", "required": True, "schema": _v2_schema(schema)})
     responses = {}
-    for code, answer in operation["responses"].items():
-        content = answer.get("content")
-        responses[code] = {"description": answer["description"]}
+    for code, response in operation["responses"].items():
+        content = response.get("content")
+        responses[code] = {"description": response["description"]}
         if content:
             responses[code]["schema"] = _v2_schema(next(iter(content.values()))["schema"])
     kept = {key: operation[key] for key in operation if key == "operationId" or key.startswith("x-")}

@@ -64,10 +64,10 @@ def _operation(operation: Json) -> bytes:
     parts += [_text(7, each) for each in operation.get("consumes", ())]
     parts += [bytes_field(8, bytes_field(1, _parameter(each))) for each in operation.get("parameters", ())]
     answers = []
-    for code, answer in operation["responses"].items():
-        text = _text(1, answer["description"])
-        if "schema" in answer:
-            text += bytes_field(2, bytes_field(1, _schema(answer["schema"])))
+    for code, response in operation["responses"].items():
+        text = _text(1, response["description"])
+        if "schema" in response:
+            text += bytes_field(2, bytes_field(1, _schema(response["schema"])))
         answers.append((code, bytes_field(1, text)))
     parts += [bytes_field(9, _named(1, answers)), _extensions(13, operation)]
     return b"".join(parts)

@@ -11,7 +11,7 @@ from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.storage.store import Entry
 
 
-class Answer:
+class Response:
     """A whole response."""
 
     __slots__ = ("body", "code", "headers", "media")
@@ -23,13 +23,13 @@ class Answer:
         self.headers = headers
 
 
-def of_entry(resource: Resource, entry: Entry, form: Form, code: int = 200) -> Answer:
-    """An answer of a stored object in the media type that the client wants."""
+def of_entry(resource: Resource, entry: Entry, form: Form, code: int = 200) -> Response:
+    """A response with a stored object in the media type that the client wants."""
     if form.media == PROTOBUF:
-        return Answer(negotiation.enveloped(resource, entry), PROTOBUF, code)
+        return Response(negotiation.enveloped(resource, entry), PROTOBUF, code)
     return in_form(negotiation.full(resource, entry), form, code)
 
 
-def in_form(data: bytes, form: Form, code: int = 200) -> Answer:
-    """An answer of JSON bytes in the media type that the client wants."""
-    return Answer(*negotiation.to_media(data, form), code=code)
+def in_form(data: bytes, form: Form, code: int = 200) -> Response:
+    """A response with JSON bytes in the media type that the client wants."""
+    return Response(*negotiation.to_media(data, form), code=code)

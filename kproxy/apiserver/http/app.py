@@ -17,12 +17,12 @@ from kproxy.apiserver.auth.authentication import Authenticator, User
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Ask, Authorizer
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.handlers import Verbs
+from kproxy.apiserver.endpoints.handlers import ResourceHandler
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.negotiation import form_of
-from kproxy.apiserver.endpoints.nonresource import Pages
+from kproxy.apiserver.endpoints.nonresource import NonResourceHandler
 from kproxy.apiserver.endpoints.request import Request, parse_path, parse_query
-from kproxy.apiserver.endpoints.response import Answer
+from kproxy.apiserver.endpoints.response import Response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
 from kproxy.apiserver.errors import ApiError, bad_request, method_not_allowed, no_resource, timeout, too_large
@@ -60,8 +60,8 @@ class App:
         self._authorizer = authorizer
         self._watches = watches
         self._health = health
-        self._pages = Pages(catalog, health, openid)
-        self._verbs = Verbs(registry, reviews, catalog.builtin("", "pods"))
+        self._nonresource_handler = NonResourceHandler(catalog, health, openid)
+        self._resource_handler = ResourceHandler(registry, reviews, catalog.builtin("", "pods"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -88,7 +88,7 @@ class App:
             if resource is not None and resource.deprecation:
                 request.deprecation = resource.deprecation
             if resource is None:
-                answer = self._pages.answer(request)
+                response = self._nonresource_handler.handle(request)
             elif request.verb == "watch":
                 await self._watch(request, resource, receive, send, scope)
                 return
@@ -97,41 +97,43 @@ class App:
                     request.body = await _read_body(request, receive)
                     request.body_read = True
                 async with asyncio.timeout(_WRITE_TIME):
-                    answer = await self._verbs.answer(request, resource)
+                    response = await self._resource_handler.handle(request, resource)
         except ApiError as error:
-            answer = self._refusal(request, error)
+            response = self._refusal(request, error)
         except TimeoutError:
-            answer = self._refusal(request, timeout("request did not complete within the allowed time"))
+            response = self._refusal(request, timeout("request did not complete within the allowed time"))
         except RecursionError:
-            answer = self._refusal(request, bad_request("the request is nested too deeply"))
+            response = self._refusal(request, bad_request("the request is nested too deeply"))
         except Exception:
             log.exception("%s %s", request.method, request.path)
             self._health.faults += 1
-            answer = self._refusal(request, ApiError(500, "InternalError", "Internal error occurred: unexpected error"))
-        await self._respond(request, answer, receive, send, scope)
+            response = self._refusal(
+                request, ApiError(500, "InternalError", "Internal error occurred: unexpected error")
+            )
+        await self._respond(request, response, receive, send, scope)
 
     @staticmethod
-    def _refusal(request: Request, error: ApiError) -> Answer:
+    def _refusal(request: Request, error: ApiError) -> Response:
         form = negotiation.form_of_status(request)
-        return Answer(*negotiation.to_media(negotiation.encode(error.status), form), error.code, error.headers)
+        return Response(*negotiation.to_media(negotiation.encode(error.status), form), error.code, error.headers)
 
-    async def _respond(self, request: Request, answer: Answer, receive: Receive, send: Send, scope: Scope) -> None:
-        self._health.count(request, answer.code)
+    async def _respond(self, request: Request, response: Response, receive: Receive, send: Send, scope: Scope) -> None:
+        self._health.count(request, response.code)
         headers = [
             (b"audit-id", secrets.token_hex(16).encode()),
-            *([] if any(name == b"cache-control" for name, _ in answer.headers) else [_UNCACHED]),
-            (b"content-type", answer.media.encode()),
-            (b"content-length", b"%d" % len(answer.body)),
-            *answer.headers,
+            *([] if any(name == b"cache-control" for name, _ in response.headers) else [_UNCACHED]),
+            (b"content-type", response.media.encode()),
+            (b"content-length", b"%d" % len(response.body)),
+            *response.headers,
             *_warnings(request),
         ]
         unread = not request.body_read and request.method not in ("GET", "HEAD") and _announces_body(request)
         if unread:
             headers.append((b"connection", b"close"))
-        body = b"" if request.method == "HEAD" else answer.body
+        body = b"" if request.method == "HEAD" else response.body
         try:
             async with asyncio.timeout(_SEND_TIME):
-                await send({"type": "http.response.start", "status": answer.code, "headers": headers})
+                await send({"type": "http.response.start", "status": response.code, "headers": headers})
                 await send({"type": "http.response.body", "body": body, "more_body": unread})
                 if unread:
                     if not request.header("expect"):
