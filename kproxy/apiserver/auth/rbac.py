@@ -22,8 +22,8 @@ _TABLES: Final = tuple(f"{name}.{GROUP}" for name in ("clusterroles", "roles", "
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What somebody wants to do. `path` is set for what is no resource."""
+class Attributes:
+    """What a request wants to do, as authorizers see it. `path` is set for what is no resource."""
 
     verb: str
     group: str = ""
@@ -34,7 +34,7 @@ class Ask:
     path: str = ""
 
     @property
-    def why_not(self) -> str:
+    def refusal(self) -> str:
         """The refusal's text, without the user."""
         if self.path:
             return f'cannot {self.verb} path "{self.path}"'
@@ -56,7 +56,7 @@ class Authorizer:
         )
         self._nodes = NodeRights(store)
         self._grants: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
-        self._decisions: dict[tuple[User, Ask], tuple[bool, str]] = {}
+        self._decisions: dict[tuple[User, Attributes], tuple[bool, str]] = {}
         for table in (self._cluster_roles, self._roles, self._cluster_bindings, self._bindings):
             table.listeners.append(lambda _event: self._forget())
 
@@ -64,49 +64,53 @@ class Authorizer:
         self._grants.clear()
         self._decisions.clear()
 
-    def allows(self, user: User, ask: Ask) -> tuple[bool, str]:
+    def allows(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         """Whether a user may, and why."""
         if MASTERS in user.groups:
             return True, ""
         objection = ""
         if node := node_of(user):
-            allowed, objection = self._of_node(node, ask)
+            allowed, objection = self._of_node(node, attributes)
             if allowed:
                 return True, ""
-        allowed, reason = self._of_roles(user, ask)
+        allowed, reason = self._of_roles(user, attributes)
         return allowed, reason if allowed else objection
 
-    def _of_node(self, node: str, ask: Ask) -> tuple[bool, str]:
+    def _of_node(self, node: str, attributes: Attributes) -> tuple[bool, str]:
         """What a kubelet may as such; it depends on what is there now, so nothing of it is kept."""
-        if not any(covers(rule, ask) for rule in NODE_RULES):
+        if not any(covers(rule, attributes) for rule in NODE_RULES):
             return False, ""
-        resource = f"{ask.resource}/{ask.subresource}" if ask.subresource else ask.resource
-        objection = self._nodes.objection(node, ask.verb, resource, ask.namespace, ask.name)
+        resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
+        objection = self._nodes.objection(node, attributes.verb, resource, attributes.namespace, attributes.name)
         return not objection, objection
 
-    def _of_roles(self, user: User, ask: Ask) -> tuple[bool, str]:
-        key = (user, ask)
+    def _of_roles(self, user: User, attributes: Attributes) -> tuple[bool, str]:
+        key = (user, attributes)
         found = self._decisions.get(key)
         if found is None:
             if len(self._decisions) > 10_000:
                 self._decisions.clear()
-            found = self._decisions[key] = self._decide(user, ask)
+            found = self._decisions[key] = self._decide(user, attributes)
         return found
 
-    def _decide(self, user: User, ask: Ask) -> tuple[bool, str]:
+    def _decide(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         for namespace, rule, reason in self.grants(user):
-            if namespace in ("", ask.namespace) and not (namespace and ask.path) and covers(rule, ask):
+            if (
+                namespace in ("", attributes.namespace)
+                and not (namespace and attributes.path)
+                and covers(rule, attributes)
+            ):
                 return True, reason
         return False, ""
 
-    def require(self, user: User, ask: Ask) -> None:
+    def require(self, user: User, attributes: Attributes) -> None:
         """Raises ApiError 403 unless the user may."""
-        allowed, reason = self.allows(user, ask)
+        allowed, reason = self.allows(user, attributes)
         if not allowed:
-            why = f'User "{user.name}" {ask.why_not}' + (f": {reason}" if reason else "")
-            if ask.path:
+            why = f'User "{user.name}" {attributes.refusal}' + (f": {reason}" if reason else "")
+            if attributes.path:
                 raise forbidden("", "", "", why)
-            raise forbidden(ask.group, ask.resource, ask.name, why)
+            raise forbidden(attributes.group, attributes.resource, attributes.name, why)
 
     def require_create(self, resource: Resource, namespace: str, name: str, user: User | None) -> None:
         """Raises ApiError 403 unless the user may create an object; None is the server itself.
@@ -114,7 +118,7 @@ class Authorizer:
         Source: k8s.io/apiserver pkg/endpoints/handlers/create.go (withAuthorization), for updates and applies.
         """
         if user is not None:
-            self.require(user, Ask("create", resource.group, resource.plural, "", namespace, name))
+            self.require(user, Attributes("create", resource.group, resource.plural, "", namespace, name))
 
     def grants(self, user: User) -> list[Grant]:
         """Every rule a user has, cluster-wide ones first."""
@@ -181,11 +185,11 @@ class Authorizer:
                 return
             rules = self.rules_of(role, namespace)
             verb, target, group = "bind", f"{role.get('kind', '').lower()}s", GROUP
-            if self.allows(user, Ask("bind", group, target, "", namespace, role.get("name", "")))[0]:
+            if self.allows(user, Attributes("bind", group, target, "", namespace, role.get("name", "")))[0]:
                 return
             if self._role(role, namespace) is None:  # who may bind it is known once it is there
                 raise not_found(group, target, role.get("name", ""))
-        if verb == "escalate" and self.allows(user, Ask("escalate", group, target, "", namespace, name))[0]:
+        if verb == "escalate" and self.allows(user, Attributes("escalate", group, target, "", namespace, name))[0]:
             return
         missing = [part for rule in rules for part in _break_down(rule) if not self._holds(user, part, namespace)]
         if missing:
@@ -196,7 +200,7 @@ class Authorizer:
             raise forbidden(GROUP, resource.plural, name, why)
 
     def _everything(self, user: User) -> bool:
-        return self.allows(user, Ask("*", "*", "*"))[0]
+        return self.allows(user, Attributes("*", "*", "*"))[0]
 
     def _holds(self, user: User, part: Json, namespace: str) -> bool:
         return any(scope in ("", namespace) and _includes(rule, part) for scope, rule, _ in self.grants(user))
@@ -235,20 +239,20 @@ def _applies(subject: Json, user: User, namespace: str) -> bool:
     return False
 
 
-def covers(rule: Json, ask: Ask) -> bool:
+def covers(rule: Json, attributes: Attributes) -> bool:
     """Whether a PolicyRule allows one thing."""
     verbs = rule.get("verbs") or ()
-    if "*" not in verbs and ask.verb not in verbs:
+    if "*" not in verbs and attributes.verb not in verbs:
         return False
-    if ask.path:
-        return any(_path_matches(pattern, ask.path) for pattern in rule.get("nonResourceURLs") or ())
+    if attributes.path:
+        return any(_path_matches(pattern, attributes.path) for pattern in rule.get("nonResourceURLs") or ())
     groups = rule.get("apiGroups") or ()
-    if "*" not in groups and ask.group not in groups:
+    if "*" not in groups and attributes.group not in groups:
         return False
-    if not _resource_matches(rule.get("resources") or (), ask.resource, ask.subresource):
+    if not _resource_matches(rule.get("resources") or (), attributes.resource, attributes.subresource):
         return False
     names = rule.get("resourceNames") or ()
-    return not names or ask.name in names
+    return not names or attributes.name in names
 
 
 def _resource_matches(resources: Iterable[str], resource: str, subresource: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from kproxy.api.fielderror import FieldError, not_supported, show
-from kproxy.apiserver.auth.rbac import Ask
+from kproxy.apiserver.auth.rbac import Attributes
 from kproxy.apiserver.errors import bad_request, invalid
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
 
@@ -132,18 +132,18 @@ class Request:
         return _VERBS.get(self.method, self.method.lower())
 
     @property
-    def ask(self) -> Ask:
+    def attributes(self) -> Attributes:
         """What is to be authorized."""
         target = self.target
         if target.group is None:
-            return Ask(self.verb, path=self.path)
+            return Attributes(self.verb, path=self.path)
         name = target.name
         if not name and self.verb in ("list", "watch", "deletecollection"):
             # A list of one object by name may be allowed to those who may get only that.
             selector = self.query.get("fieldSelector", "")
             if selector.startswith("metadata.name=") and "," not in selector:
                 name = selector.removeprefix("metadata.name=").removeprefix("=")
-        return Ask(self.verb, target.group, target.resource, target.subresource, target.namespace, name)
+        return Attributes(self.verb, target.group, target.resource, target.subresource, target.namespace, name)
 
     def dry_run(self, given: Any = None) -> bool:
         """Whether nothing is to be written.

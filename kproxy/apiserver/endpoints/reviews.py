@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, required
 from kproxy.apiserver.auth.authentication import ISSUER, Authenticator, ServiceAccountTokens, User
-from kproxy.apiserver.auth.rbac import Ask, Authorizer, rules_review
+from kproxy.apiserver.auth.rbac import Attributes, Authorizer, rules_review
 from kproxy.apiserver.errors import Json, bad_request, conflict, invalid, not_found
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
@@ -56,8 +56,8 @@ class Reviews:
                     given = (spec.get("resourceAttributes") or {}).get("namespace", "")
                     if given != namespace:
                         raise bad_request("spec.resourceAttributes.namespace must match metadata.namespace")
-                asked = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
-                value["status"] = self._access(resource, spec, asked)
+                wanted = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+                value["status"] = self._access(resource, spec, wanted)
             case "SelfSubjectRulesReview":
                 if not spec.get("namespace"):
                     raise bad_request("no namespace on request")
@@ -88,11 +88,11 @@ class Reviews:
             raise invalid(resource.group, resource.kind, "", [FieldError("spec.resourceAttributes", text)])
         if about is not None:
             names = ("verb", "group", "resource", "subresource", "namespace", "name")
-            ask = Ask(*(about.get(name, "") for name in names))
+            attributes = Attributes(*(about.get(name, "") for name in names))
         else:
             assert path is not None
-            ask = Ask(path.get("verb", ""), path=path.get("path", ""))
-        allowed, reason = self._authorizer.allows(user, ask)
+            attributes = Attributes(path.get("verb", ""), path=path.get("path", ""))
+        allowed, reason = self._authorizer.allows(user, attributes)
         return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}
 
     def _token(self, spec: Json) -> Json:

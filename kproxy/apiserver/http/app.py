@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from kproxy.apiserver.auth.authentication import Authenticator, User
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
-from kproxy.apiserver.auth.rbac import Ask, Authorizer
+from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.handlers import ResourceHandler
 from kproxy.apiserver.endpoints.health import Health
@@ -80,7 +80,7 @@ class App:
             user = self._authenticator.authenticate(request.header("authorization"), certificate)
             request.user = self._impersonated(request, user)
             request.target = parse_path(request.path)
-            self._authorizer.require(request.user, request.ask)
+            self._authorizer.require(request.user, request.attributes)
             target = request.target
             resource = None
             if target.group is not None:
@@ -163,16 +163,18 @@ class App:
         parts = name.split(":")
         is_service_account = name.startswith("system:serviceaccount:") and len(parts) == 4
         if is_service_account:
-            asked = [Ask("impersonate", "", "serviceaccounts", "", parts[2], parts[3])]
+            wanted = [Attributes("impersonate", "", "serviceaccounts", "", parts[2], parts[3])]
         else:
-            asked = [Ask("impersonate", "", "users", "", "", name)]
-        asked += [Ask("impersonate", "", "groups", "", "", group) for group in groups]
+            wanted = [Attributes("impersonate", "", "users", "", "", name)]
+        wanted += [Attributes("impersonate", "", "groups", "", "", group) for group in groups]
         if uid:
-            asked.append(Ask("impersonate", "authentication.k8s.io", "uids", "", "", uid))
+            wanted.append(Attributes("impersonate", "authentication.k8s.io", "uids", "", "", uid))
         for key, values in extra.items():
-            asked += [Ask("impersonate", "authentication.k8s.io", "userextras", key, "", value) for value in values]
-        for ask in asked:
-            self._authorizer.require(user, ask)
+            wanted += [
+                Attributes("impersonate", "authentication.k8s.io", "userextras", key, "", value) for value in values
+            ]
+        for attributes in wanted:
+            self._authorizer.require(user, attributes)
         if is_service_account and not groups:
             groups = ["system:serviceaccounts", f"system:serviceaccounts:{parts[2]}"]
         if name != "system:anonymous" and "system:authenticated" not in groups:
