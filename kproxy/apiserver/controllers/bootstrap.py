@@ -227,9 +227,9 @@ class _Ensure:
         key = self._registry.key(resource, namespace, body["metadata"]["name"])
         if self._registry.table(resource).head(key) is not None:
             return
-        written = self._registry.create(resource, namespace, body, _MANAGER)
-        if written.done is not None:
-            self._futures.append(written.done)
+        result = self._registry.create(resource, namespace, body, _MANAGER)
+        if result.done is not None:
+            self._futures.append(result.done)
 
     def same_ports(self, service: Json) -> None:
         """Puts the ports of the `kubernetes` Service right: the server's own may have changed."""
@@ -241,9 +241,9 @@ class _Ensure:
             return
         value["spec"]["ports"] = service["spec"]["ports"]
         body = {"kind": "Service", "apiVersion": "v1", **value}
-        written = self._registry.update(resource, "default", "kubernetes", body, _MANAGER)
-        if written.done is not None:
-            self._futures.append(written.done)
+        result = self._registry.update(resource, "default", "kubernetes", body, _MANAGER)
+        if result.done is not None:
+            self._futures.append(result.done)
 
     async def done(self) -> None:
         for future in self._futures:
@@ -289,14 +289,14 @@ async def publish_address(registry: Registry, catalog: Catalog, address: str, po
         assert resource is not None
         entry = registry.table(resource).head("default/kubernetes")
         if entry is not None and entry.value.get("addressType", body.get("addressType")) != body.get("addressType"):
-            written = registry.delete(resource, "default", "kubernetes", DeleteOptions())
+            result = registry.delete(resource, "default", "kubernetes", DeleteOptions())
             entry = None
         if entry is None:
-            written = registry.create(resource, "default", body, _MANAGER)
+            result = registry.create(resource, "default", body, _MANAGER)
         else:
-            written = registry.update(resource, "default", "kubernetes", body, _MANAGER)
-        if written.done is not None:
-            await written.done
+            result = registry.update(resource, "default", "kubernetes", body, _MANAGER)
+        if result.done is not None:
+            await result.done
 
 
 def advertised_address(host: str) -> str | None:

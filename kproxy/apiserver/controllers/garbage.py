@@ -165,9 +165,9 @@ async def edit_metadata(registry: Registry, resource: Resource, entry: Entry, ch
     value = entry.value
     change(value["metadata"])
     body = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(value)}
-    written = registry.update(resource, entry.namespace, entry.name, body, Options(field_manager="kproxy-apiserver"))
-    if written.done is not None:
-        await written.done
+    result = registry.update(resource, entry.namespace, entry.name, body, Options(field_manager="kproxy-apiserver"))
+    if result.done is not None:
+        await result.done
 
 
 def _owners(dependent: Entry) -> list[Json]:

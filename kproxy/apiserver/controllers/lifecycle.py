@@ -146,9 +146,9 @@ class Controllers:
                 head = table.head(item.key)
                 if head is None:
                     continue
-                written = self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
-                if written.done is not None:
-                    futures.append(written.done)
+                result = self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
+                if result.done is not None:
+                    futures.append(result.done)
         await asyncio.gather(*futures, return_exceptions=True)
         return sum(len(self._registry.table(resource).in_namespace(namespace)) for resource in resources)
 
@@ -201,9 +201,9 @@ class Controllers:
             table = self._registry.table(resource)
             futures = []
             for entry in table.heads():
-                written = self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
-                if written.done is not None:
-                    futures.append(written.done)
+                result = self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
+                if result.done is not None:
+                    futures.append(result.done)
             await asyncio.gather(*futures, return_exceptions=True)
             if table.heads():
                 self._worker.add_after((self._empty_crd, (name,)), _AGAIN)
@@ -229,11 +229,11 @@ class Controllers:
             if head is None or rules is None or rules == (head.value.get("rules") or []):
                 continue
             body = {"kind": "ClusterRole", "apiVersion": roles.api_version, **head.value, "rules": rules}
-            written = self._registry.update(
+            result = self._registry.update(
                 roles, "", head.name, body, Options(field_manager="clusterrole-aggregation-controller")
             )
-            if written.done is not None:
-                await written.done
+            if result.done is not None:
+                await result.done
 
     # --- time ---
 

@@ -24,7 +24,7 @@ from kproxy.apiserver.errors import (
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.patching import check_media
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import APPLY_PATCH, Written
+from kproxy.apiserver.registry.writes import APPLY_PATCH, WriteResult
 from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
 
 
@@ -81,22 +81,22 @@ class ResourceHandler:
     async def _create(self, request: Request, resource: Resource) -> Response:
         form = form_of(request, resource)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
-        written = self._registry.create(
+        result = self._registry.create(
             resource, request.target.namespace, body, request.options(), text=text, user=request.user
         )
-        return await self._written(request, resource, written, form)
+        return await self._write_response(request, resource, result, form)
 
-    async def _written(self, request: Request, resource: Resource, written: Written, form: Form) -> Response:
-        if written.done is not None:
-            await asyncio.shield(written.done)
-        request.warnings = written.warnings
-        if written.status is not None:
-            return in_form(negotiation.encode(written.status), form, written.code)
-        if written.entry is not None and not form.shape:
-            return of_entry(resource, written.entry, form, written.code)
-        value = resource.strategy.to_version(written.value)
+    async def _write_response(self, request: Request, resource: Resource, result: WriteResult, form: Form) -> Response:
+        if result.done is not None:
+            await asyncio.shield(result.done)
+        request.warnings = result.warnings
+        if result.status is not None:
+            return in_form(negotiation.encode(result.status), form, result.code)
+        if result.entry is not None and not form.shape:
+            return of_entry(resource, result.entry, form, result.code)
+        value = resource.strategy.to_version(result.value)
         body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
-        return in_form(body, form, written.code)
+        return in_form(body, form, result.code)
 
     async def _object(self, request: Request, resource: Resource) -> Response:
         target, method = request.target, request.method
@@ -105,17 +105,17 @@ class ResourceHandler:
             return await self._get(request, resource, form)
         if method == "PUT" and "update" in resource.verbs:
             body, text = parse_body(request.body, request.header("content-type"), resource.kind)
-            written = self._registry.update(
+            result = self._registry.update(
                 resource, target.namespace, target.name, body, request.options(), text=text, user=request.user
             )
         elif method == "PATCH" and "patch" in resource.verbs:
-            written = self._patch(request, resource)
+            result = self._patch(request, resource)
         elif method == "DELETE" and "delete" in resource.verbs:
             options = request.delete_options(optional_body(request))
-            written = self._registry.delete(resource, target.namespace, target.name, options)
+            result = self._registry.delete(resource, target.namespace, target.name, options)
         else:
             raise method_not_allowed()
-        return await self._written(request, resource, written, form)
+        return await self._write_response(request, resource, result, form)
 
     async def _get(self, request: Request, resource: Resource, form: Form) -> Response:
         target = request.target
@@ -133,7 +133,7 @@ class ResourceHandler:
         body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
         return in_form(body, form)
 
-    def _patch(self, request: Request, resource: Resource, subresource: str = "") -> Written:
+    def _patch(self, request: Request, resource: Resource, subresource: str = "") -> WriteResult:
         media = media_type(request.header("content-type"))
         options = request.options()
         if media == APPLY_PATCH:
@@ -165,9 +165,9 @@ class ResourceHandler:
         for entry in selected:
             if table.head(entry.key) is None:
                 continue
-            written = self._registry.delete(resource, entry.namespace, entry.name, options)
-            if written.done is not None:
-                futures.append(written.done)
+            result = self._registry.delete(resource, entry.namespace, entry.name, options)
+            if result.done is not None:
+                futures.append(result.done)
         if futures:
             await asyncio.gather(*futures)
         head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode()
@@ -198,14 +198,14 @@ class ResourceHandler:
         if verb == "get":
             return await self._get(request, resource, form)
         if verb == "patch":
-            written = self._patch(request, resource, target.subresource)
+            result = self._patch(request, resource, target.subresource)
         else:
             body, text = parse_body(request.body, request.header("content-type"), resource.kind)
-            written = self._registry.update(
+            result = self._registry.update(
                 resource, target.namespace, target.name, body, request.options(), text=text,
                 subresource=target.subresource, user=request.user,
             )  # fmt: skip
-        return await self._written(request, resource, written, form)
+        return await self._write_response(request, resource, result, form)
 
 
 def optional_body(request: Request) -> Any:

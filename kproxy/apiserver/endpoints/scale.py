@@ -45,10 +45,10 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
         version = meta.get("resourceVersion", "")
         if request.method == "PATCH" and version == str(entry.revision):
             version = ""
-        written = registry.set_replicas(resource, entry, path, wanted, request.options(), version)
-        if written.done is not None:
-            await asyncio.shield(written.done)
-        shown = scale_of(resource, written.value)
+        result = registry.set_replicas(resource, entry, path, wanted, request.options(), version)
+        if result.done is not None:
+            await asyncio.shield(result.done)
+        shown = scale_of(resource, result.value)
     else:
         shown = scale_of(resource, entry.value)
     return in_form(negotiation.encode(shown), form)

@@ -1,8 +1,8 @@
 """The verbs, for any resource: create, update, patch, delete and what they share.
 
 Each write is one function call on the event loop, from the newest state to the log, without a lock or an await in
-between; the caller then awaits `Written.done`, after which the change is on disk and visible. Reading verbs are in
-reads.py and watch.py.
+between; the caller then awaits `WriteResult.done`, after which the change is on disk and visible. Reading verbs are in
+endpoints/lists.py and endpoints/watch.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kproxy.apiserver.registry.writes import (
     APPLY_PATCH,
     DeleteOptions,
     Options,
-    Written,
+    WriteResult,
     same_but_times,
     timestamp,
 )
@@ -109,7 +109,7 @@ class Registry:
         text: bytes = b"",
         user: Any = None,
         applied: Json | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Creates an object. `applied` is what server-side apply has made, with its managedFields."""
         if applied is None:
             value, warnings = decode(resource, body, text, options)
@@ -157,9 +157,9 @@ class Registry:
         warnings += resource.strategy.warnings(value, None)
         resource.strategy.prepare_storage(value)
         if options.dry_run:
-            return Written(value, None, 201, warnings)
+            return WriteResult(value, None, 201, warnings)
         entry, done = self.store.put(table, key, value)
-        return Written(value, done, 201, warnings, entry)
+        return WriteResult(value, done, 201, warnings, entry)
 
     def _check_namespace(self, resource: Resource, namespace: str, meta: Json) -> None:
         given = meta.get("namespace", "")
@@ -216,7 +216,7 @@ class Registry:
         text: bytes = b"",
         subresource: str = "",
         user: Any = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Replaces an object, or one subresource of it."""
         value, warnings = decode(resource, body, text, options)
         meta = value["metadata"]
@@ -251,7 +251,7 @@ class Registry:
         *,
         applied: bool = False,
         manager_time: bool = True,
-    ) -> Written:
+    ) -> WriteResult:
         live = entry.value
         meta, old = value["metadata"], live["metadata"]
         name, group, plural = old["name"], resource.group, resource.plural
@@ -290,19 +290,19 @@ class Registry:
         warnings += resource.strategy.warnings(value, live)
         resource.strategy.prepare_storage(value)
         if same_but_times(value, live):
-            return Written(live, self._pending(resource, entry), 200, warnings, entry)
+            return WriteResult(live, self._pending(resource, entry), 200, warnings, entry)
         if options.dry_run:
             meta["resourceVersion"] = old["resourceVersion"]
-            return Written(value, None, 200, warnings)
+            return WriteResult(value, None, 200, warnings)
         table = self.table(resource)
         if old.get("deletionTimestamp") and deletion.finished(resource, value):
             shown = {**value, "metadata": dict(meta)}
             shown["metadata"]["resourceVersion"] = old["resourceVersion"]
             resource.strategy.release(live, context)
             _, done = self.store.delete(table, entry.key, value)
-            return Written(shown, done, 200, warnings)
-        written, done = self.store.put(table, entry.key, value)
-        return Written(value, done, 200, warnings, written)
+            return WriteResult(shown, done, 200, warnings)
+        entry, done = self.store.put(table, entry.key, value)
+        return WriteResult(value, done, 200, warnings, entry)
 
     def _pending(self, resource: Resource, entry: Entry) -> asyncio.Future[None] | None:
         """What to wait for before saying that nothing has changed: the version may not be on disk yet."""
@@ -332,7 +332,7 @@ class Registry:
         text: bytes = b"",
         subresource: str = "",
         user: Any = None,
-    ) -> Written:
+    ) -> WriteResult:
         """Applies a patch of a media type that the resource takes (check_media); server-side apply creates what is not
         there. `text` is what `patch` was decoded from."""
         if media == APPLY_PATCH:
@@ -352,7 +352,7 @@ class Registry:
     def _apply(
         self, resource: Resource, namespace: str, name: str, config: Any, options: Options, text: bytes,
         subresource: str, user: Any,
-    ) -> Written:  # fmt: skip
+    ) -> WriteResult:  # fmt: skip
         bare = applied_configuration(resource, namespace, name, config)
         entry = self.table(resource).head(self.key(resource, namespace, name))
         if entry is None and subresource:
@@ -374,9 +374,9 @@ class Registry:
         meta["name"] = name
         if entry is None:
             meta.pop("resourceVersion", None)  # a create refuses one; an apply that becomes one does not
-            written = self.create(resource, namespace, None, options, user=user, applied=value)
-            written.warnings[:0] = warnings
-            return written
+            result = self.create(resource, namespace, None, options, user=user, applied=value)
+            result.warnings[:0] = warnings
+            return result
         self._check_namespace(resource, namespace, meta)
         asked = (config.get("metadata") or {}).get("resourceVersion")
         if asked and asked != str(entry.revision):
@@ -388,7 +388,7 @@ class Registry:
 
     def set_replicas(
         self, resource: Resource, entry: Entry, path: list[str], replicas: int, options: Options, version: str
-    ) -> Written:
+    ) -> WriteResult:
         """Writes the replicas of a workload through its scale subresource."""
         if version and version != str(entry.revision):
             raise stale(resource.group, resource.plural, entry.name)
@@ -404,7 +404,7 @@ class Registry:
 
     # --- delete ---
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Written:
+    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> WriteResult:
         """Deletes an object, or marks it as being deleted when something holds it."""
         deletion.check_deletable(resource, name)
         entry = self.head(resource, namespace, name)
@@ -423,13 +423,13 @@ class Registry:
         else:
             done = None
         if resource.strategy.returns_deleted:
-            return Written(live, done)
+            return WriteResult(live, done)
         status = deletion.success(resource, name, value["metadata"]["uid"])
-        return Written(live, done, 200, status=status)
+        return WriteResult(live, done, 200, status=status)
 
-    def _mark(self, resource: Resource, entry: Entry, value: Json, grace: int, options: DeleteOptions) -> Written:
+    def _mark(self, resource: Resource, entry: Entry, value: Json, grace: int, options: DeleteOptions) -> WriteResult:
         deletion.mark(resource, value, grace, self._now())
         if value == entry.value or options.dry_run:
-            return Written(value, self.store.waiting(entry.revision))
-        written, done = self.store.put(self.table(resource), entry.key, value)
-        return Written(value, done, entry=written)
+            return WriteResult(value, self.store.waiting(entry.revision))
+        entry, done = self.store.put(self.table(resource), entry.key, value)
+        return WriteResult(value, done, entry=entry)

@@ -41,7 +41,7 @@ class DeleteOptions:
 
 
 @dataclass(slots=True)
-class Written:
+class WriteResult:
     """The outcome of a write: the object as the client gets it (without kind and apiVersion), when it is durable, and
     what to warn of. `status`: answer with a Status of success instead of the object."""
 
