@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import Form
+from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, in_form
+from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import ApiError, Json, bad_request, conflict, invalid, stale
 from kproxy.apiserver.kinds.pods import bind, binding_errors
 from kproxy.apiserver.kinds.resources import Resource
@@ -22,7 +22,7 @@ from kproxy.apiserver.schema.types import named
 _SCHEMA = "io.k8s.api.core.v1.Binding"
 
 
-async def handle_binding(registry: Registry, request: Request, pods: Resource, form: Form) -> Response:
+async def handle_binding(registry: Registry, request: Request, pods: Resource, negotiated: MediaType) -> Response:
     """Binds the Pod that the path or, for `bindings`, the Binding names.
 
     Raises:
@@ -49,7 +49,7 @@ async def handle_binding(registry: Registry, request: Request, pods: Resource, f
         _, done = registry.store.put(registry.table(pods), entry.key, value)
         await asyncio.shield(done)
     response = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return in_form(negotiation.encode(response), form, 201)
+    return encoded_response(negotiation.encode(response), negotiated, 201)
 
 
 def _binding(request: Request) -> Json:

@@ -9,9 +9,9 @@ from kproxy.api.fielderror import FieldError, required
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.binding import handle_binding
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
-from kproxy.apiserver.endpoints.negotiation import Form, form_of
+from kproxy.apiserver.endpoints.negotiation import MediaType, negotiate_for
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, in_form, of_entry
+from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.scale import handle_scale
 from kproxy.apiserver.errors import (
@@ -61,48 +61,50 @@ class ResourceHandler:
         if verb not in resource.verbs or verb not in ("list", "create", "deletecollection"):
             raise method_not_allowed()
         if verb == "list":
-            form = form_of(request, resource)
-            return await self._lists.handle(request, resource, form)
+            negotiated = negotiate_for(request, resource)
+            return await self._lists.handle(request, resource, negotiated)
         if resource.namespaced and not request.target.namespace:
             raise method_not_allowed()
         if verb == "deletecollection":
             return await self._delete_collection(request, resource)
         if resource.stored:
             return await self._create(request, resource)
-        form = form_of(request, resource)
+        negotiated = negotiate_for(request, resource)
         if resource.storage == "bindings":
-            return await handle_binding(self._registry, request, self._pods, form)
+            return await handle_binding(self._registry, request, self._pods, negotiated)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
         value, request.warnings = self._reviews.review(
             resource, request.target.namespace, body, text, request.options(), request.user
         )
-        return in_form(negotiation.one(resource, value, form, self._registry.now, ""), form, 201)
+        return encoded_response(negotiation.one(resource, value, negotiated, self._registry.now, ""), negotiated, 201)
 
     async def _create(self, request: Request, resource: Resource) -> Response:
-        form = form_of(request, resource)
+        negotiated = negotiate_for(request, resource)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
         result = self._registry.create(
             resource, request.target.namespace, body, request.options(), text=text, user=request.user
         )
-        return await self._write_response(request, resource, result, form)
+        return await self._write_response(request, resource, result, negotiated)
 
-    async def _write_response(self, request: Request, resource: Resource, result: WriteResult, form: Form) -> Response:
+    async def _write_response(
+        self, request: Request, resource: Resource, result: WriteResult, negotiated: MediaType
+    ) -> Response:
         if result.done is not None:
             await asyncio.shield(result.done)
         request.warnings = result.warnings
         if result.status is not None:
-            return in_form(negotiation.encode(result.status), form, result.code)
-        if result.entry is not None and not form.shape:
-            return of_entry(resource, result.entry, form, result.code)
+            return encoded_response(negotiation.encode(result.status), negotiated, result.code)
+        if result.entry is not None and not negotiated.shape:
+            return entry_response(resource, result.entry, negotiated, result.code)
         value = resource.strategy.to_version(result.value)
-        body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
-        return in_form(body, form, result.code)
+        body = negotiation.one(resource, value, negotiated, self._registry.now, request.query.get("includeObject", ""))
+        return encoded_response(body, negotiated, result.code)
 
     async def _object(self, request: Request, resource: Resource) -> Response:
         target, method = request.target, request.method
-        form = form_of(request, resource)
+        negotiated = negotiate_for(request, resource)
         if method in ("GET", "HEAD"):
-            return await self._get(request, resource, form)
+            return await self._get(request, resource, negotiated)
         if method == "PUT" and "update" in resource.verbs:
             body, text = parse_body(request.body, request.header("content-type"), resource.kind)
             result = self._registry.update(
@@ -115,9 +117,9 @@ class ResourceHandler:
             result = self._registry.delete(resource, target.namespace, target.name, options)
         else:
             raise method_not_allowed()
-        return await self._write_response(request, resource, result, form)
+        return await self._write_response(request, resource, result, negotiated)
 
-    async def _get(self, request: Request, resource: Resource, form: Form) -> Response:
+    async def _get(self, request: Request, resource: Resource, negotiated: MediaType) -> Response:
         target = request.target
         table = self._registry.table(resource)
         key = self._registry.key(resource, target.namespace, target.name)
@@ -127,11 +129,11 @@ class ResourceHandler:
         entry = table.entries.get(key)
         if entry is None:
             raise not_found(resource.group, resource.plural, target.name)
-        if not form.shape:
-            return of_entry(resource, entry, form)
+        if not negotiated.shape:
+            return entry_response(resource, entry, negotiated)
         value = resource.strategy.to_version(entry.value)
-        body = negotiation.one(resource, value, form, self._registry.now, request.query.get("includeObject", ""))
-        return in_form(body, form)
+        body = negotiation.one(resource, value, negotiated, self._registry.now, request.query.get("includeObject", ""))
+        return encoded_response(body, negotiated)
 
     def _patch(self, request: Request, resource: Resource, subresource: str = "") -> WriteResult:
         media = media_type(request.header("content-type"))
@@ -155,7 +157,7 @@ class ResourceHandler:
         )  # fmt: skip
 
     async def _delete_collection(self, request: Request, resource: Resource) -> Response:
-        form = form_of(request, resource)
+        negotiated = negotiate_for(request, resource)
         options = request.delete_options(optional_body(request))
         selection = selection_of(request, resource)
         table = self._registry.table(resource)
@@ -173,7 +175,7 @@ class ResourceHandler:
         head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode()
         items = b",".join(negotiation.item(resource, entry) for entry in selected)
         metadata = negotiation.encode({"resourceVersion": str(revision)})
-        return in_form(b"".join((head, metadata, b',"items":[', items, b"]}")), form)
+        return encoded_response(b"".join((head, metadata, b',"items":[', items, b"]}")), negotiated)
 
     async def _subresource(self, request: Request, resource: Resource) -> Response:
         target, method = request.target, request.method
@@ -183,20 +185,20 @@ class ResourceHandler:
         verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}.get(method, "")
         if verb not in found.verbs:
             raise method_not_allowed()
-        form = form_of(request, resource)
+        negotiated = negotiate_for(request, resource)
         if target.subresource == "binding":
-            return await handle_binding(self._registry, request, resource, form)
+            return await handle_binding(self._registry, request, resource, negotiated)
         if target.subresource == "scale":
-            return await handle_scale(self._registry, request, resource, form)
+            return await handle_scale(self._registry, request, resource, negotiated)
         if target.subresource == "token":
             body, text = parse_body(request.body, request.header("content-type"), found.kind)
             value, request.warnings = self._reviews.token_request(
                 resource, target.namespace, target.name, body, text, request.options()
             )
             made = {"kind": found.kind, "apiVersion": f"{found.group}/{found.version}", **value}
-            return in_form(negotiation.encode(made), form, 201)
+            return encoded_response(negotiation.encode(made), negotiated, 201)
         if verb == "get":
-            return await self._get(request, resource, form)
+            return await self._get(request, resource, negotiated)
         if verb == "patch":
             result = self._patch(request, resource, target.subresource)
         else:
@@ -205,7 +207,7 @@ class ResourceHandler:
                 resource, target.namespace, target.name, body, request.options(), text=text,
                 subresource=target.subresource, user=request.user,
             )  # fmt: skip
-        return await self._write_response(request, resource, result, form)
+        return await self._write_response(request, resource, result, negotiated)
 
 
 def optional_body(request: Request) -> Any:

@@ -17,9 +17,9 @@ import msgspec
 
 from kproxy.api.fielderror import FieldError, not_supported
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import Form
+from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, in_form
+from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import ApiError, Json, bad_request, compacted, invalid, not_acceptable
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.registry.registry import Registry
@@ -201,13 +201,13 @@ class Lists:
         self._registry = registry
         self._store = registry.store
 
-    async def handle(self, request: Request, resource: Resource, form: Form) -> Response:
-        """A list in the form that the client wants.
+    async def handle(self, request: Request, resource: Resource, negotiated: MediaType) -> Response:
+        """A list in the media type that the client wants.
 
         Raises:
             ApiError: 400, 406, 410, 422 or 504.
         """
-        if form.shape == "PartialObjectMetadata":
+        if negotiated.shape == "PartialObjectMetadata":
             raise not_acceptable(negotiation.OFFERED)
         check_list_options(request, watching=False)
         selection = selection_of(request, resource)
@@ -234,16 +234,16 @@ class Lists:
             )
             if selection.everything:
                 metadata["remainingItemCount"] = rest
-        if form.media == PROTOBUF and not form.shape:
+        if negotiated.media == PROTOBUF and not negotiated.shape:
             if sum(entry.message is None for entry in entries) > _MANY:
                 body = await asyncio.to_thread(negotiation.enveloped_list, resource, entries, metadata)
             else:
                 body = negotiation.enveloped_list(resource, entries, metadata)
             return Response(body, PROTOBUF)
-        body = self._render(request, resource, form, entries, metadata)
-        if form.media != negotiation.JSON and len(body) > _LARGE:
-            return await asyncio.to_thread(in_form, body, form)
-        return in_form(body, form)
+        body = self._render(request, resource, negotiated, entries, metadata)
+        if negotiated.media != negotiation.JSON and len(body) > _LARGE:
+            return await asyncio.to_thread(encoded_response, body, negotiated)
+        return encoded_response(body, negotiated)
 
     async def _state(
         self, request: Request, resource: Resource, version: int | None
@@ -275,14 +275,16 @@ class Lists:
                 return store.entries_at(table, version), version, "", True
         return table.in_namespace(namespace), store.revision, "", False
 
-    def _render(self, request: Request, resource: Resource, form: Form, entries: list[Entry], metadata: Json) -> bytes:
-        if form.shape == "Table":
+    def _render(
+        self, request: Request, resource: Resource, negotiated: MediaType, entries: list[Entry], metadata: Json
+    ) -> bytes:
+        if negotiated.shape == "Table":
             values = (resource.strategy.to_version(entry.value) for entry in entries)
             include = request.query.get("includeObject", "")
             return negotiation.encode(negotiation.table(resource, values, metadata, self._registry.now(), include))
-        if form.shape == "PartialObjectMetadataList":
+        if negotiated.shape == "PartialObjectMetadataList":
             items = [negotiation.partial(entry.value) for entry in entries]
-            listed = {"kind": form.shape, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
+            listed = {"kind": negotiated.shape, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
             return negotiation.encode(listed)
         head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode()
         if resource.strategy.converts:

@@ -1,7 +1,7 @@
-"""Answers in the form that a client accepts: JSON, YAML, protobuf, tables, metadata only.
+"""Content negotiation: JSON, YAML, protobuf, tables, metadata only.
 
-A client gets the first of the forms it asks for that there is, by quality, then order, as from kube-apiserver. JSON is
-what the store holds; an object's protobuf message (protobuf_encode.py) is kept with it once it has been made.
+A client gets the first of the media types it accepts that there is, by quality, then order, as from kube-apiserver.
+JSON is what the store holds; an object's protobuf message is kept with it once it has been made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class MediaType:
     """What a client accepts: a media type, and `Table`, `PartialObjectMetadata(List)` or "" for the object itself.
     `pretty`: indented JSON."""
 
@@ -50,15 +50,17 @@ class Form:
 
 
 @lru_cache(512)
-def negotiate(accept: str, *, protobuf: bool = True, table: bool = True, watching: bool = False) -> Form:
-    """The form of an Accept header that suits best: by quality, then order. `protobuf`: whether the kind has a message;
-    `table`: whether it has columns. Metadata alone is there in protobuf for every kind, tables for none.
+def negotiate(accept: str, *, protobuf: bool = True, table: bool = True, watching: bool = False) -> MediaType:
+    """The media type of an Accept header that suits best: by quality, then order.
+
+    `protobuf`: whether the kind has a message; `table`: whether it has columns. Metadata alone is there in protobuf for
+    every kind, tables for none.
 
     Raises:
         ApiError: 406.
     """
     if not accept.strip():
-        return Form()
+        return MediaType()
     for media, given in _clauses(accept):
         shape = given.get("as", "")
         if media in ("*/*", "application/*"):
@@ -70,9 +72,9 @@ def negotiate(accept: str, *, protobuf: bool = True, table: bool = True, watchin
         if shape == "Table" and not table:
             continue
         if media == JSON or (media in (YAML, "text/yaml") and not watching):
-            return Form(JSON if media == JSON else YAML, shape, given.get("v", "v1"))
+            return MediaType(JSON if media == JSON else YAML, shape, given.get("v", "v1"))
         if media == PROTOBUF and shape != "Table" and (protobuf or shape):
-            return Form(PROTOBUF, shape, given.get("v", "v1"))
+            return MediaType(PROTOBUF, shape, given.get("v", "v1"))
     raise not_acceptable(_OFFERED_WATCHES if watching else OFFERED)
 
 
@@ -92,8 +94,8 @@ def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
     return [(media, given) for _, media, given in found]
 
 
-def form_of(request: Request, resource: Resource) -> Form:
-    """The form of the answer to a request about a resource.
+def negotiate_for(request: Request, resource: Resource) -> MediaType:
+    """The media type of the response to a request about a resource.
 
     Raises:
         ApiError: 406.
@@ -106,23 +108,23 @@ def form_of(request: Request, resource: Resource) -> Form:
         kind, table = found.kind, False
         version = f"{found.group}/{found.version}" if found.group else found.version or resource.version
     protobuf = PROTOBUF in accept and encoder.has_message(version, kind)
-    form = negotiate(accept, protobuf=protobuf, table=table, watching=request.verb == "watch")
-    return replace(form, pretty=True) if form.media == JSON and wants_pretty(request) else form
+    negotiated = negotiate(accept, protobuf=protobuf, table=table, watching=request.verb == "watch")
+    return replace(negotiated, pretty=True) if negotiated.media == JSON and is_pretty(request) else negotiated
 
 
-def form_of_status(request: Request) -> Form:
-    """The form of a refusal: what is wanted as something else does not count, and there is always one."""
+def negotiate_refusal(request: Request) -> MediaType:
+    """The media type of a refusal: clauses with `as=` do not count, and there is always one."""
     for media, given in _clauses(request.header("accept")):
         if given.get("as"):
             continue
         if media in (PROTOBUF, YAML):
-            return Form(media)
+            return MediaType(media)
         if media in (JSON, "*/*", "application/*"):
             break
-    return Form(pretty=wants_pretty(request))
+    return MediaType(pretty=is_pretty(request))
 
 
-def wants_pretty(request: Request) -> bool:
+def is_pretty(request: Request) -> bool:
     """Whether JSON is to be indented: `pretty` says so, or the user agent is a browser or curl."""
     asked = request.query.get("pretty")
     if asked:
@@ -205,23 +207,23 @@ def table(
     }
 
 
-def to_media(data: bytes, form: Form) -> tuple[bytes, str]:
-    """JSON bytes in the media type of a form, and that type."""
-    if form.media == JSON:
-        return (msgspec.json.format(data, indent=2) if form.pretty else data) + b"\n", JSON
+def to_media(data: bytes, negotiated: MediaType) -> tuple[bytes, str]:
+    """JSON bytes in the negotiated media type, and its name."""
+    if negotiated.media == JSON:
+        return (msgspec.json.format(data, indent=2) if negotiated.pretty else data) + b"\n", JSON
     value = msgspec.json.decode(data)
-    if form.media == PROTOBUF:
+    if negotiated.media == PROTOBUF:
         return encoder.encode_envelope(value), PROTOBUF
     return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode(), YAML
 
 
-def one(resource: Resource, value: Json, form: Form, now: Callable[[], datetime], include: str) -> bytes:
-    """One object in a form's shape."""
-    if form.shape == "Table":
+def one(resource: Resource, value: Json, negotiated: MediaType, now: Callable[[], datetime], include: str) -> bytes:
+    """One object as JSON: itself, as a table or its metadata alone."""
+    if negotiated.shape == "Table":
         version = {"resourceVersion": value["metadata"].get("resourceVersion", "")}
         return encode(table(resource, [value], version, now(), include))
-    if form.shape == "PartialObjectMetadata":
+    if negotiated.shape == "PartialObjectMetadata":
         return encode(partial(value))
-    if form.shape:
+    if negotiated.shape:
         raise not_acceptable(OFFERED)
     return full_value(resource, value)

@@ -121,6 +121,6 @@ class NonResourceHandler:
 
 def _pretty(request: Request, response: Response) -> Response:
     """An answer for people: indented when it is JSON and they look at it."""
-    if response.code != 200 or not negotiation.wants_pretty(request):
+    if response.code != 200 or not negotiation.is_pretty(request):
         return response
     return Response(msgspec.json.format(response.body, indent=2) + b"\n", response.media, 200, response.headers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import Form
+from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.storage.store import Entry
@@ -23,13 +23,13 @@ class Response:
         self.headers = headers
 
 
-def of_entry(resource: Resource, entry: Entry, form: Form, code: int = 200) -> Response:
+def entry_response(resource: Resource, entry: Entry, negotiated: MediaType, code: int = 200) -> Response:
     """A response with a stored object in the media type that the client wants."""
-    if form.media == PROTOBUF:
+    if negotiated.media == PROTOBUF:
         return Response(negotiation.enveloped(resource, entry), PROTOBUF, code)
-    return in_form(negotiation.full(resource, entry), form, code)
+    return encoded_response(negotiation.full(resource, entry), negotiated, code)
 
 
-def in_form(data: bytes, form: Form, code: int = 200) -> Response:
+def encoded_response(data: bytes, negotiated: MediaType, code: int = 200) -> Response:
     """A response with JSON bytes in the media type that the client wants."""
-    return Response(*negotiation.to_media(data, form), code=code)
+    return Response(*negotiation.to_media(data, negotiated), code=code)

@@ -7,9 +7,9 @@ from typing import Final
 
 from kproxy.api.fielderror import FieldError
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import Form
+from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, in_form
+from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import Json, bad_request, invalid, unsupported_media_type
 from kproxy.apiserver.kinds.printers import selector_text
 from kproxy.apiserver.kinds.resources import Resource
@@ -23,7 +23,7 @@ from kproxy.apiserver.schema.types import named
 _SCHEMA: Final = "io.k8s.api.autoscaling.v1.Scale"
 
 
-async def handle_scale(registry: Registry, request: Request, resource: Resource, form: Form) -> Response:
+async def handle_scale(registry: Registry, request: Request, resource: Resource, negotiated: MediaType) -> Response:
     """Answers a get, update or patch of the scale subresource.
 
     Raises:
@@ -51,7 +51,7 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
         shown = scale_of(resource, result.value)
     else:
         shown = scale_of(resource, entry.value)
-    return in_form(negotiation.encode(shown), form)
+    return encoded_response(negotiation.encode(shown), negotiated)
 
 
 def _new_scale(request: Request, resource: Resource, current: Json) -> Json:

@@ -1,8 +1,8 @@
 """watch: the history of a resource, followed by any number of clients.
 
 A watcher is a position in its resource's history, not a queue: a change is stored once, and encoded once for all
-watchers who want the same form. A watcher that falls behind the history in memory is told 410 and closed, one that does
-not read is dropped, so a slow client costs a bounded amount of memory and nobody else's time.
+watchers who want the same media type. A watcher that falls behind the history in memory is told 410 and closed, one
+that does not read is dropped, so a slow client costs a bounded amount of memory and nobody else's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.lists import Selection, check_list_options, selection_of, version_of, wait_for
-from kproxy.apiserver.endpoints.negotiation import Form
+from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.errors import Json, expired, too_many_requests
 from kproxy.apiserver.kinds.resources import Resource
@@ -54,7 +54,7 @@ class Watches:
         for table in self._registry.store.tables.values():
             table.wake()
 
-    def open(self, request: Request, resource: Resource, form: Form) -> Watcher:
+    def open(self, request: Request, resource: Resource, negotiated: MediaType) -> Watcher:
         """A watcher for a request.
 
         Raises:
@@ -63,18 +63,20 @@ class Watches:
         check_list_options(request, watching=True)
         if self.count >= self._most:
             raise too_many_requests("too many watches, please try again later")
-        return Watcher(self, self._registry, request, resource, form)
+        return Watcher(self, self._registry, request, resource, negotiated)
 
 
 class Watcher:
     """One watch: iterate over `chunks`, each a run of whole events, newline after each."""
 
-    def __init__(self, watches: Watches, registry: Registry, request: Request, resource: Resource, form: Form) -> None:
+    def __init__(
+        self, watches: Watches, registry: Registry, request: Request, resource: Resource, negotiated: MediaType
+    ) -> None:
         self._watches = watches
         self._registry = registry
         self._store = registry.store
         self._resource = resource
-        self._form = form
+        self._negotiated = negotiated
         self._selection: Selection = selection_of(request, resource)
         self._version = version_of(request)
         self._bookmarks = bool(request.flag("allowWatchBookmarks"))
@@ -86,7 +88,7 @@ class Watcher:
         self._wake = asyncio.Event()
         self._gone = False
         self._first_row = True
-        self._encoded_as = (resource.api_version, form.media, form.shape, form.version)
+        self._encoded_as = (resource.api_version, negotiated.media, negotiated.shape, negotiated.version)
 
     async def ready(self) -> None:
         """Waits until the state is as new as an opening state must be.
@@ -177,7 +179,7 @@ class Watcher:
     def _gather(self, position: int, end: int) -> tuple[bytes, int]:
         """The lines of events from a position on, at most _MOST_CHUNK bytes or one event; shared among watchers."""
         table = self._table
-        key = (position, end, self._selection, self._encoded_as) if self._form.shape != "Table" else None
+        key = (position, end, self._selection, self._encoded_as) if self._negotiated.shape != "Table" else None
         if key is not None and key in table.scratch:
             return table.scratch[key], end
         lines: list[bytes] = []
@@ -219,7 +221,7 @@ class Watcher:
         return self._line_of_value("DELETED", value)
 
     def _cached(self, event: Event, kind: str) -> bytes:
-        if self._form.shape == "Table":
+        if self._negotiated.shape == "Table":
             return self._line(kind, event.entry)
         key = (kind, self._encoded_as)
         line = event.encoded.get(key)
@@ -228,9 +230,9 @@ class Watcher:
         return line
 
     def _line(self, kind: str, entry: Entry) -> bytes:
-        if not self._form.shape and self._form.media == PROTOBUF:
+        if not self._negotiated.shape and self._negotiated.media == PROTOBUF:
             return watch_frame(kind, negotiation.enveloped(self._resource, entry))
-        if not self._form.shape:
+        if not self._negotiated.shape:
             return b"".join(
                 (b'{"type":"', kind.encode(), b'","object":', negotiation.full(self._resource, entry), b"}\n")
             )
@@ -238,18 +240,18 @@ class Watcher:
 
     def _line_of_value(self, kind: str, value: Json) -> bytes:
         value = self._resource.strategy.to_version(value)
-        if self._form.shape == "Table":
+        if self._negotiated.shape == "Table":
             version = {"resourceVersion": value["metadata"]["resourceVersion"]}
             now = self._registry.now()
             row: Json = negotiation.table(self._resource, [value], version, now, self._include, header=self._first_row)
             self._first_row = False
             return self._line_of(kind, row)
-        if self._form.shape:
+        if self._negotiated.shape:
             return self._line_of(kind, negotiation.partial(value))
         return self._line_of(kind, {"kind": self._resource.kind, "apiVersion": self._resource.api_version, **value})
 
     def _line_of(self, kind: str, shown: Any) -> bytes:
-        if self._form.media == PROTOBUF:
+        if self._negotiated.media == PROTOBUF:
             return watch_frame(kind, encode_envelope(shown))
         return negotiation.encode({"type": kind, "object": shown}) + b"\n"
 
@@ -257,12 +259,12 @@ class Watcher:
         metadata: Json = {"resourceVersion": str(self._store.revision)}
         if annotations:
             metadata["annotations"] = annotations
-        if self._form.shape == "Table":
+        if self._negotiated.shape == "Table":
             rows = [{"cells": [], "object": negotiation.partial({"metadata": metadata})}]
             shown: Json = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
                            "columnDefinitions": None, "rows": rows}  # fmt: skip
             return self._line_of("BOOKMARK", shown)
-        if self._form.shape:
+        if self._negotiated.shape:
             return self._line_of("BOOKMARK", negotiation.partial({"metadata": metadata}))
         kind = {"kind": self._resource.kind, "apiVersion": self._resource.api_version}
         return self._line_of("BOOKMARK", {**kind, "metadata": metadata})

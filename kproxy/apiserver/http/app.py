@@ -19,7 +19,7 @@ from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.handlers import ResourceHandler
 from kproxy.apiserver.endpoints.health import Health
-from kproxy.apiserver.endpoints.negotiation import form_of
+from kproxy.apiserver.endpoints.negotiation import negotiate_for
 from kproxy.apiserver.endpoints.nonresource import NonResourceHandler
 from kproxy.apiserver.endpoints.request import Request, parse_path, parse_query
 from kproxy.apiserver.endpoints.response import Response
@@ -114,8 +114,8 @@ class App:
 
     @staticmethod
     def _refusal(request: Request, error: ApiError) -> Response:
-        form = negotiation.form_of_status(request)
-        return Response(*negotiation.to_media(negotiation.encode(error.status), form), error.code, error.headers)
+        negotiated = negotiation.negotiate_refusal(request)
+        return Response(*negotiation.to_media(negotiation.encode(error.status), negotiated), error.code, error.headers)
 
     async def _respond(self, request: Request, response: Response, receive: Receive, send: Send, scope: Scope) -> None:
         self._health.count(request, response.code)
@@ -186,10 +186,10 @@ class App:
     async def _watch(self, request: Request, resource: Resource, receive: Receive, send: Send, scope: Scope) -> None:
         if "watch" not in resource.verbs:
             raise method_not_allowed()
-        form = form_of(request, resource)
-        watcher = self._watches.open(request, resource, form)
+        negotiated = negotiate_for(request, resource)
+        watcher = self._watches.open(request, resource, negotiated)
         await watcher.ready()
-        media = form.media if form.media == negotiation.JSON else form.media + negotiation.STREAM
+        media = negotiated.media if negotiated.media == negotiation.JSON else negotiated.media + negotiation.STREAM
         headers = [
             (b"audit-id", secrets.token_hex(16).encode()),
             _UNCACHED,
