@@ -68,8 +68,8 @@ class Configuration:
     tokens: dict[str, User] = field(default_factory=dict)
     service_cidrs: tuple[str, ...] = ("10.96.0.0/12", "fd00:10:96::/112")
     history: float = 300.0
-    most_watches: int = 10_000
-    most_connections: int = 20_000
+    max_watches: int = 10_000
+    max_connections: int = 20_000
     synchronous: str = "FULL"
     advertise: str | None = None
     publish_root_ca: bool = False
@@ -174,7 +174,7 @@ class ApiServer:
 
         tokens = ServiceAccountTokens(key, find)
         authenticator = Authenticator(self.authority.certificate, configuration.tokens, tokens, utc_now)
-        self.watches = Watches(self.registry, self.catalog, configuration.most_watches)
+        self.watches = Watches(self.registry, self.catalog, configuration.max_watches)
         self.health = Health(store, lambda: self.watches.count)
         reviews = Reviews(self.registry, self.authorizer, authenticator, tokens)
         host = configuration.advertise or configuration.host
@@ -218,11 +218,11 @@ class ApiServer:
         hosts = [host for host in reached if host not in ("0.0.0.0", "::")]
         first = next(iter(self.registry.allocators.addresses.values())).first
         context = server_context(self.authority, certs.new_server(self.authority, (*hosts, first)))
-        state, most = self._state, self.configuration.most_connections
+        state, limit = self._state, self.configuration.max_connections
 
         def make() -> asyncio.Protocol:
             inner = Http(config=configuration, server_state=state, app_state={}, _loop=loop)
-            if len(state.connections) >= most:
+            if len(state.connections) >= limit:
                 return Refusing()
             return TLSProtocol(context, inner, loop)
 

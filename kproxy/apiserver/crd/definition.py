@@ -24,7 +24,7 @@ CRD_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer by which a definition waits for its objects."""
 _PROTECTED: Final = ("k8s.io", "kubernetes.io")
 _APPROVAL: Final = "api-approved.kubernetes.io"
-_MOST_SELECTABLE: Final = 8
+_MAX_SELECTABLE: Final = 8
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = (
     "binary", "bsonobjectid", "byte", "cidr", "creditcard", "date", "date-time", "datetime", "double", "duration",
@@ -232,8 +232,8 @@ def _selectable_part(version: Json, path: str) -> Iterator[FieldError]:
         if text in seen:
             yield duplicate(at, text)
         seen.add(text)
-    if len(seen) > _MOST_SELECTABLE:
-        yield too_many(path, len(seen), _MOST_SELECTABLE)
+    if len(seen) > _MAX_SELECTABLE:
+        yield too_many(path, len(seen), _MAX_SELECTABLE)
 
 
 def _schema_at(schema: Json, path: str) -> tuple[Json, str]:

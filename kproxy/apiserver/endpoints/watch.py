@@ -26,18 +26,18 @@ from kproxy.apiserver.storage.store import Entry, Event, Table
 BOOKMARK_EVERY: Final = 60.0
 _LONGEST: Final = 3600.0
 """Seconds that a watch without timeoutSeconds lasts."""
-_MOST_CHUNK: Final = 512 * 1024
+_MAX_CHUNK: Final = 512 * 1024
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class Watches:
-    """The watches of one server; `most` bounds how many there are. Those of a resource that is served no more end."""
+    """The watches of one server; `limit` bounds how many there are. Those of a resource that is served no more end."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, most: int) -> None:
+    def __init__(self, registry: Registry, catalog: Catalog, limit: int) -> None:
         self._registry = registry
         self._catalog = catalog
         catalog.on_change.append(self._wake_all)
-        self._most = most
+        self._limit = limit
         self.count = 0
         self.closing = asyncio.Event()
 
@@ -61,7 +61,7 @@ class Watches:
             ApiError: 400 or 422 for bad options, 429 when there are too many watches.
         """
         check_list_options(request, watching=True)
-        if self.count >= self._most:
+        if self.count >= self._limit:
             raise too_many_requests("too many watches, please try again later")
         return Watcher(self, self._registry, request, resource, negotiated)
 
@@ -177,7 +177,7 @@ class Watcher:
         return self._line_of("ERROR", expired(position, oldest).status)
 
     def _gather(self, position: int, end: int) -> tuple[bytes, int]:
-        """The lines of events from a position on, at most _MOST_CHUNK bytes or one event; shared among watchers."""
+        """The lines of events from a position on, at most _MAX_CHUNK bytes or one event; shared among watchers."""
         table = self._table
         key = (position, end, self._selection, self._encoded_as) if self._negotiated.shape != "Table" else None
         if key is not None and key in table.scratch:
@@ -185,7 +185,7 @@ class Watcher:
         lines: list[bytes] = []
         size = 0
         offset = table.dropped
-        while position < end and size < _MOST_CHUNK:
+        while position < end and size < _MAX_CHUNK:
             line = self._of_event(table.events[position - offset])
             position += 1
             if line:

@@ -37,14 +37,14 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 _IMPERSONATE_EXTRA: Final = "impersonate-extra-"
-MOST_BODY: Final = 3 * 1024 * 1024
+MAX_BODY: Final = 3 * 1024 * 1024
 _BODY_TIME: Final = 30.0
 _WRITE_TIME: Final = 60.0
 _SEND_TIME: Final = 30.0
 """Seconds that a client may leave a full buffer unread."""
 _UNCACHED: Final = (b"cache-control", b"no-cache, private")
 _LINGER: Final = 2.0
-_MOST_DRAINED: Final = 8 * 1024 * 1024
+_MAX_DRAINED: Final = 8 * 1024 * 1024
 """Seconds and bytes for which a refused client is listened to, so that it finds its answer."""
 
 
@@ -254,7 +254,7 @@ async def _drain(receive: Receive) -> None:
     size = 0
     try:
         async with asyncio.timeout(_LINGER):
-            while size < _MOST_DRAINED:
+            while size < _MAX_DRAINED:
                 message = await receive()
                 size += len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body"):
@@ -282,8 +282,8 @@ async def _drop(scope: Scope, receive: Receive) -> None:
 
 async def _read_body(request: Request, receive: Receive) -> bytes:
     length = request.header("content-length")
-    if length.isdecimal() and int(length) > MOST_BODY:
-        raise too_large(MOST_BODY)
+    if length.isdecimal() and int(length) > MAX_BODY:
+        raise too_large(MAX_BODY)
     parts: list[bytes] = []
     size = 0
     async with asyncio.timeout(_BODY_TIME):
@@ -293,8 +293,8 @@ async def _read_body(request: Request, receive: Receive) -> bytes:
                 raise bad_request("the client has gone")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > MOST_BODY:
-                raise too_large(MOST_BODY)
+            if size > MAX_BODY:
+                raise too_large(MAX_BODY)
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -14,7 +14,7 @@ from kproxy.apiserver.errors import ApiError, bad_request
 log = logging.getLogger(__name__)
 log.setLevel(logging.ERROR)  # that a client sends no HTTP is its own affair
 
-MOST_HEADERS: Final = 256 * 1024
+MAX_HEADERS: Final = 256 * 1024
 """Bytes of a request line and headers."""
 _HEADER_TIME: Final = 20.0
 
@@ -57,11 +57,11 @@ class Http(HttpToolsProtocol):
         if self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
-        if self._in_headers and self._header_bytes > MOST_HEADERS:
+        if self._in_headers and self._header_bytes > MAX_HEADERS:
             self._refuse_headers()
 
     def _refuse_headers(self) -> None:
-        text = f"the request line and headers are larger than {MOST_HEADERS} bytes"
+        text = f"the request line and headers are larger than {MAX_HEADERS} bytes"
         self._refuse("Request Header Fields Too Large", ApiError(431, "RequestHeaderFieldsTooLarge", text))
 
     def send_400_response(self, msg: str) -> None:

@@ -33,7 +33,7 @@ from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import round_resources
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
-_MOST_DATA: Final = 1024 * 1024
+_MAX_DATA: Final = 1024 * 1024
 
 
 class NamespaceStrategy(Strategy):
@@ -154,8 +154,8 @@ class ConfigMapStrategy(Strategy):
         both = set(value.get("data") or ()) & set(value.get("binaryData") or ())
         errors += [invalid(f"binaryData[{key}]", key, "duplicate of key present in data") for key in sorted(both)]
         texts = [*(value.get("data") or {}).values(), *(value.get("binaryData") or {}).values()]
-        if sum(len(text.encode()) for text in texts) > _MOST_DATA:
-            errors.append(FieldError("", f"Too long: may not be more than {_MOST_DATA} bytes"))
+        if sum(len(text.encode()) for text in texts) > _MAX_DATA:
+            errors.append(FieldError("", f"Too long: may not be more than {_MAX_DATA} bytes"))
         return errors
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -176,8 +176,8 @@ class SecretStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldError]:
         data = value.get("data") or {}
         errors = _key_errors(data, "data")
-        if sum(len(text) * 3 // 4 for text in data.values()) > _MOST_DATA:
-            errors.append(FieldError("data", f"Too long: may not be more than {_MOST_DATA} bytes"))
+        if sum(len(text) * 3 // 4 for text in data.values()) > _MAX_DATA:
+            errors.append(FieldError("data", f"Too long: may not be more than {_MAX_DATA} bytes"))
         if value["type"] == "kubernetes.io/tls":
             errors += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
         if value["type"] == "kubernetes.io/dockerconfigjson":

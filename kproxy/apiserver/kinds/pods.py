@@ -24,7 +24,7 @@ _MAY_CHANGE: Final = (
     "`spec.tolerations` (only additions to existing tolerations)",
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 )
-_MOST_SECONDS: Final = (1 << 31) - 1
+_MAX_SECONDS: Final = (1 << 31) - 1
 _COMPUTE: Final = ("cpu", "memory")
 _ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
 
@@ -192,8 +192,8 @@ def _deadline_errors(mine: int | None, theirs: int | None) -> Iterator[FieldErro
     if mine is None:
         if theirs is not None:
             yield invalid(path, None, "must not update from a positive integer to nil value")
-    elif not 0 <= mine <= _MOST_SECONDS:
-        yield invalid(path, mine, f"must be between 0 and {_MOST_SECONDS}, inclusive")
+    elif not 0 <= mine <= _MAX_SECONDS:
+        yield invalid(path, mine, f"must be between 0 and {_MAX_SECONDS}, inclusive")
     elif theirs is not None and mine > theirs:
         yield invalid(path, mine, "must be less than or equal to previous value")
 

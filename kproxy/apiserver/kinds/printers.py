@@ -112,11 +112,11 @@ def _default_row(value: Json, now: datetime) -> list[Cell]:
     return [_name(value), _meta(value).get("creationTimestamp")]
 
 
-def _join(items: Sequence[str], most: int = 0) -> str:
+def _join(items: Sequence[str], limit: int = 0) -> str:
     if not items:
         return _NONE
-    if most and len(items) > most:
-        return ",".join(items[:most]) + f" + {len(items) - most} more..."
+    if limit and len(items) > limit:
+        return ",".join(items[:limit]) + f" + {len(items) - limit} more..."
     return ",".join(items)
 
 

@@ -22,7 +22,7 @@ from kproxy.apiserver.schema.managed_fields import FieldConflictError, Manager, 
 
 ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL: Final = "kubectl"
-_MOST_ANNOTATIONS: Final = 256 * 1024
+_MAX_ANNOTATIONS: Final = 256 * 1024
 """Bytes that all annotations of an object may have together."""
 _ESCAPED: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 """What Go's JSON encoder escapes for the sake of HTML and JavaScript."""
@@ -75,6 +75,6 @@ def _update(meta: Json, config: Json) -> None:
         given["annotations"] = {key: item for key, item in given["annotations"].items() if key != ANNOTATION}
     text = json.dumps({**config, "metadata": given}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     annotations = {**meta["annotations"], ANNOTATION: text.translate(_ESCAPED) + "\n"}
-    if sum(len(key.encode()) + len(item.encode()) for key, item in annotations.items()) > _MOST_ANNOTATIONS:
+    if sum(len(key.encode()) + len(item.encode()) for key, item in annotations.items()) > _MAX_ANNOTATIONS:
         del annotations[ANNOTATION]
     meta["annotations"] = annotations

@@ -22,7 +22,7 @@ from kproxy.apiserver.schema.strict import Yaml
 from kproxy.apiserver.schema.types import Node, Prop
 
 ACCEPTED: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-_MOST_NODES: Final = 500_000
+_MAX_NODES: Final = 500_000
 """Values that a YAML document may expand to: aliases multiply."""
 _DEEPEST: Final = 200
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
@@ -73,15 +73,15 @@ def parse_yaml(body: bytes) -> Any:
         value = yaml.load(body, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"error converting YAML to JSON: {str(error).splitlines()[0]}") from error
-    if sum(1 for _ in _walk(value)) >= _MOST_NODES:
+    if sum(1 for _ in _walk(value)) >= _MAX_NODES:
         raise ValueError("error converting YAML to JSON: the document is too large or contains itself")
     return _jsonable(value)
 
 
 def _walk(value: Any) -> Iterator[None]:
-    """One step for each value below `value`, at most _MOST_NODES."""
+    """One step for each value below `value`, at most _MAX_NODES."""
     stack, count = [value], 0
-    while stack and count < _MOST_NODES:
+    while stack and count < _MAX_NODES:
         item = stack.pop()
         count += 1
         yield None

@@ -42,7 +42,7 @@ _STRIPPED: Final = frozenset(
 _OPERATIONS: Final = ("Apply", "Update")
 _LONGEST_MANAGER: Final = 128
 _LONGEST_SUBRESOURCE: Final = 256
-_MOST_MANAGERS: Final = 10
+_MAX_MANAGERS: Final = 10
 _ANCIENT: Final = "ancient-changes"
 
 
@@ -165,9 +165,9 @@ def _write_managers(value: Json, managers: list[Manager]) -> None:
     kept = [manager for manager in managers if manager.paths]
     kept.sort(key=lambda m: (m.operation != "Apply", m.time, m.name, m.api_version, m.subresource))
     updates = [manager for manager in kept if manager.operation == "Update"]
-    if len(updates) > _MOST_MANAGERS:
+    if len(updates) > _MAX_MANAGERS:
         merged = Manager(_ANCIENT, "Update", updates[0].api_version, "", updates[0].time, set())
-        for old in updates[: len(updates) - _MOST_MANAGERS + 1]:
+        for old in updates[: len(updates) - _MAX_MANAGERS + 1]:
             merged.paths |= old.paths
             kept.remove(old)
         kept.insert(sum(manager.operation == "Apply" for manager in kept), merged)

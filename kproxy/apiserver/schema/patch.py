@@ -16,7 +16,7 @@ from kproxy.apiserver.schema.types import Node
 
 _DELETE_LIST: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
-_MOST_OPERATIONS: Final = 10_000
+_MAX_OPERATIONS: Final = 10_000
 _SHOWN: Final = 500
 """Characters of a value that a message repeats."""
 
@@ -27,7 +27,7 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     Raises:
         ApiError: 422 when an operation is malformed or cannot be applied, 413 when there are too many.
     """
-    if not isinstance(operations, list) or len(operations) > _MOST_OPERATIONS:
+    if not isinstance(operations, list) or len(operations) > _MAX_OPERATIONS:
         raise bad_request("json patch: expected an array of at most 10000 operations")
     document = deepcopy(document)
     for operation in operations:

@@ -19,7 +19,7 @@ _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T"
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX: Final = {exponent: suffix for suffix, exponent in _BINARY.items()}
-_MOST: Final = (1 << 63) - 1
+_MAX: Final = (1 << 63) - 1
 _NANO: Final = -9
 _MILLI: Final = -3
 _EXACT_DIGITS: Final = 18
@@ -101,7 +101,7 @@ def _spelled_right(whole: str, fraction: str, exponent: int) -> bool:
 def _nanos(number: str, exponent: int, suffix: str, scale: int) -> int:
     """A positive quantity in nanos, rounded up to 10**`scale` and capped."""
     if exponent > _LARGEST_EXPONENT:
-        return _MOST * 10**9
+        return _MAX * 10**9
     value = Decimal(number)
     mantissa, place = int("".join(map(str, value.as_tuple().digits))), int(value.as_tuple().exponent) + exponent
     mantissa <<= _BINARY.get(suffix, 0)
@@ -109,7 +109,7 @@ def _nanos(number: str, exponent: int, suffix: str, scale: int) -> int:
         unit = 10 ** min(scale - place, len(str(mantissa)) + 1)
         mantissa, place = -(-mantissa // unit), scale
     factor: int = 10 ** (place - _NANO)
-    return min(mantissa * factor, _MOST * 10**9)
+    return min(mantissa * factor, _MAX * 10**9)
 
 
 def _decimal(nanos: int, *, exponential: bool) -> str:

@@ -20,7 +20,7 @@ from kproxy.api.fielderror import show
 _KEY: Final = re.compile(rb'"[ \t\r\n]*:')
 _YAML_ERRORS: Final = "yaml: unmarshal errors:\n"
 _TO_JSON: Final = "error converting YAML to JSON: "
-_MOST: Final = 100
+_MAX: Final = 100
 """Problems that are told of one body, as sigs.k8s.io/json does."""
 _OPERATION: Final = frozenset({"op", "path", "from", "value"})
 
@@ -75,7 +75,7 @@ def strict_errors(pairs: Any, unknown: Iterable[str] = ()) -> list[str]:
     paths = list(dict.fromkeys(unknown))
     found = list(dict.fromkeys(_problems(pairs, "", frozenset(paths)))) if pairs is not None else []
     found += [text for path in paths if (text := f'unknown field "{path}"') not in found]
-    return found[:_MOST]
+    return found[:_MAX]
 
 
 def _problems(value: Any, path: str, unknown: Collection[str]) -> Iterator[str]:
@@ -125,7 +125,7 @@ def yaml_errors(text: bytes) -> str:
         root = yaml.compose(bytes(text), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, RecursionError):
         return ""
-    lines = list(_duplicate_lines(root))[:_MOST]
+    lines = list(_duplicate_lines(root))[:_MAX]
     return _YAML_ERRORS + "\n".join(f"  {line}" for line in lines) if lines else ""
 
 

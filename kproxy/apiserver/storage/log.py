@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS log (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS log_by_key ON log (resource, key, revision);
 """
-_MOST_ROWS: Final = 512
+_MAX_ROWS: Final = 512
 """Changes in one transaction: bounds how long the first of them waits."""
 _VERSION: Final = 1
 
@@ -179,7 +179,7 @@ class Log:
                         self._write(connection, batch)
                         batch = []
                         self._compact(connection, item)
-                    if len(batch) >= _MOST_ROWS:
+                    if len(batch) >= _MAX_ROWS:
                         break
                     try:
                         item = self._queue.get_nowait()

@@ -23,9 +23,9 @@ import msgspec
 from kproxy.apiserver.errors import Json, internal
 from kproxy.apiserver.storage.log import Log, Row, StorageError
 
-_MOST_EVENTS: Final = 20_000
+_MAX_EVENTS: Final = 20_000
 """Events that one history keeps in memory; older ones are read from the log."""
-_MOST_BYTES: Final = 64 * 1024 * 1024
+_MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of bodies that one history keeps."""
 
 _CROWD: Final = 32
@@ -166,7 +166,7 @@ class Table:
         self.events.append(event)
         self.revisions.append(event.revision)
         self.bytes += len(event.entry.body)
-        if len(self.events) > _MOST_EVENTS or (self.bytes > _MOST_BYTES and len(self.events) > 16):
+        if len(self.events) > _MAX_EVENTS or (self.bytes > _MAX_BYTES and len(self.events) > 16):
             self._shorten()
         for listener in self.listeners:
             listener(event)
