@@ -1,4 +1,4 @@
-"""What can be wrong with a manifest, in the API server's words.
+"""What can be wrong with a manifest or a configuration, in the API server's words.
 
 Validators yield `FieldError`s: a field path in the API server's notation and the text of one of its field.Error kinds
 (k8s.io/apimachinery/pkg/util/validation/field). The loader adds where the object came from, which makes a `Problem`,
@@ -16,7 +16,7 @@ from kproxy.errors import InputError, Location
 
 
 class FieldError(NamedTuple):
-    """One complaint about one field: `spec.ports[0].port`, and the text that follows the path."""
+    """What is wrong with one field: `spec.ports[0].port`, and the text that follows the path."""
 
     path: str
     message: str
@@ -27,7 +27,7 @@ class FieldError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One complaint with its place; `str()` gives `file: document N: line L: field: message`."""
+    """What is wrong, and where; `str()` gives `file: document N: line L: field: message`."""
 
     location: Location
     message: str
@@ -36,12 +36,16 @@ class Problem:
         return f"{self.location}: {self.message}"
 
 
-class ManifestError(InputError):
-    """Manifests that cannot be used. `problems` holds every one found, in input order."""
+class ProblemError(InputError):
+    """Input that cannot be used. `problems` holds every one found, in input order; the text has a line for each."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ManifestError(ProblemError):
+    """Manifests that cannot be used."""
 
 
 _SHOWN = 200

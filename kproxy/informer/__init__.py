@@ -11,7 +11,6 @@ from kproxy.informer.codec import Codec, LineReader, Unstructured, UnstructuredC
 from kproxy.informer.delta_fifo import Delta, DeltaFIFO, DeltaType
 from kproxy.informer.events import EventType, ListPage, WatchEvent
 from kproxy.informer.listener import (
-    FilteringResourceEventHandler,
     Listener,
     Notification,
     NotificationType,
@@ -25,12 +24,10 @@ from kproxy.informer.objects import (
     Status,
     WireError,
     meta_namespace_key,
-    split_meta_namespace_key,
 )
 from kproxy.informer.ratelimit import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
-    ItemFastSlowRateLimiter,
     MaxOfRateLimiter,
     RateLimiter,
     TokenBucket,
@@ -59,11 +56,9 @@ __all__ = [
     "DeltaFIFO",
     "DeltaType",
     "EventType",
-    "FilteringResourceEventHandler",
     "IndexFunc",
     "Indexer",
     "ItemExponentialFailureRateLimiter",
-    "ItemFastSlowRateLimiter",
     "KubernetesObject",
     "LineReader",
     "ListPage",
@@ -101,5 +96,4 @@ __all__ = [
     "meta_namespace_index_func",
     "meta_namespace_key",
     "selector_matches",
-    "split_meta_namespace_key",
 ]

@@ -54,34 +54,6 @@ class ResourceEventHandlerFuncs(msgspec.Struct, Generic[T], frozen=True):
         self.delete(item)
 
 
-class FilteringResourceEventHandler(msgspec.Struct, Generic[T], frozen=True):
-    """Passes on what `keep` accepts; an update into or out of that becomes an add or a delete.
-
-    A tombstone without a last state is passed on.
-    """
-
-    keep: Callable[[T], bool]
-    handler: ResourceEventHandler[T]
-
-    def on_add(self, item: T, is_in_initial_list: bool) -> None:
-        if self.keep(item):
-            self.handler.on_add(item, is_in_initial_list)
-
-    def on_update(self, old: T, new: T) -> None:
-        match self.keep(old), self.keep(new):
-            case True, True:
-                self.handler.on_update(old, new)
-            case False, True:
-                self.handler.on_add(new, False)
-            case True, False:
-                self.handler.on_delete(old)
-
-    def on_delete(self, item: T | DeletedFinalStateUnknown[T]) -> None:
-        last = item.object if isinstance(item, DeletedFinalStateUnknown) else item
-        if last is None or self.keep(last):
-            self.handler.on_delete(item)
-
-
 class NotificationType(Enum):
     ADD = "add"
     UPDATE = "update"

@@ -43,14 +43,6 @@ def meta_namespace_key(item: KubernetesObject) -> str:
     return item.metadata.key
 
 
-def split_meta_namespace_key(key: str) -> tuple[str, str]:
-    """Namespace ("" for none) and name. Raises ValueError for a key with more than one slash."""
-    namespace, slash, name = key.rpartition("/")
-    if "/" in namespace:
-        raise ValueError(f"unexpected key format: {key!r}")
-    return (namespace, name) if slash else ("", key)
-
-
 @dataclass(frozen=True, slots=True)
 class Status:
     """metav1.Status of a failure, and what its response headers add.

@@ -49,26 +49,6 @@ class ItemExponentialFailureRateLimiter(Generic[ItemT]):
         return self._failures.get(item, 0)
 
 
-class ItemFastSlowRateLimiter(Generic[ItemT]):
-    """`fast` seconds for an item's first `attempts` failures, `slow` from then on."""
-
-    def __init__(self, fast: float, slow: float, attempts: int) -> None:
-        self._fast = fast
-        self._slow = slow
-        self._attempts = attempts
-        self._failures: dict[ItemT, int] = {}
-
-    def when(self, item: ItemT, now: float) -> float:
-        self._failures[item] = self._failures.get(item, 0) + 1
-        return self._fast if self._failures[item] <= self._attempts else self._slow
-
-    def forget(self, item: ItemT) -> None:
-        self._failures.pop(item, None)
-
-    def num_requeues(self, item: ItemT) -> int:
-        return self._failures.get(item, 0)
-
-
 class TokenBucket:
     """`qps` tokens a second, `burst` at most; taken ahead of time, as golang.org/x/time/rate's Reserve does.
 

@@ -186,10 +186,6 @@ class ClusterView(Value, frozen=True):
         if not self.api_running:
             raise LabError(f"the API server does not run, so nobody knows {what}: `kproxy lab heal apiserver`")
 
-    def pod_at(self, address: str) -> PodView | None:
-        """The pod, with a network of its own, that has an address."""
-        return next((item for item in self.pods if address in item.addresses and not item.host_network), None)
-
 
 def read_cluster(lab: LabDirectory, record: LabRecord) -> ClusterView:
     """Reads all of it. Without an API server, the nodes are known and nothing else."""

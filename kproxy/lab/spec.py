@@ -22,7 +22,6 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 PREFIX: Final = "kp-lab-"
 """Of every namespace that a lab makes; the lab's name and a hyphen follow."""
 MOST_NODES: Final = 100
-API_PORT: Final = 6443
 FABRIC: Final = "fabric"
 """The name of the fabric's namespace, and of the bridge in it."""
 CLIENT: Final = "client"

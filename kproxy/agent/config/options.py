@@ -19,8 +19,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kproxy.agent.config.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
+from kproxy.api.fielderror import Problem
 from kproxy.api.kubeproxyconfig.configz import configz
-from kproxy.api.kubeproxyconfig.decode import ConfigError, ConfigProblem, decode_config, load_config
+from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, load_config
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import API_VERSION, KIND, KubeProxyConfiguration, LoadedConfig
 from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
@@ -147,7 +148,7 @@ def _values(flags: Mapping[str, str]) -> dict[str, object]:
         try:
             values[name] = parse_value(BY_NAME[name], text)
         except ValueError as error:
-            problems.append(ConfigProblem(Location(COMMAND_LINE, 0, f"--{name}"), str(error)))
+            problems.append(Problem(Location(COMMAND_LINE, 0, f"--{name}"), str(error)))
     if problems:
         raise ConfigError(tuple(problems))
     return values
@@ -255,17 +256,17 @@ def _refuse_invalid(config: KubeProxyConfiguration) -> None:
         looked_at = msgspec.structs.replace(config, metrics_bind_address=KubeProxyConfiguration().metrics_bind_address)
     problems = validate_config(looked_at)
     if problems:
-        places = [ConfigProblem(Location(COMMAND_LINE, 0, field_path(one.path)), one.message) for one in problems]
+        places = [Problem(Location(COMMAND_LINE, 0, field_path(one.path)), one.message) for one in problems]
         raise ConfigError(tuple(map(_as_flag, places)))
 
 
-def _as_flag(problem: ConfigProblem) -> ConfigProblem:
+def _as_flag(problem: Problem) -> Problem:
     """The flag in place of the field it stands for."""
     field = problem.location.field.removeprefix("KubeProxyConfiguration.").partition("[")[0]
     name = BY_FIELD.get(field)
     if name is None:
         return problem
-    return ConfigProblem(Location(COMMAND_LINE, 0, f"--{name}"), problem.message)
+    return Problem(Location(COMMAND_LINE, 0, f"--{name}"), problem.message)
 
 
 def split_address(text: str, default_port: int) -> tuple[str, int] | None:

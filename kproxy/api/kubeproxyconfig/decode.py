@@ -1,6 +1,6 @@
 """Read a KubeProxyConfiguration from a file: text, tree, typed value, defaults, validation.
 
-The fields and their names come from the types in `config`: `_Decoder` walks a type and the tree of the text side by
+The fields and their names come from `types.py`: `_Decoder` walks a type and the tree of the text side by
 side. It reports every fault with file, line and field, lets the default stand for a value it could not read, and goes
 on, so that validation sees the rest.
 
@@ -26,6 +26,7 @@ import msgspec
 from kproxy.api.document.json_text import read_json
 from kproxy.api.document.tree import Document, DocumentError, Node
 from kproxy.api.document.yaml_text import read_yaml
+from kproxy.api.fielderror import FieldError, Problem, ProblemError
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.scalars import (
@@ -51,14 +52,13 @@ from kproxy.api.kubeproxyconfig.types import (
     LoadedConfig,
 )
 from kproxy.api.kubeproxyconfig.validate import (
-    Problem,
     field_path,
     parse_ip,
     split_host_port,
     unsupported,
     validate_config,
 )
-from kproxy.errors import InputError, Location
+from kproxy.errors import Location
 
 _READERS: Final[Mapping[Any, Callable[[Node, str], Any]]] = {
     str: read_string,
@@ -71,22 +71,8 @@ _READERS: Final[Mapping[Any, Callable[[Node, str], Any]]] = {
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
-class ConfigProblem(msgspec.Struct, frozen=True):
-    """A fault and its place; `message` does not repeat the place."""
-
-    location: Location
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.location}: {self.message}"
-
-
-class ConfigError(InputError):
-    """The configuration cannot be used; `problems` says every reason, and the text has one line for each."""
-
-    def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = problems
+class ConfigError(ProblemError):
+    """A KubeProxyConfiguration that cannot be used."""
 
 
 def load_config(path: str) -> LoadedConfig:
@@ -99,7 +85,7 @@ def load_config(path: str) -> LoadedConfig:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError((ConfigProblem(Location(path), f"cannot be read: {reason}"),)) from error
+        raise ConfigError((Problem(Location(path), f"cannot be read: {reason}"),)) from error
     return decode_config(data, path)
 
 
@@ -110,17 +96,17 @@ def decode_config(data: bytes, file: str = "-") -> LoadedConfig:
     decoder = _Decoder(document)
     decoder.lines[""] = root.line
     if not isinstance(root.value, dict):
-        decoder.problems.append(mistyped("", root, "an object").problem)
+        decoder.errors.append(mistyped("", root, "an object").error)
     elif decoder.check_kind(document.entries(root.value)):
         config = _complete(decoder.struct(KubeProxyConfiguration, root, ""), decoder.given)
-        broken = {problem.path for problem in decoder.problems}
-        decoder.problems.extend(problem for problem in validate_config(config) if not _covered(problem.path, broken))
-        if not decoder.problems:
+        broken = {error.path for error in decoder.errors}
+        decoder.errors.extend(error for error in validate_config(config) if not _covered(error.path, broken))
+        if not decoder.errors:
             warnings = (*decoder.warnings, *_remarks(config))
             return LoadedConfig(config, tuple(_located(file, warning, decoder.lines) for warning in warnings))
     problems = [
-        ConfigProblem(Location(file, 0, field_path(one.path), _line(one.path, decoder.lines)), one.message)
-        for one in decoder.problems
+        Problem(Location(file, 0, field_path(one.path), _line(one.path, decoder.lines)), one.message)
+        for one in decoder.errors
     ]
     raise ConfigError(tuple(sorted(problems, key=lambda problem: problem.location.line)))
 
@@ -129,7 +115,7 @@ def _parse(data: bytes, file: str) -> Document:
     """The one document in `data`."""
 
     def refuse(message: str, line: int = 0) -> ConfigError:
-        return ConfigError((ConfigProblem(Location(file, line=line), message),))
+        return ConfigError((Problem(Location(file, line=line), message),))
 
     try:
         text = data.decode("utf-8-sig")
@@ -166,12 +152,12 @@ def _at_column(error: DocumentError) -> str:
 
 
 class _Decoder:
-    """Walks types and tree; gathers problems, warnings, the line of every field seen, and which were given."""
+    """Walks types and tree; gathers errors, warnings, the line of every field seen, and which were given."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
+        self.errors: list[FieldError] = []
+        self.warnings: list[FieldError] = []
         self.lines: dict[str, int] = {}
         self.given: set[str] = set()
 
@@ -183,23 +169,23 @@ class _Decoder:
             try:
                 value = read_string(node, name)
             except RefusedError as refused:
-                self.problems.append(refused.problem)
+                self.errors.append(refused.error)
                 continue
             if not value:
-                self.problems.append(Problem(name, f"Required value: must be {json.dumps(wanted)}"))
+                self.errors.append(FieldError(name, f"Required value: must be {json.dumps(wanted)}"))
             elif value != wanted:
                 message = unsupported(name, value, (wanted,)).message
                 if name == "kind" and value == "ConfigMap":
                     message += " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
-                self.problems.append(Problem(name, message))
-        return not self.problems
+                self.errors.append(FieldError(name, message))
+        return not self.errors
 
     def struct(self, kind: type[_T], node: Node, path: str) -> _T:
         """A value of the type `kind`, from an object or from null."""
         if node.value is None:
             return kind()
         if not isinstance(node.value, dict):
-            self.problems.append(mistyped(path, node, "an object").problem)
+            self.errors.append(mistyped(path, node, "an object").error)
             return kind()
         prefix = f"{path}." if path else ""
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
@@ -223,14 +209,14 @@ class _Decoder:
         for name, line in self.document.duplicates_of(node.value):
             self.lines[prefix + name] = line
             message = f"duplicate field {_quoted(prefix + name)}: the last one counts"
-            self.warnings.append(Problem(prefix + name, message))
+            self.warnings.append(FieldError(prefix + name, message))
         for name, child in self.document.entries(node.value).items():
             if name not in known:
                 self.lines[prefix + name] = child.line
                 near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.8)
                 meant = next((one for one in sorted(known) if near and one.lower() == near[0]), None)
                 hint = f"; is {_quoted(prefix + meant)} meant?" if meant else ""
-                self.warnings.append(Problem(prefix + name, f"unknown field {_quoted(prefix + name)}{hint}"))
+                self.warnings.append(FieldError(prefix + name, f"unknown field {_quoted(prefix + name)}{hint}"))
 
     def _value(self, kind: Any, node: Node, path: str) -> Any:
         """A value of type `kind`; None where the default is to stand."""
@@ -241,7 +227,7 @@ class _Decoder:
             if kind in _READERS:
                 return _READERS[kind](node, path)
         except RefusedError as refused:
-            self.problems.append(refused.problem)
+            self.errors.append(refused.error)
             return None
         if get_origin(kind) is tuple:
             return self._list(get_args(kind)[0], node, path)
@@ -253,7 +239,7 @@ class _Decoder:
         if node.value is None:
             return None
         if not isinstance(node.value, list):
-            self.problems.append(mistyped(path, node, "a list").problem)
+            self.errors.append(mistyped(path, node, "a list").error)
             return None
         items = [
             self._value(kind, child, f"{path}[{index}]") for index, child in enumerate(self.document.items(node.value))
@@ -264,7 +250,7 @@ class _Decoder:
         if node.value is None:
             return None
         if not isinstance(node.value, dict):
-            self.problems.append(mistyped(path, node, "an object").problem)
+            self.errors.append(mistyped(path, node, "an object").error)
             return None
         self._strict_findings(node, f"{path}.", set(node.value))
         entries = self.document.entries(node.value)
@@ -295,19 +281,19 @@ def _with_port(address: str, port: int) -> str:
     return f"{address}:{port}" if ip.version == 4 else f"[{address}]:{port}"
 
 
-def _remarks(config: KubeProxyConfiguration) -> list[Problem]:
+def _remarks(config: KubeProxyConfiguration) -> list[FieldError]:
     """What is valid and yet worth a word."""
     remarks = []
     if config.mode != MODE_IPTABLES:
         message = f'mode "{config.mode}": kproxy renders the rules of iptables mode only'
-        remarks.append(Problem("mode", message))
+        remarks.append(FieldError("mode", message))
     for name, enabled in sorted(config.feature_gates.items()):
         stage = STAGES.get(name)
         if stage in ("GA", "DEPRECATED"):
             label = "GA" if stage == "GA" else "deprecated"
             setting = f"Setting {label} feature gate {name}={json.dumps(enabled)}"
             message = f"{setting}. It will be removed in a future release."
-            remarks.append(Problem(f"featureGates.{name}", message))
+            remarks.append(FieldError(f"featureGates.{name}", message))
     return remarks
 
 
@@ -331,5 +317,5 @@ def _line(path: str, lines: Mapping[str, int]) -> int:
     return 0
 
 
-def _located(file: str, warning: Problem, lines: Mapping[str, int]) -> str:
+def _located(file: str, warning: FieldError, lines: Mapping[str, int]) -> str:
     return f"{Location(file, line=_line(warning.path, lines))}: {warning.message}"

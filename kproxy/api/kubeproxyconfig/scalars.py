@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from kproxy.api.document.tree import Node
+from kproxy.api.fielderror import FieldError
 from kproxy.api.kubeproxyconfig.duration import Duration
-from kproxy.api.kubeproxyconfig.validate import Problem, invalid, is_quantity
+from kproxy.api.kubeproxyconfig.validate import invalid, is_quantity
 from kproxy.errors import InputError
 
 # The fields that kube-proxy's type holds by pointer: null is absence, and zero is a value of its own.
@@ -46,16 +47,16 @@ _KINDS: Final = (
 class RefusedError(InputError):
     """A value that cannot be decoded; never leaves this package."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
+    def __init__(self, error: FieldError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def mistyped(path: str, node: Node, wanted: str) -> RefusedError:
     """The refusal of a value of the wrong type, with a word on how YAML came to see that type."""
     kind = next((name for kind, name in _KINDS if isinstance(node.value, kind)), "null")
     hint = f" (YAML reads a bare {node.plain} so: put it in quotes)" if wanted == "a string" and node.plain else ""
-    return RefusedError(Problem(path, f"Invalid value: {_shown(node.value)}: must be {wanted}, not {kind}{hint}"))
+    return RefusedError(FieldError(path, f"Invalid value: {_shown(node.value)}: must be {wanted}, not {kind}{hint}"))
 
 
 def _shown(value: object) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from kproxy.api.addresses import canonical_cidr
 from kproxy.api.kubeproxyconfig.duration import Duration
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
@@ -234,17 +235,8 @@ class LoadedConfig(msgspec.Struct, frozen=True):
 
 
 def parse_network(text: str) -> IPNetwork:
-    """The network that a CIDR names, host bits cleared as Go's ParseCIDR does; ValueError if it is none."""
-    address, _, length = text.partition("/")
-    if not length.isascii() or not length.isdigit():
+    """The network of a CIDR, host bits cleared as Go's ParseCIDR does; ValueError if the CIDR is invalid."""
+    canonical = canonical_cidr(text)
+    if canonical is None:
         raise ValueError(f"invalid CIDR address: {text}")
-    parts = address.split(".")
-    if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts):
-        # Kubernetes reads IPv4 numbers with leading zeros as decimal (k8s.io/utils/net, "sloppy"); ipaddress does not.
-        address = ".".join(part.lstrip("0") or "0" for part in parts)
-    if "%" in address:
-        raise ValueError(f"invalid CIDR address: {text}")
-    try:
-        return ipaddress.ip_network(f"{address}/{int(length)}", strict=False)
-    except ValueError as error:
-        raise ValueError(f"invalid CIDR address: {text}") from error
+    return ipaddress.ip_network(canonical, strict=False)

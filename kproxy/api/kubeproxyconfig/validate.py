@@ -1,9 +1,9 @@
 """What kube-proxy v1.36 refuses in a KubeProxyConfiguration.
 
-One function per group of fields; each yields a `Problem` per fault, so that all are reported at once. The checks and
+One function per group of fields; each yields a `FieldError` per fault, so that all are reported at once. The checks and
 their wording are those of kube-proxy's package pkg/proxy/apis/config/validation and, for `logging`, of
 k8s.io/component-base/logs/api. The path differs on purpose: kube-proxy names the fields of its internal type
-(KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit), a `Problem` the field that stands in the file
+(KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit), a `FieldError` the field that stands in the file
 (iptables.masqueradeBit). Values are printed as Kubernetes v1.36 prints them: numbers and booleans plainly, all else as
 JSON, so that a duration has quotes.
 
@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
-
+from kproxy.api.addresses import canonical_cidr, canonical_ip
+from kproxy.api.fielderror import FieldError
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.types import (
@@ -55,30 +55,20 @@ _QUANTITY: Final = re.compile(
 _PORT_RANGE: Final = re.compile(r"(?P<low>[0-9]+)(?:(?P<separator>[-+])(?P<second>[0-9]+))?")
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """One fault: the path of the field below the configuration ("iptables.masqueradeBit") and what is wrong with it."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{field_path(self.path)}: {self.message}"
-
-
 def field_path(path: str) -> str:
     """The path as it is reported: below the name of the kind."""
     return f"KubeProxyConfiguration.{path}" if path else "KubeProxyConfiguration"
 
 
-def invalid(path: str, value: object, detail: str) -> Problem:
+def invalid(path: str, value: object, detail: str) -> FieldError:
     """A value that kube-proxy calls invalid."""
-    return Problem(path, f"Invalid value: {_printed(value)}: {detail}")
+    return FieldError(path, f"Invalid value: {_printed(value)}: {detail}")
 
 
-def unsupported(path: str, value: object, supported: tuple[str, ...]) -> Problem:
+def unsupported(path: str, value: object, supported: tuple[str, ...]) -> FieldError:
     """A value outside an enumeration."""
     choices = ", ".join(_printed(choice) for choice in supported)
-    return Problem(path, f"Unsupported value: {_printed(value)}: supported values: {choices}")
+    return FieldError(path, f"Unsupported value: {_printed(value)}: supported values: {choices}")
 
 
 def _printed(value: object) -> str:
@@ -89,7 +79,7 @@ def _printed(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def validate_config(config: KubeProxyConfiguration) -> tuple[Problem, ...]:
+def validate_config(config: KubeProxyConfiguration) -> tuple[FieldError, ...]:
     """Everything that kube-proxy would refuse in `config`, which must have its defaults; () when it would start."""
     return (
         *_feature_gates(config.feature_gates),
@@ -105,15 +95,15 @@ def validate_config(config: KubeProxyConfiguration) -> tuple[Problem, ...]:
     )
 
 
-def _feature_gates(gates: Mapping[str, bool]) -> Iterator[Problem]:
-    """One problem for all: each would repeat the whole map."""
+def _feature_gates(gates: Mapping[str, bool]) -> Iterator[FieldError]:
+    """One error for all: each would repeat the whole map."""
     unknown = [f"unrecognized feature gate: {name}" for name in sorted(gates) if name not in STAGES]
     if unknown:
         detail = ", ".join(unknown)
         yield invalid("featureGates", gates, detail if len(unknown) == 1 else f"[{detail}]")
 
 
-def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[Problem]:
+def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     bits = [("iptables", config.iptables.masquerade_bit)]
     if config.mode == MODE_NFTABLES:
         bits.append(("nftables", config.nftables.masquerade_bit))
@@ -122,7 +112,7 @@ def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[Problem]:
             yield invalid(f"{part}.masqueradeBit", bit, "must be within the range [0, 31]")
 
 
-def _sync_periods(config: KubeProxyConfiguration) -> Iterator[Problem]:
+def _sync_periods(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     """kube-proxy has one pair of periods: that of the mode it runs in; the others are not looked at."""
     part: IPTables | IPVS | NFTables
     if config.mode == MODE_IPVS:
@@ -141,7 +131,7 @@ def _sync_periods(config: KubeProxyConfiguration) -> Iterator[Problem]:
         yield invalid(f"{name}.syncPeriod", minimum, f"must be greater than or equal to {bound}")
 
 
-def _ipvs(config: KubeProxyConfiguration) -> Iterator[Problem]:
+def _ipvs(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     if config.mode != MODE_IPVS:
         return
     ipvs = config.ipvs
@@ -149,11 +139,11 @@ def _ipvs(config: KubeProxyConfiguration) -> Iterator[Problem]:
     yield from _not_negative("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)
     yield from _not_negative("ipvs.udpTimeout", ipvs.udp_timeout)
     for index, cidr in enumerate(ipvs.exclude_cidrs):
-        if not _is_cidr(cidr):
+        if canonical_cidr(cidr) is None:
             yield invalid(f"ipvs.excludeCIDRs[{index}]", cidr, "must be a valid CIDR")
 
 
-def _conntrack(conntrack: Conntrack) -> Iterator[Problem]:
+def _conntrack(conntrack: Conntrack) -> Iterator[FieldError]:
     yield from _not_negative("conntrack.maxPerCore", conntrack.max_per_core)
     yield from _not_negative("conntrack.min", conntrack.min)
     yield from _not_negative("conntrack.tcpEstablishedTimeout", conntrack.tcp_established_timeout)
@@ -162,12 +152,12 @@ def _conntrack(conntrack: Conntrack) -> Iterator[Problem]:
     yield from _not_negative("conntrack.udpStreamTimeout", conntrack.udp_stream_timeout)
 
 
-def _not_negative(path: str, value: int | Duration) -> Iterator[Problem]:
+def _not_negative(path: str, value: int | Duration) -> Iterator[FieldError]:
     if (value.nanoseconds if isinstance(value, Duration) else value) < 0:
         yield invalid(path, value, "must be greater than or equal to 0")
 
 
-def _single_values(config: KubeProxyConfiguration) -> Iterator[Problem]:
+def _single_values(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     if not -1000 <= config.oom_score_adj <= 1000:
         yield invalid("oomScoreAdj", config.oom_score_adj, "must be within the range [-1000, 1000]")
     if config.mode and config.mode not in MODES:
@@ -187,7 +177,7 @@ def _single_values(config: KubeProxyConfiguration) -> Iterator[Problem]:
         yield invalid("showHiddenMetricsForVersion", version, detail)
 
 
-def _addresses(config: KubeProxyConfiguration) -> Iterator[Problem]:
+def _addresses(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     if parse_ip(config.bind_address) is None:
         yield invalid("bindAddress", config.bind_address, "not a valid textual representation of an IP address")
     if config.healthz_bind_address:
@@ -195,7 +185,7 @@ def _addresses(config: KubeProxyConfiguration) -> Iterator[Problem]:
     yield from _host_port("metricsBindAddress", config.metrics_bind_address)
 
 
-def _host_port(path: str, text: str) -> Iterator[Problem]:
+def _host_port(path: str, text: str) -> Iterator[FieldError]:
     split = split_host_port(text)
     if split is None:
         yield invalid(path, text, "must be IP:port")
@@ -208,17 +198,17 @@ def _host_port(path: str, text: str) -> Iterator[Problem]:
         yield invalid(path, port, "must be a valid port")
 
 
-def _node_port_addresses(addresses: tuple[str, ...]) -> Iterator[Problem]:
+def _node_port_addresses(addresses: tuple[str, ...]) -> Iterator[FieldError]:
     for index, address in enumerate(addresses):
         if address == NODE_PORT_ADDRESSES_PRIMARY:
             if len(addresses) != 1:
                 yield invalid(f"nodePortAddresses[{index}]", address, "can't use both 'primary' and CIDRs")
             return
-        if not _is_cidr(address):
+        if canonical_cidr(address) is None:
             yield invalid(f"nodePortAddresses[{index}]", address, "must be a valid CIDR")
 
 
-def _detect_local(config: KubeProxyConfiguration) -> Iterator[Problem]:
+def _detect_local(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     mode, detect = config.detect_local_mode, config.detect_local
     if mode not in LOCAL_MODES:
         yield unsupported("detectLocalMode", mode, LOCAL_MODES)
@@ -230,13 +220,13 @@ def _detect_local(config: KubeProxyConfiguration) -> Iterator[Problem]:
         yield from _cluster_cidrs(config.cluster_cidr.split(","))
 
 
-def _cluster_cidrs(cidrs: list[str]) -> Iterator[Problem]:
+def _cluster_cidrs(cidrs: list[str]) -> Iterator[FieldError]:
     if len(cidrs) > 2:
         yield invalid("clusterCIDR", cidrs, _ONE_OR_PAIR)
         return
     valid = True
     for cidr in cidrs:
-        if not _is_cidr(cidr):
+        if canonical_cidr(cidr) is None:
             valid = False
             detail = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
             yield invalid("clusterCIDR", cidr, detail)
@@ -244,17 +234,17 @@ def _cluster_cidrs(cidrs: list[str]) -> Iterator[Problem]:
         yield invalid("clusterCIDR", cidrs, _ONE_OR_PAIR)
 
 
-def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[Problem]:
+def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     if logging.format not in ("text", "json"):
         yield invalid("logging.format", logging.format, "Unsupported log format")
     if logging.verbosity > _INT32_MAX:
         yield invalid("logging.verbosity", logging.verbosity, f"Must be <= {_INT32_MAX}")
     if logging.vmodule and logging.format not in ("", "text"):
-        yield Problem("logging.vmodule", "Forbidden: Only supported for text log format")
+        yield FieldError("logging.vmodule", "Forbidden: Only supported for text log format")
     for index, item in enumerate(logging.vmodule):
         path = f"logging.vmodule[{index}]"
         if not item.file_pattern:
-            yield Problem(path, "Required value: File pattern must not be empty")
+            yield FieldError(path, "Required value: File pattern must not be empty")
         if "=" in item.file_pattern or "," in item.file_pattern:
             yield invalid(path, item.file_pattern, "File pattern must not contain equal sign or comma")
         if item.verbosity > _INT32_MAX:
@@ -264,9 +254,9 @@ def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[Problem]:
     for name, options in (("text", logging.options.text), ("json", logging.options.json)):
         forbidden = "Forbidden: Feature LoggingAlphaOptions is disabled"
         if options.split_stream:
-            yield Problem(f"logging.options.{name}.splitStream", forbidden)
+            yield FieldError(f"logging.options.{name}.splitStream", forbidden)
         if not is_zero_quantity(options.info_buffer_size):
-            yield Problem(f"logging.options.{name}.infoBufferSize", forbidden)
+            yield FieldError(f"logging.options.{name}.infoBufferSize", forbidden)
 
 
 def is_quantity(text: str) -> bool:
@@ -282,23 +272,8 @@ def is_zero_quantity(text: str) -> bool:
 
 def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address that `text` is to k8s.io/utils/net (ParseIPSloppy), or None. An IPv4-mapped address is IPv4."""
-    if "/" in text:
-        return None
-    try:
-        network = parse_network(f"{text}/{128 if ':' in text else 32}")
-    except ValueError:
-        return None
-    address = network.network_address
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
-def _is_cidr(text: str) -> bool:
-    try:
-        parse_network(text)
-    except ValueError:
-        return False
-    return True
+    canonical = canonical_ip(text)
+    return None if canonical is None else ipaddress.ip_address(canonical)
 
 
 def split_host_port(text: str) -> tuple[str, str] | None:

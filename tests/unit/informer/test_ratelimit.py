@@ -7,7 +7,6 @@ import pytest
 from kproxy.informer import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
-    ItemFastSlowRateLimiter,
     MaxOfRateLimiter,
     TokenBucket,
     default_controller_rate_limiter,
@@ -25,14 +24,6 @@ def test_exponential_per_item_from_5_ms_to_1000_s() -> None:
     limiter.forget("a")
     assert limiter.num_requeues("a") == 0
     assert limiter.when("a", 0.0) == 0.005
-
-
-def test_fast_then_slow() -> None:
-    limiter: ItemFastSlowRateLimiter[str] = ItemFastSlowRateLimiter(0.1, 10.0, 2)
-    assert [limiter.when("a", 0.0) for _ in range(3)] == [0.1, 0.1, 10.0]
-    assert limiter.num_requeues("a") == 3
-    limiter.forget("a")
-    assert limiter.when("a", 0.0) == 0.1
 
 
 def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kproxy.api import Service
 from kproxy.informer import (
     DeletedFinalStateUnknown,
-    FilteringResourceEventHandler,
     Listener,
     Lister,
     ResourceEventHandlerFuncs,
@@ -144,29 +143,6 @@ def test_transform_changes_objects_before_anybody_sees_them() -> None:
     assert [dict(item.metadata.labels) for item in subject.indexer.list()] == [{}, {}]
     subject.delete(service("b", 3))
     assert subject.indexer.list_keys() == ["default/a"]
-
-
-def test_a_filter_turns_updates_into_adds_and_deletes() -> None:
-    log = Log()
-    wanted = FilteringResourceEventHandler[Service](lambda item: "keep" in item.metadata.labels, log)
-    keep = {"keep": "1"}
-    wanted.on_add(service("a"), False)
-    wanted.on_add(service("b", 1, labels=keep), False)
-    wanted.on_update(service("b", 1, labels=keep), service("b", 2, labels=keep))
-    wanted.on_update(service("b", 2, labels=keep), service("b", 3))
-    wanted.on_update(service("b", 3), service("b", 4, labels=keep))
-    wanted.on_update(service("a", 3), service("a", 4))
-    wanted.on_delete(service("a"))
-    wanted.on_delete(DeletedFinalStateUnknown("default/b", service("b", 4, labels=keep)))
-    wanted.on_delete(DeletedFinalStateUnknown("default/z", None))
-    assert log.calls == [
-        "add b",
-        "update b 1>2",
-        "delete b",
-        "add b",
-        "delete unseen default/b",
-        "delete unseen default/z",
-    ]
 
 
 def test_functions_make_a_handler() -> None:
