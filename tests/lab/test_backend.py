@@ -52,5 +52,5 @@ def test_every_cell_agrees(tmp_path: Path, backend: str, family: str, variant: s
 
         devices, routes = inside("ip", "-br", "link"), inside("ip", "-6", "route")
         assert ("kproxy" in devices) == (backend == "vxlan")
-        way = "via fd00:172:30::c dev eth0 proto 84" if backend == "host-gw" else "dev kproxy-v6.1 proto 84"
+        way = "via fd00:172:30::c dev eth0 proto 107" if backend == "host-gw" else "dev kproxy-v6.1 proto 107"
         assert any(line.startswith("fd00:10:244:2::/64") and way in line for line in routes.splitlines()), routes

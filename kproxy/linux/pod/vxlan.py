@@ -37,8 +37,8 @@ from kproxy.overlay.plan import (
 )
 from kproxy.overlay.rules import RuleChain
 
-PROTOCOL: Final = 84
-"""rtm_protocol of our routes; free in /etc/iproute2/rt_protos."""
+PROTOCOL: Final = 107
+"""rtm_protocol of our routes: one that neither the kernel nor iproute2 has a name for. (84, once free, is OVN's.)"""
 _ONLINK: Final = 4
 _MAIN_TABLE: Final = 254
 _UNICAST: Final = 1

@@ -1,11 +1,12 @@
 """The view of `iptables -L -v -n --line-numbers`, column for column.
 
-Observed with iptables 1.8.9; what each match and target prints behind the columns is its own `to_list`.
+Observed with iptables 1.8.9 and 1.8.11; what each match and target prints behind the columns is its own `to_list`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from kproxy.netfilter.address import Network, format_address, format_mask
@@ -15,12 +16,22 @@ from kproxy.netfilter.iptables.rule import Counters, Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.targets import Jump
 
+_PROTOCOLS: Final = {
+    0: "all", 1: "icmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "ipv6-icmp", 108: "ipcomp",
+    132: "sctp", 135: "mobility-header", 136: "udplite",
+}  # fmt: skip
+"""The protocols that `iptables -L -n` names, both families alike; it shows the others' numbers."""
+
 _COLUMNS: Final = "num   pkts bytes target     prot opt in     out     source               destination         "
 
 
-def print_list(ruleset: Ruleset, table: str, chain: str | None = None) -> str:
+def print_list(ruleset: Ruleset, table: str, chain: str | None = None, *, protocol_numbers: bool = False) -> str:
     """The listing of a table, or of one of its chains, as iptables-nft prints it; iptables-legacy differs only for
     `-i +`, which it shows and iptables-nft does not.
+
+    Args:
+        protocol_numbers: protocols as 1.8.9 and 1.8.10 show them, `6` and `0`. Releases before and after have names for
+            the usual ones, `tcp` and `all`.
 
     Rules show the counters they have, else 0. A table that the rule set does not have is listed with its built-in
     chains, empty, as iptables does. An opaque match or target shows its options in brackets, where iptables would
@@ -41,28 +52,30 @@ def print_list(ruleset: Ruleset, table: str, chain: str | None = None) -> str:
             raise KeyError(chain)
         chains = (one,)
     family = ruleset.family or Family.IPV4
-    return "\n".join(_list_chain(each, references[each.name], family) for each in chains)
+    names = {} if protocol_numbers else _PROTOCOLS
+    return "\n".join(_list_chain(each, references[each.name], family, names) for each in chains)
 
 
-def _list_chain(chain: Chain, references: int, family: Family) -> str:
+def _list_chain(chain: Chain, references: int, family: Family, names: Mapping[int, str]) -> str:
     if chain.policy is None:
         title = f"Chain {chain.name} ({references} references)"
     else:
         packets, size = (_quantity(count, 0) for count in chain.counters)
         title = f"Chain {chain.name} (policy {chain.policy} {packets}packets, {size}bytes)"
     lines = [title, _COLUMNS]
-    lines += [_list_rule(number, rule, family) for number, rule in enumerate(chain.rules, 1)]
+    lines += [_list_rule(number, rule, family, names) for number, rule in enumerate(chain.rules, 1)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _list_rule(number: int, rule: Rule, family: Family) -> str:
+def _list_rule(number: int, rule: Rule, family: Family, names: Mapping[int, str]) -> str:
     packets, size = (_quantity(count, 5) for count in rule.counters or Counters())
     target = rule.target
     name = "" if target is None else target.listed_name
     protocol = rule.protocol or Negatable(0)
+    shown = names.get(protocol.value, protocol.value)
     fragment = {None: "--", True: "-f", False: "!f"}[rule.fragment]
     line = (
-        f"{number:<4} {packets}{size}{name:<9} {_sign(protocol.negated)}{protocol.value:<4} {fragment}  "
+        f"{number:<4} {packets}{size}{name:<9} {_sign(protocol.negated)}{shown:<4} {fragment}  "
         f"{_interface(rule.in_interface)} {_interface(rule.out_interface)} "
         f"{_network(rule.source, family)} {_network(rule.destination, family)} "
     )

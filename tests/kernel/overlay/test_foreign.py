@@ -70,7 +70,7 @@ def test_a_route_of_somebody_else_to_a_nodes_pods_is_left_and_told(network: Netw
         ("-6", "fd00:10:244:2::/64", "fd00:10:244:3::/64"),
     ):
         assert "proto static" in ip("-n", name, family, "route", "show", foreign)
-        assert "proto 84" in ip("-n", name, family, "route", "show", own)
+        assert "proto 107" in ip("-n", name, family, "route", "show", own)
         ip("-n", name, family, "route", "delete", foreign)
     _, problems = network.join(1, ALL, backend)
     assert problems == []

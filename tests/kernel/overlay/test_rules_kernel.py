@@ -231,7 +231,7 @@ def test_removing_the_overlay_leaves_what_is_not_its_own(network: Network, way: 
     assert left.count("198.51.100.7") >= 2
     assert "kproxy" not in ip("-n", name, "link")
     routes = ip("-n", name, "route") + ip("-n", name, "-6", "route")
-    assert "proto 84" not in routes
+    assert "proto 107" not in routes
     assert "10.99.0.0/24" in routes
     assert remove(network.node[1]).changes == ()
 

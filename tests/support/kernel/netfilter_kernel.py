@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from kproxy.linux.iptables.binaries import parse_version
 from kproxy.netfilter import Family
 
 VARIANTS = ("nft", "legacy")
@@ -32,12 +33,23 @@ for name in sys.argv[1:]:
 """
 
 
+def iptables_release() -> tuple[int, ...]:
+    """The release of the iptables installed here, such as (1, 8, 9)."""
+    told = subprocess.run(["iptables-nft", "--version"], capture_output=True, text=True, check=True, timeout=120).stdout
+    return parse_version(told)[0]
+
+
 def missing() -> str | None:
     """Why the kernel tests cannot run here, or None."""
     if os.geteuid() != 0:
         return "needs root: network namespaces, iptables"
     absent = [tool for tool in [*_TOOLS, "ip", "ipset"] if shutil.which(tool) is None]
     return f"not installed: {', '.join(absent)}" if absent else None
+
+
+def lists_protocol_numbers(release: tuple[int, ...]) -> bool:
+    """Whether `iptables -L -n` of this release shows every protocol as its number."""
+    return (1, 8, 9) <= release < (1, 8, 11)
 
 
 class RefusedByKernelError(Exception):

@@ -1,7 +1,8 @@
 """The rules in `observed/`: what iptables made of them, nft and legacy alike.
 
-Each file is a table and, perhaps, the hook from which the rules' chain T is reached. `netns/test_netfilter_kernel.py`
-loads them again; the tests here compare kproxy with the recording.
+Each file is a table and, perhaps, the hook from which the rules' chain T is reached. The kernel tests load them again,
+with whichever iptables is installed; `tests/unit/netfilter` compares kproxy with the recording. It is of 1.8.9, and
+says where 1.8.11 does otherwise.
 """
 
 from __future__ import annotations
@@ -16,18 +17,31 @@ from kproxy.netfilter import Family
 _FOLDER = Path(__file__).parent / "observed"
 
 
+NEWER = (1, 8, 11)
+"""The release whose differences from 1.8.9 are recorded."""
+
+
 @dataclass
 class Observed:
-    """One line of restore input, the lines of iptables-save that it becomes, and those of `iptables -L`."""
+    """One line of restore input, the lines of iptables-save that it becomes, and those of `iptables -L`.
+
+    `newer` are the lines of 1.8.11's iptables-save, where it does otherwise: none if it refuses the rule.
+    """
 
     given: str
     saved: list[str] = field(default_factory=list)
     listed: list[str] = field(default_factory=list)
+    newer: list[str] | None = None
+
+    def saved_by(self, release: tuple[int, ...]) -> list[str]:
+        """What this release's iptables-save prints; nothing if it refuses the rule."""
+        return self.saved if self.newer is None or release < NEWER else self.newer
 
 
 @dataclass
 class Group:
-    """A file: `typed` rules are interpreted as a whole, `opaque` ones are not, `refused` ones do not load."""
+    """A file: `typed` rules are interpreted as a whole, `opaque` ones are not, `refused` ones do not load: in kproxy
+    never, in iptables but for `newer`."""
 
     name: str
     family: Family
@@ -67,6 +81,10 @@ def _read(path: Path) -> Group:
             section.append(Observed(f"-A T {text}".rstrip(" ")))
         elif kind == ">":
             section[-1].saved.append(text)
+        elif kind == "11>":
+            section[-1].newer = [*(section[-1].newer or []), text]
+        elif kind == "11!":
+            section[-1].newer = []
         elif kind == "=":
             section[-1].listed.append(text.removesuffix("|"))
     assert group.typed

@@ -71,7 +71,18 @@ def test_listing(group: Group) -> None:
     for rule in group.typed:
         ruleset, _ = load(group, [rule])
         if rule.listed:
-            assert print_list(ruleset, group.table, "T").splitlines()[2:] == rule.listed
+            listed = print_list(ruleset, group.table, "T", protocol_numbers=True)
+            assert listed.splitlines()[2:] == rule.listed
+
+
+@all_groups
+def test_what_a_newer_iptables_prints_is_the_same_rule(group: Group) -> None:
+    for rule in group.typed:
+        if rule.newer:
+            _, found = load(group, [rule])
+            read = tuple(parse_rule(line, family=group.family) for line in rule.newer)
+            assert read == found
+            assert [each.to_save("T") for each in read] == rule.newer
 
 
 @all_groups
