@@ -25,7 +25,6 @@ from kproxy.lab.inspect.ask import ask
 from kproxy.lab.state import LabDirectory
 from kproxy.linux.namespace import Namespace
 
-CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
 SMALL, LARGE = (3, 12), (20, 200)
 ROUNDS = 5
 SECONDS = 5.0
@@ -60,7 +59,7 @@ def lab(nodes: int, pods: int) -> Iterator[tuple[LabDirectory, float]]:
         def call(*arguments: str) -> float:
             begun = time.perf_counter()
             subprocess.run(
-                [sys.executable, "-c", CODE, "lab", arguments[0], "--name", name, *arguments[1:]],
+                [sys.executable, "-m", "kproxy", "lab", arguments[0], "--name", name, *arguments[1:]],
                 env=environment, check=True, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             return time.perf_counter() - begun

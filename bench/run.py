@@ -97,7 +97,7 @@ class Agent:
 
     def __init__(self, kubeconfig: Path, namespace: str, directory: Path) -> None:
         self.log = directory / f"{namespace}.log"
-        command = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "run"]
+        command = [sys.executable, "-m", "kproxy", "run"]
         command += ["--kubeconfig", str(kubeconfig), "--node", "node-0", "--netns", namespace, "--variant", "nft"]
         command += ["--cluster-cidr", "10.0.0.0/8", "--iptables-min-sync-period", "1ms"]
         command += ["--healthz-bind-address", "127.0.0.1:20256", "--metrics-bind-address", "127.0.0.1:20249"]
@@ -141,7 +141,7 @@ def api_server(directory: Path) -> Iterator[Path]:
     """A running `kproxy apiserver`; gives its kubeconfig."""
     kubeconfig = directory / "kubeconfig"
     (directory / "tokens").write_text('bench,bench,1,"system:masters"\n')
-    command = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "apiserver"]
+    command = [sys.executable, "-m", "kproxy", "apiserver"]
     command += ["--data", str(directory / "data"), "--listen", "127.0.0.1:0", "--write-kubeconfig", str(kubeconfig)]
     command += ["--service-cluster-ip-range", "172.16.0.0/12", "--token-file", str(directory / "tokens")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -226,12 +226,12 @@ async def rolling_update(client: Client, commits: Commits) -> tuple[float, float
 
 def check_kernel(kubeconfig: Path, namespace: str) -> None:
     """The kernel holds what a fresh rendering of the server's objects gives. Raises RuntimeError."""
-    get = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "get", "--kubeconfig", str(kubeconfig)]
+    get = [sys.executable, "-m", "kproxy", "get", "--kubeconfig", str(kubeconfig)]
     manifests = b"".join(
         subprocess.run([*get, kind, "-A", "-o", "yaml"], check=True, stdout=subprocess.PIPE).stdout + b"\n---\n"
         for kind in ("services", "endpointslices", "nodes")
     )
-    drift = [sys.executable, "-c", "from kproxy.cli.main import main; main()", "drift", "-f", "-", "--node", "node-0"]
+    drift = [sys.executable, "-m", "kproxy", "drift", "-f", "-", "--node", "node-0"]
     config = b"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.0.0.0/8\n"
     with tempfile.NamedTemporaryFile() as file:
         file.write(config)

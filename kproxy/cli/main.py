@@ -76,7 +76,7 @@ def main() -> None:
     _mend_standard_streams()
     interrupts.install()
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(prog_name="kproxy", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()

@@ -18,6 +18,7 @@ from kproxy.api.addresses import canonical_cidr
 from kproxy.cli.output import report_note, write_output
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
+from kproxy.errors import InputError
 from kproxy.linux.errors import PrivilegeError
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
@@ -123,9 +124,13 @@ def command() -> None:
     help="How often to compare the kernel with the plan when nothing changes.",
 )  # fmt: skip
 @click.option("--cni-socket", metavar="PATH", help="Also serve the CNI plugin on this socket, which makes ADD quicker.")
+@click.option(
+    "--ready-file", metavar="FILE", type=click.Path(path_type=Path),
+    help="Create this file after the first round without a problem; it is removed at the start.",
+)  # fmt: skip
 def run(
     node: str, netns: str | None, kubeconfig: str | None, context: str | None, once: bool, resync: float,
-    cni_socket: str | None, **options: Any,
+    cni_socket: str | None, ready_file: Path | None, **options: Any,
 ) -> None:  # fmt: skip
     """Keep a node's overlay at what the Node objects say.
 
@@ -137,7 +142,19 @@ def run(
       kproxy overlay run --node node-1 --kubeconfig kubeconfig
       kproxy overlay run --node node-1 --netns node-1 --once
     """
+
+    def ready() -> None:
+        click.echo("ready", err=True)
+        if ready_file is not None:
+            ready_file.touch()
+
     settings = msgspec.structs.replace(_settings(node, **options), resync=resync)
+    if ready_file is not None:
+        try:
+            ready_file.unlink(missing_ok=True)
+            ready_file.parent.stat()
+        except OSError as error:
+            raise InputError(f"--ready-file {ready_file}: {error.strerror or error}") from error
     with _namespace(netns) as namespace:
         agent = _agent(namespace, settings, kubeconfig, context)
         try:
@@ -150,13 +167,13 @@ def run(
                 signal.signal(number, lambda _number, _frame: threading.Thread(target=agent.stop, daemon=True).start())
             if cni_socket is None:
                 agent.start()
-                agent.run(lambda: click.echo("ready", err=True))
+                agent.run(ready)
             else:
                 from kproxy.cni.server import CniServer
 
                 with CniServer(cni_socket, namespace):
                     agent.start()
-                    agent.run(lambda: click.echo("ready", err=True))
+                    agent.run(ready)
         finally:
             agent.stop()
 

@@ -7,7 +7,7 @@
     network         there once the fabric is
     bin/            the CNI launcher
     apiserver/      the API server's data
-    nodes/NODE/     CNI configuration, IPAM's data, results of ADD, the socket behind the launcher
+    nodes/NODE/     CNI configuration, IPAM's data, results of ADD, the socket behind the launcher, overlay.ready
     logs/           what each process says
 
 It is made before anything else and removed after everything else, so that a lab that crashed is always found again.
@@ -67,6 +67,10 @@ class LabDirectory:
     def node(self, name: str) -> Path:
         """A node's own directory."""
         return self.path / "nodes" / name
+
+    def overlay_ready(self, node: str) -> Path:
+        """Where a node's overlay process says that it is ready."""
+        return self.node(node) / "overlay.ready"
 
     def log(self, process: str) -> Path:
         """Where a process writes what it says."""

@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from kproxy.lab.lifecycle import processes
-from tests.support.lab.labtools import CODE, Lab, deployment, fresh_name, lab_up
+from tests.support.cli import CODE, KPROXY
+from tests.support.lab.labtools import Lab, deployment, fresh_name, lab_up
 from tests.support.machine import only_these_programs
 
 root_only = pytest.mark.root
@@ -75,7 +76,7 @@ def test_down_all_after_a_crash(tmp_path: Path) -> None:
     assert status.returncode == 1
     assert "it was left starting" in status.stderr
     done = subprocess.run(
-        [sys.executable, "-c", CODE, "lab", "down", "--all"], env=lab.environment, capture_output=True, text=True,
+        [*KPROXY, "lab", "down", "--all"], env=lab.environment, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -108,7 +109,7 @@ def test_ctrl_c_at_any_moment_of_up(tmp_path: Path, moment: int) -> None:
     """As a terminal sends it: to the whole process group. One line, and nothing is left."""
     lab = Lab(fresh_name(), tmp_path)
     begun = subprocess.Popen(
-        [sys.executable, "-c", "from kproxy.cli.entry import main; main()", *lab.command("up", "--nodes", "2")[3:]],
+        lab.command("up", "--nodes", "2"),
         env=lab.environment, stderr=subprocess.PIPE, text=True, process_group=0,
     )  # fmt: skip
     deadline = time.monotonic() + 30
@@ -272,7 +273,7 @@ def test_help_has_examples_and_bad_usage_exits_2(tmp_path: Path) -> None:
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", CODE, "lab", *arguments], capture_output=True, text=True, check=False,
+            [*KPROXY, "lab", *arguments], capture_output=True, text=True, check=False,
             env={**os.environ, "KPROXY_LAB_DIR": str(tmp_path)},
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ import pytest
 
 from kproxy.cli.main import COMMANDS
 from tests.support import paths
+from tests.support.cli import KPROXY
 
 ROOT = paths.ROOT
 README = (ROOT / "README.md").read_text()
@@ -35,7 +36,6 @@ def test_links_lead_somewhere() -> None:
         assert (ROOT / target).exists(), target
 
 
-CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
 SAMPLES = re.findall(r"```console\n\$ kproxy (explain (?:.*\\\n)*.*)\n((?s:.*?))```", README)
 
 
@@ -62,7 +62,7 @@ def test_what_stands_for_the_rest() -> None:
 def test_samples_are_what_is_printed() -> None:
     assert SAMPLES
     for command, shown in SAMPLES:
-        words = [sys.executable, "-c", CODE, *shlex.split(command.replace("\\\n", " "))]
+        words = [*KPROXY, *shlex.split(command.replace("\\\n", " "))]
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert fits(shown, done.stdout), done.stdout

@@ -6,7 +6,6 @@ import functools
 import http.server
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,19 +15,17 @@ import pytest
 
 from tests.support import paths
 from tests.support.browser import check_light_dark_and_narrow, running_browser
+from tests.support.cli import KPROXY
 
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
 MINI = GOLDEN / "minikube"
-CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
 WATCHERS = ("--src", "10.244.0.36", "--in", "cni0", "--to", "svc/default/crd-array-watchers")
 
 
 def write_page(path: Path, *arguments: str | Path, scenario: Path = MINI) -> Path:
     command = [
-        sys.executable,
-        "-c",
-        CODE,
+        *KPROXY,
         "trace",
         "-f",
         scenario / "cluster.yaml",
@@ -67,14 +64,14 @@ def test_text_of_rules_is_escaped(tmp_path: Path) -> None:
         '*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -m comment --comment "<script>alert(1)</script>" -j DROP\nCOMMIT\n'
     )
     page = tmp_path / "page.html"
-    command = [sys.executable, "-c", CODE, "trace", "--rules", rules, "--local-ip", "192.0.2.1", "--src", "10.0.0.1"]
+    command = [*KPROXY, "trace", "--rules", rules, "--local-ip", "192.0.2.1", "--src", "10.0.0.1"]
     subprocess.run([*map(str, [*command, "--dst", "10.0.0.2:80", "--html", page])], check=True)
     assert "<script>alert" not in page.read_text()
     assert "&lt;script&gt;alert(1)" in page.read_text()
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CODE, "trace", "-f", MINI / "cluster.yaml", *WATCHERS, "--html", "gone/page.html"]
+    command = [*KPROXY, "trace", "-f", MINI / "cluster.yaml", *WATCHERS, "--html", "gone/page.html"]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
     assert "cannot write gone/page.html" in done.stderr

@@ -24,7 +24,6 @@ PROXY: Final = "proxy"
 OVERLAY: Final = "overlay"
 NODE_KINDS: Final = (OVERLAY, PROXY, KUBELET)
 BRIDGE: Final = "cni0"
-_READY: Final = "ready"
 _HEALTH_PORT: Final = 10256
 _FEW_NODES: Final = 5
 _LONGEST_SOCKET: Final = 107
@@ -44,6 +43,8 @@ def start_node(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> None:
         role = role_of(kind, plan.name)
         if role not in running:
             lab.log(role.replace("/", "-")).unlink(missing_ok=True)
+            if kind == OVERLAY:
+                lab.overlay_ready(plan.name).unlink(missing_ok=True)  # it does so itself, but not at once
             processes.start(lab, role, command_of(kind, lab, spec, plan), plan.namespace, variables_of(kind, lab, plan))
 
 
@@ -70,8 +71,7 @@ def variables_of(kind: str, lab: LabDirectory, plan: NodePlan) -> Mapping[str, s
 def node_problems(lab: LabDirectory, plan: NodePlan) -> list[str]:
     """What of a node's own work is not done yet: the overlay is not laid, the proxy has not written its rules."""
     found = []
-    said = lab.last_words(f"{OVERLAY}-{plan.name}", 200).splitlines()
-    if _READY not in said:
+    if not lab.overlay_ready(plan.name).exists():
         found.append(f"the overlay of {plan.name} is not ready")
     with Namespace.named(plan.namespace) as inside:
         if not inside.call(is_healthy, "127.0.0.1", _HEALTH_PORT):
@@ -125,5 +125,5 @@ def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> l
     return [
         *processes.KPROXY, "overlay", "run", "--node", plan.name, "--kubeconfig", str(lab.node_kubeconfig),
         "--backend", spec.backend, "--ip-masq", "--variant", spec.variant, "--cluster-cidr", ",".join(spec.pod_cidrs),
-        *(["--cni-socket", socket] if socket else []),
+        "--ready-file", str(lab.overlay_ready(plan.name)), *(["--cni-socket", socket] if socket else []),
     ]  # fmt: skip

@@ -28,7 +28,7 @@ LAB: Final = "KPROXY_LAB_ID"
 ROLE: Final = "KPROXY_LAB_ROLE"
 PYTHON: Final = (sys.executable,)
 """The interpreter for the lab's own processes."""
-KPROXY: Final = (sys.executable, "-c", "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()")
+KPROXY: Final = (sys.executable, "-m", "kproxy")
 """What stands for `kproxy` on a command line: the same interpreter, whatever PATH says."""
 _PATIENCE: Final = 5.0
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support import paths
+from tests.support.cli import KPROXY
 
 ROOT = paths.ROOT
 RULES = ROOT / "rules_golden" / "minikube" / "expected" / "minikube.v4.save"
-CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
 NAME = f"kp-trace-{os.getpid()}"
 
 pytestmark = pytest.mark.root
@@ -56,7 +55,7 @@ def namespace() -> Iterator[str]:
 
 
 def trace(*arguments: str) -> tuple[int, Any, str]:
-    command = [sys.executable, "-c", CODE, "trace", "--netns", NAME, *arguments, "-o", "json"]
+    command = [*KPROXY, "trace", "--netns", NAME, *arguments, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
@@ -99,7 +98,7 @@ def test_namespaces_that_do_not_do(namespace: str) -> None:
 
 
 def test_a_namespace_that_is_not_there() -> None:
-    command = [sys.executable, "-c", CODE, "trace", "--netns", "kp-nowhere", *NODE_PORT]
+    command = [*KPROXY, "trace", "--netns", "kp-nowhere", *NODE_PORT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "kp-nowhere" in done.stderr

@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from kproxy.api.types.core import Node
+from tests.support.cli import KPROXY
 from tests.support.cni.client import ip
 from tests.support.overlay.network import OUTSIDE, Network, ask, node_object, outside_host, reaches, three_nodes
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.root
 BIN = Path(sys.executable).parent
-OVERLAY = [sys.executable, "-c", "from kproxy.cli.overlay import command; command()"]
+OVERLAY = [*KPROXY, "overlay"]
 
 WITHOUT_VXLAN = """
-from kproxy.linux import overlay
+from kproxy.linux.pod import vxlan
 
 class Refusing:
     # The kernel's answer to a link of a kind that it has no module for.
@@ -38,15 +39,15 @@ class Refusing:
             raise NetlinkError(95, "Operation not supported")
         return self._route.link(verb, **options)
 
-class Kernel(overlay.OverlayKernel):
+class Kernel(vxlan.OverlayKernel):
     def __init__(self, namespace):
         super().__init__(namespace)
         self._route = Refusing(self._route)
 
 import kproxy.agent.overlay
 kproxy.agent.overlay.OverlayKernel = Kernel
-from kproxy.cli.overlay import command
-command()
+from kproxy.__main__ import main
+main()
 """
 
 
@@ -171,6 +172,21 @@ def test_a_node_without_a_node_object_is_a_problem_and_changes_nothing(network: 
         assert json.loads(told)["problems"] == ["node node-1 is not among the Node objects"]
 
 
+def test_the_ready_file_is_there_after_a_round_without_a_problem(network: Network, tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    file.touch()
+    with api_server(tmp_path) as kubeconfig:
+        put_node(kubeconfig, node_object(2))
+        options = ["--node", "node-1", "--netns", network.names["n1"], "--kubeconfig", kubeconfig]
+        with running([*OVERLAY, "run", *options, "--ready-file", str(file)], "node-1 is not among the Node objects"):
+            assert not file.exists()
+            put_node(kubeconfig, node_object(1))
+            eventually(file.exists)
+        missing = str(tmp_path / "nowhere/ready")
+        refused = subprocess.run([*OVERLAY, "run", *options, "--ready-file", missing], capture_output=True, check=False)
+        assert (refused.returncode, b"nowhere/ready" in refused.stderr) == (2, True)
+
+
 def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, tmp_path: Path) -> None:
     """As flannel's does; what is asked for wins."""
     for number in (1, 2):
@@ -277,7 +293,10 @@ def test_a_kernel_without_vxlan_is_told_once_and_host_gw_still_works(network: Ne
             put_node(kubeconfig, node_object(number, (4,)))
         options = ["--node", "node-1", "--netns", network.names["n1"], "--kubeconfig", kubeconfig, "--once"]
         refused = subprocess.run(
-            [sys.executable, "-c", WITHOUT_VXLAN, "run", *options], capture_output=True, text=True, check=False
+            [sys.executable, "-c", WITHOUT_VXLAN, "overlay", "run", *options],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert refused.returncode == 1
         lines = [line for line in refused.stderr.splitlines() if "kproxy.1" in line and "cannot" in line]
@@ -285,6 +304,6 @@ def test_a_kernel_without_vxlan_is_told_once_and_host_gw_still_works(network: Ne
         assert "is its module (vxlan) there? host-gw does without" in lines[0]
         assert "is not there" not in refused.stderr, "what would be on the device is not told of as well"
         assert "Traceback" not in refused.stderr
-        other = [sys.executable, "-c", WITHOUT_VXLAN, "run", *options, "--backend", "host-gw"]
+        other = [sys.executable, "-c", WITHOUT_VXLAN, "overlay", "run", *options, "--backend", "host-gw"]
         assert subprocess.run(other, check=False).returncode == 0
         assert "10.244.2.0/24 via 192.168.9.2" in ip("-n", network.names["n1"], "route")

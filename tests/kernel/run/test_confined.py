@@ -15,7 +15,7 @@ import yaml
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from tests.support import paths
-from tests.support.kernel.agent_runs import COMMAND
+from tests.support.cli import KPROXY
 from tests.support.kernel.namespaces import fresh_namespace, run, save
 from tests.support.waiting import eventually
 
@@ -75,7 +75,7 @@ def test_a_container_without_sys_admin(
     log = tmp_path / "log"
     with log.open("w") as out:
         command = ["ip", "netns", "exec", namespace, "unshare", "--mount", "sh", "-c", CONTAINER, "sh"]
-        command += [f"--bounding-set=-all,{','.join(f'+{name}' for name in capabilities)}", *COMMAND, "run"]
+        command += [f"--bounding-set=-all,{','.join(f'+{name}' for name in capabilities)}", *KPROXY, "run"]
         command += ["-f", str(CLUSTER), "--node", "minikube", "--variant", variant.value, "--yes"]
         run("iptables-nft", "-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW", namespace=namespace)
         run("conntrack", "-I", *entry, namespace=namespace)
@@ -103,7 +103,7 @@ def test_a_container_without_sys_admin(
 
 
 def test_entering_another_namespace_says_which_capability_it_takes(namespace: str) -> None:
-    command = ["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all", *COMMAND, "run"]
+    command = ["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all", *KPROXY, "run"]
     done = subprocess.run(
         [*command, "-f", str(CLUSTER), "--netns", namespace], capture_output=True, text=True, timeout=60
     )

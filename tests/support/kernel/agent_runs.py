@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +24,9 @@ from kproxy.linux.sync.reconcile import read_dump
 from kproxy.render import Features, select_target
 from kproxy.render.target import render_target
 from kproxy.services import IPFamily
+from tests.support.cli import KPROXY
 from tests.support.waiting import PATIENCE
 
-COMMAND = [sys.executable, "-c", "from kproxy.cli.main import main; main()"]
 FEATURES = Features(nfacct=True)
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
 NODE = "node-0"
@@ -43,7 +42,7 @@ class Server:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [*COMMAND, "apiserver", "--data", str(self.directory / "data"), "--listen", f"127.0.0.1:{self._port}"]
+        command = [*KPROXY, "apiserver", "--data", str(self.directory / "data"), "--listen", f"127.0.0.1:{self._port}"]
         command += ["--write-kubeconfig", str(self.kubeconfig)]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self._process.stderr is not None
@@ -80,7 +79,7 @@ class Agent:
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.log = directory / f"run-{time.monotonic_ns()}.log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([*COMMAND, "run", *arguments], stderr=log, stdout=log)
+            self.process = subprocess.Popen([*KPROXY, "run", *arguments], stderr=log, stdout=log)
 
     def said(self) -> str:
         return self.log.read_text()

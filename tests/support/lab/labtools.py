@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ from typing import Any
 from kproxy.lab.cluster import ClusterView, read_cluster
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.state import LabDirectory
+from tests.support.cli import KPROXY
 
-CODE = "import sys; from kproxy.cli.main import main; sys.argv[0] = 'kproxy'; main()"
 NETNS = Path("/run/netns")
 _numbers = count()
 
@@ -42,7 +41,7 @@ class Lab:
 
     def command(self, *arguments: str) -> list[str]:
         """`kproxy lab ARGUMENTS`, with --name after the subcommand."""
-        return [sys.executable, "-c", CODE, "lab", arguments[0], "--name", self.name, *arguments[1:]]
+        return [*KPROXY, "lab", arguments[0], "--name", self.name, *arguments[1:]]
 
     def call(self, *arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Runs a subcommand."""

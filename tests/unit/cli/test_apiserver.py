@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import ssl
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -13,15 +12,12 @@ import pytest
 
 from kproxy.cli.apiserver import parse_cidrs, parse_listen
 from kproxy.errors import InputError
+from tests.support.cli import KPROXY
 from tests.support.waiting import PATIENCE
-
-PROGRAM = (
-    "import sys; from kproxy.cli import main; main.COMMANDS['apiserver'] = ''; sys.argv[0] = 'kproxy'; main.main()"
-)
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, "apiserver", *map(str, arguments)]
+    command = [*KPROXY, "apiserver", *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

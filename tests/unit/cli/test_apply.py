@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 from kproxy.linux.programs import find_program
 from kproxy.services import IPFamily
-from tests.support.cli import CODE, Run
+from tests.support.cli import KPROXY, Run
 from tests.support.kernel.namespaces import NOBODY, fresh_namespace, save, split_tables
 from tests.support.kernel.namespaces import run as run_command
 from tests.support.machine import only_these_programs
@@ -110,9 +109,7 @@ def test_bad_manifests_touch_nothing(kproxy: Run, namespace: str, tmp_path: Path
 
 def test_without_root(kproxy: Run, namespace: str) -> None:
     arguments = [str(each) for each in (*MINI, "--netns", namespace)]
-    done = subprocess.run(
-        [*NOBODY, sys.executable, "-c", CODE, "apply", *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*NOBODY, *KPROXY, "apply", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "needs root" in done.stderr
     assert "state: unchanged" in done.stderr
@@ -126,9 +123,7 @@ def test_root_without_the_capability(namespace: str, command: str) -> None:
             "setpriv",
             "--bounding-set=-net_admin",
             "--inh-caps=-net_admin",
-            sys.executable,
-            "-c",
-            CODE,
+            *KPROXY,
             command,
             *arguments,
         ],

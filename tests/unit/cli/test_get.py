@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,9 @@ import pytest
 import yaml
 
 from tests.support import paths
+from tests.support.cli import KPROXY
 from tests.support.fakeapi.server import FakeApiServer
 from tests.support.waiting import PATIENCE
-
-CODE = (
-    "import sys; from kproxy.cli import main; main.COMMANDS.setdefault('get', ''); sys.argv[0] = 'kproxy'; main.main()"
-)
 
 Result = subprocess.CompletedProcess[str]
 
@@ -57,7 +53,7 @@ def config(api: FakeApiServer, tmp_path: Path) -> str:
 @pytest.fixture
 def get(config: str) -> Get:
     def run(*words: str) -> Result:
-        command = [sys.executable, "-c", CODE, "get", *words, "--kubeconfig", config]
+        command = [*KPROXY, "get", *words, "--kubeconfig", config]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -175,7 +171,7 @@ def test_no_server_and_no_configuration(get: Get, api: FakeApiServer, tmp_path: 
     gone = get("svc")
     assert gone.stderr == f"error: cannot reach the server {api.url}: connection refused\n"
     assert gone.returncode == 1
-    command = [sys.executable, "-c", CODE, "get", "svc"]
+    command = [*KPROXY, "get", "svc"]
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     none = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=paths.ROOT)
     assert none.stderr.startswith("error: no kubeconfig: ")
@@ -192,7 +188,7 @@ def test_no_server_and_no_configuration(get: Get, api: FakeApiServer, tmp_path: 
 def test_watch_shows_what_there_is_and_every_change(
     api: FakeApiServer, config: str, output: list[str], lines: list[str]
 ) -> None:
-    command = [sys.executable, "-c", CODE, "get", "svc", "web", "-w", *output, "--kubeconfig", config]
+    command = [*KPROXY, "get", "svc", "web", "-w", *output, "--kubeconfig", config]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + PATIENCE
         while not api.watchers and time.monotonic() < until:

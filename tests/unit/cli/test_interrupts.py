@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli import interrupts
+from tests.support.cli import KPROXY
 
 # A command in whose middle the signal comes, and what that makes of it.
 TORN = """
@@ -70,7 +71,7 @@ def test_the_entry_point_ends_quietly_while_it_imports(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     with subprocess.Popen(
-        [sys.executable, "-c", "from kproxy.cli.entry import main; main()"],
+        KPROXY,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     ) as begun:  # fmt: skip
         assert begun.stdout is not None

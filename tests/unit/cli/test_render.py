@@ -231,11 +231,10 @@ def test_all_nodes(kproxy: Run, tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error_message(kproxy: Run) -> None:
     import subprocess
-    import sys
 
-    from tests.support.cli import CODE
+    from tests.support.cli import KPROXY
 
-    command = [sys.executable, "-c", CODE, "render", *map(str, MINI)]
+    command = [*KPROXY, "render", *map(str, MINI)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -256,11 +255,10 @@ def test_help_shows_examples(kproxy: Run) -> None:
 @pytest.mark.parametrize("arguments", [("render", *MINI), ("explain", *MINI, "--service", "default/crd-array-watcher")])
 def test_a_full_or_closed_stdout_is_one_message(arguments: tuple[str | Path, ...]) -> None:
     import subprocess
-    import sys
 
-    from tests.support.cli import CODE
+    from tests.support.cli import KPROXY
 
-    command = " ".join(f"'{part}'" for part in (sys.executable, "-c", CODE.replace("'", '"'), *arguments))
+    command = " ".join(f"'{part}'" for part in (*KPROXY, *arguments))
     for redirection, words in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
         done = subprocess.run(["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False)
         assert done.returncode == 1
@@ -269,11 +267,10 @@ def test_a_full_or_closed_stdout_is_one_message(arguments: tuple[str | Path, ...
 
 def test_a_closed_stdin_holds_no_objects() -> None:
     import subprocess
-    import sys
 
-    from tests.support.cli import CODE
+    from tests.support.cli import KPROXY
 
-    command = " ".join(f"'{part}'" for part in (sys.executable, "-c", CODE.replace("'", '"'), "render", "-f", "-"))
+    command = " ".join(f"'{part}'" for part in (*KPROXY, "render", "-f", "-"))
     done = subprocess.run(["sh", "-c", f"{command} <&-"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "error: -: no Kubernetes objects found\n"

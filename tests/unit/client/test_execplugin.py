@@ -8,7 +8,6 @@ import os
 import pty
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kproxy.client.config import ClientConfig, load_client_config
 from kproxy.client.credentials import ClientCertificate, ExecPlugin
 from kproxy.client.execplugin import ALWAYS, IF_AVAILABLE, NEVER, ExecConfig, run_plugin
 from kproxy.client.resources import SERVICES
+from tests.support.cli import KPROXY
 from tests.support.fakeapi.server import FakeApiServer
 from tests.unit.client.test_config import kubeconfig
 
@@ -184,11 +184,8 @@ def test_who_may_ask(tmp_path: Path) -> None:
     )
 
 
-GET = "from kproxy.cli.main import main; main()"
-
-
 def get(path: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", GET, "get", "svc", "--kubeconfig", path]
+    command = [*KPROXY, "get", "svc", "--kubeconfig", path]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
 
 

@@ -14,7 +14,7 @@ from kproxy.agent.config.flags import FLAGS
 from kproxy.api import KubeProxyConfiguration, load_config
 from kproxy.linux.namespace import in_initial_namespace
 from tests.support import paths
-from tests.support.cli import CODE, Run
+from tests.support.cli import CODE, KPROXY, Run
 from tests.support.kernel.namespaces import NOBODY, fresh_namespace, run
 
 CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n"
@@ -76,7 +76,7 @@ def test_in_another_network_namespace_nobody_is_asked() -> None:
     with fresh_namespace() as name:
 
         def there(*arguments: object) -> subprocess.CompletedProcess[str]:
-            command = ["ip", "netns", "exec", name, sys.executable, "-c", CODE, *map(str, arguments)]
+            command = ["ip", "netns", "exec", name, *KPROXY, *map(str, arguments)]
             return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
 
         manifests = ("-f", CLUSTER, "--node", "minikube", "--variant", "nft", "-4")

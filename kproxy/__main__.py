@@ -1,4 +1,4 @@
-"""The entry point of the `kproxy` program: `kproxy.cli.main`, with an end to Ctrl-C while that is being imported."""
+"""The entry point of `kproxy` and `python -m kproxy`: `kproxy.cli.main`, with an end to Ctrl-C while it is imported."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ def main() -> None:
     from kproxy.cli.main import main as run
 
     run()
+
+
+if __name__ == "__main__":
+    main()
