@@ -17,7 +17,7 @@ from kproxy.lab.kubelet.kubelet import pod_ports
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS
 from kproxy.lab.lifecycle.objects import lab_client
-from kproxy.lab.model.links import read_links
+from kproxy.lab.links import read_links
 from kproxy.lab.resources import (
     ENDPOINT_SLICES,
     FAILED,

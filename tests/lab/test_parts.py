@@ -14,10 +14,11 @@ from kproxy.lab.capture.dissect import BACK, THERE, Flow, read_frames, sightings
 from kproxy.lab.capture.frames import Frame, pcapng
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodPort, PodView, ServicePortView, ServiceView
 from kproxy.lab.controllers.daemonset import outdated
-from kproxy.lab.controllers.deployment import same_template, template_hash
+from kproxy.lab.controllers.deployment import same_template
 from kproxy.lab.controllers.nodes import eviction_seconds
 from kproxy.lab.controllers.replicaset import rank
 from kproxy.lab.controllers.scheduler import choose_node
+from kproxy.lab.controllers.template import template_hash
 from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.kubelet.kubelet import DEFAULT_PORTS, pod_ports

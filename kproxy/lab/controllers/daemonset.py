@@ -14,9 +14,8 @@ from typing import Final
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
-from kproxy.lab.controllers.deployment import template_hash
 from kproxy.lab.controllers.rolling import resolve
-from kproxy.lab.controllers.template import pod_of
+from kproxy.lab.controllers.template import pod_of, template_hash
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     DAEMON_SETS,

@@ -6,27 +6,18 @@ present template if its own template is the same, the label pod-template-hash ap
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
-
-import msgspec
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index, owner_reference
 from kproxy.lab.controllers.rolling import Replicas, fenceposts, plan_rolling
-from kproxy.lab.controllers.template import NAME_ALPHABET
+from kproxy.lab.controllers.template import template_hash
 from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, controller_of, key_of, with_condition
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
 _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
-
-
-def template_hash(template: Object) -> str:
-    """A hash of a pod template in apimachinery's safe alphabet."""
-    digest = hashlib.sha256(msgspec.json.encode(template, order="deterministic")).digest()
-    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:10])
 
 
 def same_template(one: Object, other: Object) -> bool:

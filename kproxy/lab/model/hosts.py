@@ -15,7 +15,7 @@ from types import MappingProxyType
 from kproxy.dataplane import Host, Index, index_ruleset
 from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
-from kproxy.lab.model.links import Link, read_fdb, read_links, read_neighbours
+from kproxy.lab.links import Link, read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
