@@ -166,7 +166,7 @@ class ClusterView(Value, frozen=True):
         if len(found) == 1:
             return found[0]
         if not found:
-            self.need_api_server("the pods")
+            self.require_api_server("the pods")
             there = ", ".join(item.key for item in self.pods[:8])
             raise LabInputError(f"no pod {text!r}: there are {there or 'none'}{' ...' if len(self.pods) > 8 else ''}")
         raise LabInputError(f"pod {text!r} may mean {', '.join(item.name for item in found[:6])}")
@@ -177,11 +177,11 @@ class ClusterView(Value, frozen=True):
         for item in self.services:
             if (item.namespace, item.name) == (namespace if slash else "default", name):
                 return item
-        self.need_api_server("the Services")
+        self.require_api_server("the Services")
         there = ", ".join(item.key for item in self.services)
         raise LabInputError(f"no Service {text!r}: there are {there or 'none'}")
 
-    def need_api_server(self, what: str) -> None:
+    def require_api_server(self, what: str) -> None:
         """Raises LabError if nobody can tell of `what`."""
         if not self.api_running:
             raise LabError(f"the API server does not run, so nobody knows {what}: `kproxy lab heal apiserver`")

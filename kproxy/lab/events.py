@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 COMBINED: Final = "(combined from similar events): "
-_MOST_SIMILAR: Final = 10
+_MAX_SIMILAR: Final = 10
 _SIMILAR_SECONDS: Final = 600.0
 _BURST: Final = 25
 _REFILL: Final = 1 / 300
@@ -70,7 +70,7 @@ class Correlator:
             messages = set()
         messages.add(message)
         _remember(self._similar, kind, (messages, clock))
-        return message if len(messages) < _MOST_SIMILAR else COMBINED + message
+        return message if len(messages) < _MAX_SIMILAR else COMBINED + message
 
     def count(self, key: tuple[str, ...], name: str, moment: str) -> Said:
         """The event of a key, counted up; a new one has `name` and counts one."""

@@ -20,7 +20,7 @@ from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.down import tear_down_node
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS, start_node
 from kproxy.lab.lifecycle.objects import lab_client
-from kproxy.lab.lifecycle.up import APISERVER, need_apiserver, start_apiserver, wait_for_apiserver
+from kproxy.lab.lifecycle.up import APISERVER, require_apiserver, start_apiserver, wait_for_apiserver
 from kproxy.lab.network import set_node_link
 from kproxy.lab.resources import FAILED, NODES, PODS
 from kproxy.lab.spec import NodePlan, node_number
@@ -96,7 +96,7 @@ def leave_node(lab: LabDirectory, name: str) -> None:
         plan = plan_of(lab, record, name)
         if len(record.nodes) == 1:
             raise LabError(f"{name} is the only node: `kproxy lab down` ends the lab")
-        need_apiserver(lab, "no node can leave")
+        require_apiserver(lab, "no node can leave")
         rest = tuple(number for number in record.nodes if number != plan.number)
         pods = [item.uid for item in read_cluster(lab, record).pods if item.node == name]
         tear_down_node(lab, record.spec, plan, pods)

@@ -21,7 +21,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PREFIX: Final = "kp-lab-"
 """Of every namespace that a lab makes; the lab's name and a hyphen follow."""
-MOST_NODES: Final = 100
+MAX_NODES: Final = 100
 FABRIC: Final = "fabric"
 """The name of the fabric's namespace, and of the bridge in it."""
 CLIENT: Final = "client"

@@ -147,7 +147,7 @@ class LabDirectory:
         """Deletes the directory."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def last_words(self, process: str, lines: int = 15) -> str:
+    def log_tail(self, process: str, lines: int = 15) -> str:
         """The end of a process's log."""
         try:
             text = self.log(process).read_text(errors="replace")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kproxy.informer import selector_matches
-from kproxy.lab.capture.dissect import BACK, THERE, Flow, read_frames, sightings
+from kproxy.lab.capture.dissect import BACK, THERE, Flow, observed_packets, read_frames
 from kproxy.lab.capture.frames import Frame, pcapng
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodPort, PodView, ServicePortView, ServiceView
 from kproxy.lab.controllers.daemonset import outdated
@@ -238,8 +238,8 @@ def test_a_flow_is_known_whatever_port_masquerading_gave_it(port: int) -> None:
         Frame(number, "node-1", "eth0", True, bytes(packet))
         for number, packet in enumerate((there, back, outer / there, outer / back))
     ]
-    found = sightings(read_frames(frames), Flow("UDP", "client", 20000, token, 4))
-    assert [(item.way, item.outer is not None) for item in found] == [
+    found = observed_packets(read_frames(frames), Flow("UDP", "client", 20000, token, 4))
+    assert [(item.direction, item.outer is not None) for item in found] == [
         (THERE, False),
         (BACK, False),
         (THERE, True),

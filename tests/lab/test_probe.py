@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.lab.inspect import probe
 from kproxy.lab.inspect.ask import Answer
-from kproxy.lab.inspect.probe import Client, Possible, judge, question
+from kproxy.lab.inspect.probe import Client, Possible, evaluate, question
 from kproxy.lab.inspect.targets import Target
 from kproxy.lab.model.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 
@@ -32,18 +32,18 @@ A = Answer(ANSWERED, "default/a", "node-1", "10.244.0.1:4000")
     ],
 )
 def test_shares_are_compared_with_chances(answers: Sequence[Answer], agrees: bool) -> None:
-    assert judge(Client("outside", "client"), TARGET, HALF, answers).agrees is agrees
+    assert evaluate(Client("outside", "client"), TARGET, HALF, answers).agrees is agrees
 
 
 def test_with_affinity_one_outcome_brings_the_next() -> None:
-    assert judge(Client("outside", "client"), TARGET, HALF, [A] * 1000, independent=False).agrees
-    assert not judge(Client("outside", "client"), TARGET, HALF, [Answer(REFUSED)], independent=False).agrees
+    assert evaluate(Client("outside", "client"), TARGET, HALF, [A] * 1000, independent=False).agrees
+    assert not evaluate(Client("outside", "client"), TARGET, HALF, [Answer(REFUSED)], independent=False).agrees
 
 
 def test_one_lost_question_where_all_are_answered_differs() -> None:
     sure = (Possible(ANSWERED, "pod/default/a", "default/a", "10.244.0.1", "", "1"),)
-    assert judge(Client("outside", "client"), TARGET, sure, [A] * 1000).agrees
-    assert not judge(Client("outside", "client"), TARGET, sure, [*([A] * 999), Answer(LOST)]).agrees
+    assert evaluate(Client("outside", "client"), TARGET, sure, [A] * 1000).agrees
+    assert not evaluate(Client("outside", "client"), TARGET, sure, [*([A] * 999), Answer(LOST)]).agrees
 
 
 @pytest.mark.parametrize("first", [Answer(LOST), Answer(REFUSED), A])

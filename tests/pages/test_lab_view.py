@@ -51,16 +51,16 @@ def test_cables_touch_no_other_node_and_paths_follow_them() -> None:
         if one != other and "fabric" not in (one, other)
     }
     fabric = places["fabric"]
-    for name, way in ways.items():
+    for name, direction in ways.items():
         own = name.split()
-        for (x1, y1), (x2, y2) in pairwise(way[1:-1] if len(own) == 2 else way):
+        for (x1, y1), (x2, y2) in pairwise(direction[1:-1] if len(own) == 2 else direction):
             assert x1 == x2 or y1 == y2
             for host, box in places.items():
                 inside = min(x1, x2) < box.x + box.width and max(x1, x2) > box.x
                 inside &= min(y1, y2) < box.y + box.height and max(y1, y2) > box.y
                 assert not inside or host in (*own, "fabric"), f"the way of {name} crosses {host}"
         if len(own) == 2:
-            assert any(y == fabric.middle[1] and fabric.x < x < fabric.x + fabric.width for x, y in way)
+            assert any(y == fabric.middle[1] and fabric.x < x < fabric.x + fabric.width for x, y in direction)
 
 
 def test_a_path_ends_where_the_packet_is_lost(browser: Any, page: Path) -> None:

@@ -19,7 +19,7 @@ from kproxy.lab.cluster import ClusterView, ServiceView
 from kproxy.lab.inspect.follow import Followed
 from kproxy.lab.model.path import Hop
 
-_WAYS: Final = {THERE: "There", BACK: "And back"}
+_DIRECTIONS: Final = {THERE: "There", BACK: "And back"}
 
 
 def lab_page(cluster: ClusterView, flows: Sequence[Followed]) -> str:
@@ -68,8 +68,8 @@ def _flows(flows: Sequence[Followed]) -> Iterator[str]:
 
 
 def _hops(flow: Followed) -> Iterator[str]:
-    for way, heading in _WAYS.items():
-        pairs = [pair for pair in flow.compared.pairs if (pair[0] or pair[1]).way == way]  # type: ignore[union-attr]
+    for direction, heading in _DIRECTIONS.items():
+        pairs = [pair for pair in flow.compared.pairs if (pair[0] or pair[1]).direction == direction]  # type: ignore[union-attr]
         if not pairs:
             continue
         yield f'<h3>{heading}</h3><div class="scroll"><table class="hops"><thead><tr><th scope="col">hop</th>'

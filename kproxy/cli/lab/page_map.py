@@ -168,8 +168,8 @@ def _path(number: int, flow: Followed, cluster: ClusterView, places: dict[str, B
     yield f'<g class="path" id="path-{number}">'
     for place, (one, other) in enumerate(pairwise(hops)):
         if one.host != other.host:
-            way = _between(one.host, other.host, points[place], points[place + 1], places)
-            yield f'<path class="way" d="{_drawn(way)}" marker-end="url(#tip)"/>'
+            line = _between(one.host, other.host, points[place], points[place + 1], places)
+            yield f'<path class="way" d="{_drawn(line)}" marker-end="url(#tip)"/>'
     if flow.compared.journey.end in (LOST, UNREACHABLE) and hops:
         yield from _loss(hops[-1], points[-1], cluster, places)
     taken: dict[Point, int] = {}
@@ -186,14 +186,14 @@ def _between(one: str, other: str, start: Point, end: Point, places: dict[str, B
     if one.startswith(POD) or other.startswith(POD):
         return [start, end]
     middle = places[FABRIC].middle[1]
-    way = [start]
+    line = [start]
     if one != FABRIC:
         up = list(reversed(cable(places, one)))
-        way += [*up, (up[-1][0], middle)]
+        line += [*up, (up[-1][0], middle)]
     if other != FABRIC:
         down = cable(places, other)
-        way += [(down[0][0], middle), *down]
-    return list(dict.fromkeys([*way, end]))
+        line += [(down[0][0], middle), *down]
+    return list(dict.fromkeys([*line, end]))
 
 
 def _loss(last: Hop, at: Point, cluster: ClusterView, places: dict[str, Box]) -> Iterator[str]:
@@ -209,8 +209,8 @@ def _loss(last: Hop, at: Point, cluster: ClusterView, places: dict[str, Box]) ->
         x, y = cable(places, target)[0][0], below
         if not last.held and last.host != FABRIC:
             up = list(reversed(cable(places, last.host)))
-            way = [at, *up, (up[-1][0], fabric.middle[1]), (x, fabric.middle[1]), (x, below)]
-            yield f'<path class="way" d="{_drawn(way)}"/>'
+            line = [at, *up, (up[-1][0], fabric.middle[1]), (x, fabric.middle[1]), (x, below)]
+            yield f'<path class="way" d="{_drawn(line)}"/>'
     yield f'<path class="lost" d="M{x - 7:.0f} {y - 7:.0f}l14 14m0 -14l-14 14"/>'
 
 

@@ -12,7 +12,7 @@ import click
 from kproxy.cli.lab.common import name_option, open_lab, output_option, write_json
 from kproxy.cli.output import OutputError, table_lines, terminal_width, write_output
 from kproxy.dataplane.concrete.chains import Step
-from kproxy.lab.capture.dissect import Sighting
+from kproxy.lab.capture.dissect import ObservedPacket
 from kproxy.lab.capture.expect import Expected, packet_words
 from kproxy.lab.capture.frames import pcapng
 from kproxy.lab.cluster import read_cluster
@@ -93,12 +93,12 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
     yield f"this time: {answer_words(found)}"
     yield ""
     rows = [("HOP", "MODEL", "CAPTURED", "")]
-    way = "there"
+    direction = "there"
     for wanted, seen in found.compared.pairs:
         item = wanted or seen
         assert item is not None
-        if item.way != way:
-            way = item.way
+        if item.direction != direction:
+            direction = item.direction
             rows.append(("-- and back --", "", "", ""))
         rows.append((place_words(item), wanted.words if wanted else "", seen_words(seen), _mark(wanted, seen)))
     yield from table_lines(rows, width=terminal_width())
@@ -133,19 +133,19 @@ def answer_words(found: Followed) -> str:
     return answer.end
 
 
-def place_words(item: Expected | Sighting) -> str:
+def place_words(item: Expected | ObservedPacket) -> str:
     """Where a packet is."""
     return f"{short(item.host)} {'out' if item.outgoing else 'in'} {item.device}"
 
 
-def seen_words(seen: Sighting | None) -> str:
+def seen_words(seen: ObservedPacket | None) -> str:
     """A captured packet in a few words."""
     if seen is None:
         return ""
     return packet_words(seen.src, seen.sport, seen.dst, seen.dport, seen.kind, seen.outer)
 
 
-def _mark(wanted: Expected | None, seen: Sighting | None) -> str:
+def _mark(wanted: Expected | None, seen: ObservedPacket | None) -> str:
     if wanted is None:
         return "NOT EXPECTED"
     return "NOT SEEN" if seen is None else "="
@@ -188,7 +188,7 @@ def as_json(found: Followed) -> dict[str, Any]:
         "open": found.is_open,
         "hops": [
             {
-                "way": (wanted or seen).way,  # type: ignore[union-attr]
+                "way": (wanted or seen).direction,  # type: ignore[union-attr]
                 "host": (wanted or seen).host,  # type: ignore[union-attr]
                 "device": (wanted or seen).device,  # type: ignore[union-attr]
                 "direction": "out" if (wanted or seen).outgoing else "in",  # type: ignore[union-attr]

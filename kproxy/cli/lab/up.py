@@ -12,7 +12,7 @@ from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, name_option
 from kproxy.lab.lifecycle.objects import Progress, read_manifests
 from kproxy.lab.lifecycle.up import bring_up
-from kproxy.lab.spec import MOST_NODES, LabSpec, check_name
+from kproxy.lab.spec import MAX_NODES, LabSpec, check_name
 from kproxy.lab.state import LabDirectory
 
 
@@ -22,7 +22,7 @@ from kproxy.lab.state import LabDirectory
     "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Manifests to apply: files or directories."
 )
 @click.option(
-    "--nodes", type=click.IntRange(1, MOST_NODES), default=3, show_default=True, metavar="N", help="How many nodes."
+    "--nodes", type=click.IntRange(1, MAX_NODES), default=3, show_default=True, metavar="N", help="How many nodes."
 )
 @click.option(
     "--ip-family", type=click.Choice(["ipv4", "ipv6", "dual"]), default="ipv4", show_default=True,

@@ -16,7 +16,7 @@ from kproxy.lab.inspect.targets import Target, client_host, find_target, service
 from kproxy.lab.model.hosts import POD, LabModel
 from kproxy.lab.spec import CLIENT
 
-MOST_FLOWS = 8
+MAX_FLOWS = 8
 
 
 @click.command("view")
@@ -40,7 +40,7 @@ def command(name: str, path: str, flows: Sequence[str], timeout: float) -> None:
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
     model = LabModel(record.spec, cluster)
-    chosen = [_parse(cluster, text) for text in flows] or list(_usual(cluster))[:MOST_FLOWS]
+    chosen = [_parse(cluster, text) for text in flows] or list(_usual(cluster))[:MAX_FLOWS]
     followed: list[Followed] = []
     with working("following connections"):
         followed += [follow(model, host, target, timeout=timeout) for host, target in chosen]

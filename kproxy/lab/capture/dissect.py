@@ -1,4 +1,4 @@
-"""From frames to sightings: what a captured packet is, and to which flow it belongs, with scapy.
+"""From frames to packets: what a captured packet is, and to which flow it belongs, with scapy.
 
 A flow keeps something that no translation changes: the sequence number of a TCP connection's first packet, the
 initiation tag of an SCTP association, the bytes of a UDP datagram. By that token a packet is known again on every host,
@@ -40,11 +40,11 @@ _SYN_OR_RST: Final = 0x06
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObservedPacket:
     """A packet of a flow, at one interface.
 
     Attributes:
-        way: `there` or `back`.
+        direction: `there` or `back`.
         kind: `packet`, `rst`, or `icmp TYPE/CODE`.
         sport, dport: None for ICMP.
         outer: the VXLAN header around it, None if there is none.
@@ -55,7 +55,7 @@ class Sighting:
     host: str
     device: str
     outgoing: bool
-    way: str
+    direction: str
     kind: str
     src: str
     sport: int | None
@@ -65,15 +65,15 @@ class Sighting:
     foreign: bool = False
 
     @property
-    def place(self) -> tuple[str, str, bool, str]:
-        """Where it was seen, and on which way."""
-        return self.host, self.device, self.outgoing, self.way
+    def position(self) -> tuple[str, str, bool, str]:
+        """Where it was seen, and in which direction."""
+        return self.host, self.device, self.outgoing, self.direction
 
 
 class Read(NamedTuple):
-    """A dissected frame: the sighting, its protocol, the token of its flow, and its TOS octet."""
+    """A dissected frame: the packet, its protocol, the token of its flow, and its TOS octet."""
 
-    sighting: Sighting
+    observed: ObservedPacket
     protocol: str
     token: object
     tos: int
@@ -96,14 +96,23 @@ def read_frames(frames: Iterable[Frame]) -> list[Read]:
     return [found for frame in frames if _may_begin(frame.data) for found in _dissect(frame)]
 
 
-def sightings(reads: Sequence[Read], flow: Flow) -> list[Sighting]:
+def observed_packets(reads: Sequence[Read], flow: Flow) -> list[ObservedPacket]:
     """A flow's first packet and what first answers it, wherever they were seen; repetitions left out."""
     token = _token_of(flow, reads)
-    seen: dict[tuple[object, ...], Sighting] = {}
+    seen: dict[tuple[object, ...], ObservedPacket] = {}
     for item in reads:
         if token is not None and item.protocol == flow.protocol and item.token == token:
-            found = item.sighting
-            key = (found.place, found.kind, found.src, found.sport, found.dst, found.dport, found.outer, found.foreign)
+            found = item.observed
+            key = (
+                found.position,
+                found.kind,
+                found.src,
+                found.sport,
+                found.dst,
+                found.dport,
+                found.outer,
+                found.foreign,
+            )
             seen.setdefault(key, found)
     return list(seen.values())
 
@@ -116,9 +125,9 @@ def _token_of(flow: Flow, reads: Sequence[Read]) -> object:
         item
         for item in reads
         if item.protocol == flow.protocol
-        and item.sighting.host == flow.host
-        and item.sighting.outgoing
-        and (item.sighting.way, item.sighting.kind) == (THERE, "packet")
+        and item.observed.host == flow.host
+        and item.observed.outgoing
+        and (item.observed.direction, item.observed.kind) == (THERE, "packet")
     ]
     return next((item.token for item in first if item.tos == flow.tos), None)
 
@@ -128,13 +137,15 @@ def _may_begin(data: bytes) -> bool:
     head = _transport(data, _ETHERNET)
     if head is None:
         return False
-    protocol, place = head
-    if protocol == 17 and _is_vxlan(int.from_bytes(data[place + 2 : place + 4], "big"), data[place + 8 : place + 16]):
-        inner = _transport(data, place + 8 + 8 + _ETHERNET)
+    protocol, offset = head
+    if protocol == 17 and _is_vxlan(
+        int.from_bytes(data[offset + 2 : offset + 4], "big"), data[offset + 8 : offset + 16]
+    ):
+        inner = _transport(data, offset + 8 + 8 + _ETHERNET)
         if inner is None:
             return False
-        protocol, place = inner
-    return protocol != 6 or (len(data) > place + 13 and bool(data[place + 13] & _SYN_OR_RST))
+        protocol, offset = inner
+    return protocol != 6 or (len(data) > offset + 13 and bool(data[offset + 13] & _SYN_OR_RST))
 
 
 def _is_vxlan(port: int, body: bytes) -> bool:
@@ -142,15 +153,15 @@ def _is_vxlan(port: int, body: bytes) -> bool:
     return port in _VXLAN_PORTS and len(body) >= 8 and body[:4] == _VXLAN_FLAGS
 
 
-def _transport(data: bytes, place: int) -> tuple[int, int] | None:
-    """Protocol and place of the transport header of the IP packet at a place."""
-    if len(data) < place + 20:
+def _transport(data: bytes, offset: int) -> tuple[int, int] | None:
+    """Protocol and offset of the transport header of the IP packet at an offset."""
+    if len(data) < offset + 20:
         return None
-    kind = data[place - 2 : place]
+    kind = data[offset - 2 : offset]
     if kind == b"\x08\x00":
-        return data[place + 9], place + (data[place] & 15) * 4
-    if kind == b"\x86\xdd" and len(data) >= place + 40:
-        return data[place + 6], place + 40
+        return data[offset + 9], offset + (data[offset] & 15) * 4
+    if kind == b"\x86\xdd" and len(data) >= offset + 40:
+        return data[offset + 6], offset + 40
     return None
 
 
@@ -165,13 +176,13 @@ def _dissect(frame: Frame) -> Iterator[Read]:
     found = _recognise(packet)
     if found is None:
         return
-    protocol, token, way, kind, above = found
+    protocol, token, direction, kind, above = found
     sport, dport = (above.sport, above.dport) if above is not None else (None, None)
-    sighting = Sighting(
-        frame.time, frame.host, frame.device, frame.outgoing, way, kind, packet.src, sport, packet.dst, dport, outer,
-        frame.foreign,
+    observed = ObservedPacket(
+        frame.time, frame.host, frame.device, frame.outgoing, direction, kind, packet.src, sport, packet.dst, dport,
+        outer, frame.foreign,
     )  # fmt: skip
-    yield Read(sighting, protocol, token, int(packet.tos if isinstance(packet, IP) else packet.tc))
+    yield Read(observed, protocol, token, int(packet.tos if isinstance(packet, IP) else packet.tc))
 
 
 def _ip(frame: Any) -> Any:
@@ -179,7 +190,7 @@ def _ip(frame: Any) -> Any:
 
 
 def _recognise(packet: Any) -> tuple[str, object, str, str, Any] | None:
-    """Protocol, token, way, kind and transport header of a packet that begins a flow or first answers it."""
+    """Protocol, token, direction, kind and transport header of a packet that begins or first answers a flow."""
     quoted = _quoted(packet)
     if quoted is not None:
         kind, inner = quoted

@@ -1,7 +1,7 @@
 """Where the model says that a packet is seen, and whether that is where it was.
 
 Frames are looked at on the ports of bridges, not on the bridges themselves: br_netfilter translates between the two, so
-that a bridge shows a packet before or after that, depending on the way. A port is known by its bridge's name.
+that a bridge shows a packet before or after that, depending on the direction. A port is known by its bridge's name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from kproxy.dataplane import REJECT, Packet
-from kproxy.lab.capture.dissect import BACK, THERE, Sighting
+from kproxy.lab.capture.dissect import BACK, THERE, ObservedPacket
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import REFUSED, UNREACHABLE, Hop, Journey
 from kproxy.lab.model.wire import Outer
@@ -36,7 +36,7 @@ class Expected:
     host: str
     device: str
     outgoing: bool
-    way: str
+    direction: str
     kind: str
     src: str
     sport: int | None
@@ -44,9 +44,9 @@ class Expected:
     dport: int | None
     outer: Outer | None = None
 
-    def fits(self, seen: Sighting) -> bool:
+    def fits(self, seen: ObservedPacket) -> bool:
         """Whether it is this that was seen."""
-        if (self.host, self.device, self.outgoing, self.way) != seen.place or self.kind != seen.kind:
+        if (self.host, self.device, self.outgoing, self.direction) != seen.position or self.kind != seen.kind:
             return False
         if (self.src, self.dst) != (seen.src, seen.dst) or not _same_outer(self.outer, seen.outer):
             return False
@@ -82,9 +82,9 @@ def packet_words(src: str, sport: int | None, dst: str, dport: int | None, kind:
 def expected(model: LabModel, journey: Journey, protocol: str) -> list[Expected]:
     """Every place where the packet and what comes back are seen, in order."""
     kind = "packet"
-    found = list(_way(model, journey.there, THERE, kind))
+    found = list(_along(model, journey.there, THERE, kind))
     if journey.back:
-        found += _way(model, journey.back, BACK, _back_kind(journey, protocol))
+        found += _along(model, journey.back, BACK, _back_kind(journey, protocol))
     return found
 
 
@@ -107,34 +107,34 @@ def _back_kind(journey: Journey, protocol: str) -> str:
     return "icmp 3/3" if v4 else "icmp 1/4"
 
 
-def _way(model: LabModel, hops: Sequence[Hop], way: str, kind: str) -> Iterator[Expected]:
+def _along(model: LabModel, hops: Sequence[Hop], direction: str, kind: str) -> Iterator[Expected]:
     for hop, following in [*pairwise(hops), (hops[-1], None)]:
         arrived, left = hop.arrived, hop.left
         if arrived.in_interface and arrived.in_interface != _LOOPBACK:
-            yield _seen(hop.host, device_name(model, hop.host, arrived.in_interface), False, way, kind, arrived)
+            yield _seen(hop.host, device_name(model, hop.host, arrived.in_interface), False, direction, kind, arrived)
         if hop.outcome.verdict != "ACCEPT" or hop.outcome.via == "local" or not left.out_interface:
             continue
         out = device_name(model, hop.host, left.out_interface)
         lost = following is None and not hop.held and hop.outer is None
         if hop.outer is not None or (not hop.held and not (lost and _is_empty(model, hop.host, out))):
-            yield _seen(hop.host, out, True, way, kind, left)
+            yield _seen(hop.host, out, True, direction, kind, left)
         if hop.held:
             continue
         carrier = "eth0" if hop.outer is not None else out
         if hop.outer is not None:
-            yield _seen(hop.host, carrier, True, way, kind, left, hop.outer)
+            yield _seen(hop.host, carrier, True, direction, kind, left, hop.outer)
         if following is None and carrier == "eth0" and model.host(hop.host).is_node:
             # Nobody takes it, but it was sent: the fabric floods a frame for a port that is down to all others.
-            yield _seen(FABRIC, FABRIC, False, way, kind, left, hop.outer)
+            yield _seen(FABRIC, FABRIC, False, direction, kind, left, hop.outer)
             if not _is_empty(model, FABRIC, FABRIC, hop.host):
-                yield _seen(FABRIC, FABRIC, True, way, kind, left, hop.outer)
+                yield _seen(FABRIC, FABRIC, True, direction, kind, left, hop.outer)
         to_node = following is not None and following.host not in (FABRIC, CLIENT)
         if carrier == "eth0" and to_node and model.host(hop.host).is_node and following is not None:
             # From node to node the fabric is a bridge: nothing is routed there, but frames pass.
             for outgoing in (False, True):
-                yield _seen(FABRIC, FABRIC, outgoing, way, kind, left, hop.outer)
+                yield _seen(FABRIC, FABRIC, outgoing, direction, kind, left, hop.outer)
             if hop.outer is not None:
-                yield _seen(following.host, "eth0", False, way, kind, left, hop.outer)
+                yield _seen(following.host, "eth0", False, direction, kind, left, hop.outer)
 
 
 def _is_empty(model: LabModel, host: str, device: str, source: str = "") -> bool:
@@ -145,11 +145,11 @@ def _is_empty(model: LabModel, host: str, device: str, source: str = "") -> bool
 
 
 def _seen(
-    host: str, device: str, outgoing: bool, way: str, kind: str, packet: Packet, outer: Outer | None = None
+    host: str, device: str, outgoing: bool, direction: str, kind: str, packet: Packet, outer: Outer | None = None
 ) -> Expected:
     src, dst = ("?" if item is None else format_address(item, packet.family) for item in (packet.src, packet.dst))
     ports = (None, None) if kind.startswith("icmp") else (packet.sport, packet.dport)
-    return Expected(host, device, outgoing, way, kind, src, ports[0], dst, ports[1], outer)
+    return Expected(host, device, outgoing, direction, kind, src, ports[0], dst, ports[1], outer)
 
 
 def device_name(model: LabModel, host: str, device: str) -> str:
@@ -158,25 +158,25 @@ def device_name(model: LabModel, host: str, device: str) -> str:
     return found.bridge or device if found is not None else device
 
 
-def looked_at(model: LabModel, found: Iterable[Sighting]) -> list[Sighting]:
-    """The sightings that are compared: those on loopback and on bridges left out, ports named after their bridges."""
-    kept: dict[tuple[object, ...], Sighting] = {}
+def compared_packets(model: LabModel, found: Iterable[ObservedPacket]) -> list[ObservedPacket]:
+    """The packets that are compared: those on loopback and on bridges left out, ports named after their bridges."""
+    kept: dict[tuple[object, ...], ObservedPacket] = {}
     for item in found:
         host = model.host(item.host)
         bridges = {each.bridge for each in (host.host.interfaces or {}).values() if each.bridge}
         if item.device == _LOOPBACK or item.device in bridges:
             continue
-        if item.way == THERE and item.kind.startswith("icmp"):
+        if item.direction == THERE and item.kind.startswith("icmp"):
             continue  # what a client says of an answer that it does not want; that it goes astray was said already
         own = host.host.interface(item.device)
         if item.foreign and (own is None or not own.bridge):
-            continue  # a bridge flooded it; no bridge port is on its own host's way
-        named = Sighting(
-            item.time, item.host, device_name(model, item.host, item.device), item.outgoing, item.way, item.kind,
+            continue  # a bridge flooded it; no bridge port is on its own host's path
+        named = ObservedPacket(
+            item.time, item.host, device_name(model, item.host, item.device), item.outgoing, item.direction, item.kind,
             item.src, item.sport, item.dst, item.dport, item.outer,
         )  # fmt: skip
         outer = None if item.outer is None else (item.outer.src, item.outer.dst, item.outer.port, item.outer.vni)
-        key = (named.place, named.kind, named.src, named.sport, named.dst, named.dport, outer)
+        key = (named.position, named.kind, named.src, named.sport, named.dst, named.dport, outer)
         kept.setdefault(key, named)
     return list(kept.values())
 
@@ -189,27 +189,27 @@ class Compared:
     """
 
     journey: Journey
-    pairs: tuple[tuple[Expected | None, Sighting | None], ...]
+    pairs: tuple[tuple[Expected | None, ObservedPacket | None], ...]
 
     @property
     def differences(self) -> int:
         return sum(one is None or other is None for one, other in self.pairs)
 
 
-def compare(model: LabModel, candidates: Sequence[Journey], protocol: str, seen: Sequence[Sighting]) -> Compared:
+def compare(model: LabModel, candidates: Sequence[Journey], protocol: str, seen: Sequence[ObservedPacket]) -> Compared:
     """The journey that what was seen fits best, pair by pair."""
     found = [_pair(item, expected(model, item, protocol), seen) for item in candidates]
     return min(found, key=lambda item: (item.differences, -item.journey.probability))
 
 
-def _pair(journey: Journey, wanted: Sequence[Expected], seen: Sequence[Sighting]) -> Compared:
+def _pair(journey: Journey, wanted: Sequence[Expected], seen: Sequence[ObservedPacket]) -> Compared:
     left = list(seen)
-    pairs: list[tuple[Expected | None, Sighting | None]] = []
+    pairs: list[tuple[Expected | None, ObservedPacket | None]] = []
     for item in wanted:
         match = next((each for each in left if item.fits(each)), None)
         if match is not None:
             left.remove(match)
-        elif journey.end == UNREACHABLE and not journey.waits and item.way == BACK:
+        elif journey.end == UNREACHABLE and not journey.waits and item.direction == BACK:
             # A router tells a sender of five packets without a route at once, and then of one a second (ip_error).
             continue
         pairs.append((item, match))

@@ -127,9 +127,9 @@ class Capture:
             found, self._frames = self._frames, []
         return sorted(found, key=lambda frame: frame.time)
 
-    def settle(self, quiet: float = 0.03, most: float = 1.0) -> None:
-        """Waits until nothing has come for `quiet` seconds, at most `most`."""
-        deadline, count = time.monotonic() + most, -1
+    def settle(self, quiet: float = 0.03, longest: float = 1.0) -> None:
+        """Waits until nothing has come for `quiet` seconds, at most `longest`."""
+        deadline, count = time.monotonic() + longest, -1
         while time.monotonic() < deadline:
             with self._lock:
                 now = len(self._frames)
@@ -148,17 +148,17 @@ def _open() -> socket.socket:
 
 
 def pcapng(frames: Iterable[Frame]) -> bytes:
-    """The frames as a pcapng file, an interface `HOST:DEVICE` for each place; times in nanoseconds."""
+    """The frames as a pcapng file, an interface `HOST:DEVICE` for each; times in nanoseconds."""
     blocks = [_block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))]
-    places: dict[tuple[str, str], int] = {}
+    interfaces: dict[tuple[str, str], int] = {}
     for frame in frames:
-        place = (frame.host, frame.device)
-        if place not in places:
-            places[place] = len(places)
+        interface = (frame.host, frame.device)
+        if interface not in interfaces:
+            interfaces[interface] = len(interfaces)
             name = _option(2, f"{frame.host}:{frame.device}".encode()) + _option(9, b"\x09") + _option(0, b"")
             blocks.append(_block(1, struct.pack("<HHI", 1, 0, _SNAP) + name))
         head = struct.pack(
-            "<IIIII", places[place], frame.time >> 32, frame.time & 0xFFFFFFFF, len(frame.data), len(frame.data)
+            "<IIIII", interfaces[interface], frame.time >> 32, frame.time & 0xFFFFFFFF, len(frame.data), len(frame.data)
         )
         # epb_flags: 1 is inbound, 2 outbound.
         flags = _option(2, struct.pack("<I", 2 if frame.outgoing else 1)) + _option(0, b"")

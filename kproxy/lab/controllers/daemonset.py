@@ -41,11 +41,11 @@ def wants_node(template: Object, node: Object) -> bool:
     return not is_terminating(node) and selector.items() <= labels.items()
 
 
-def outdated(pods: Sequence[Object], digest: str, desired: int, most_unavailable: int) -> list[Object]:
+def outdated(pods: Sequence[Object], digest: str, desired: int, max_unavailable: int) -> list[Object]:
     """Which pods of an older template a rolling update deletes now: all that are not ready, and of the others as many
     as may be unavailable."""
     old = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(HASH_LABEL) != digest]
-    room = most_unavailable - (desired - sum(map(is_ready, pods)))
+    room = max_unavailable - (desired - sum(map(is_ready, pods)))
     useless = [pod for pod in old if not is_ready(pod)]
     useful = sorted((pod for pod in old if is_ready(pod)), key=key_of)
     return useless + useful[: max(0, room)]
@@ -103,14 +103,14 @@ class DaemonSetController(Controller):
         strategy = item["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":
             return []
-        most = resolve((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), desired, up=True)
-        return outdated(pods, digest, desired, max(1, most))
+        limit = resolve((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), desired, up=True)
+        return outdated(pods, digest, desired, max(1, limit))
 
     def _forget_shown(self, pods: list[Object]) -> None:
         shown, limit = {str(pod["metadata"]["uid"]) for pod in pods}, time.monotonic() - _EXPECTED
-        for place, (uid, when) in list(self._made.items()):
+        for key, (uid, when) in list(self._made.items()):
             if uid in shown or when < limit:
-                del self._made[place]
+                del self._made[key]
 
     def _create(self, item: Object, digest: str, node: str) -> None:
         meta = item["metadata"]

@@ -31,15 +31,15 @@ def resolve(value: object, replicas: int, *, up: bool) -> int:
 def fenceposts(surge: object, unavailable: object, replicas: int) -> tuple[int, int]:
     """maxSurge and maxUnavailable as numbers; both 0 would never get anywhere, so then one may be unavailable
     (ResolveFenceposts)."""
-    most_surge = resolve(surge, replicas, up=True)
-    most_unavailable = resolve(unavailable, replicas, up=False)
-    if most_surge == 0 and most_unavailable == 0:
-        most_unavailable = 1
-    return most_surge, most_unavailable
+    max_surge = resolve(surge, replicas, up=True)
+    max_unavailable = resolve(unavailable, replicas, up=False)
+    if max_surge == 0 and max_unavailable == 0:
+        max_unavailable = 1
+    return max_surge, max_unavailable
 
 
 def plan_rolling(
-    new: Replicas, old: list[Replicas], replicas: int, most_surge: int, most_unavailable: int
+    new: Replicas, old: list[Replicas], replicas: int, max_surge: int, max_unavailable: int
 ) -> dict[str, int]:
     """What a rolling update scales next: the new set up as far as the surge lets it, the old ones down as far as enough
     pods stay available. Keys that need no change are left out."""
@@ -47,9 +47,9 @@ def plan_rolling(
     total = new.wanted + sum(item.wanted for item in old)
     if new.wanted > replicas:
         changes[new.key] = replicas
-    elif new.wanted < replicas and (room := replicas + most_surge - total) > 0:
+    elif new.wanted < replicas and (room := replicas + max_surge - total) > 0:
         changes[new.key] = new.wanted + min(room, replicas - new.wanted)
-    changes.update(_scale_down_old(new, old, replicas - most_unavailable))
+    changes.update(_scale_down_old(new, old, replicas - max_unavailable))
     return changes
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from kproxy.lab.capture.dissect import Flow, Read, read_frames, sightings
-from kproxy.lab.capture.expect import Compared, compare, looked_at
+from kproxy.lab.capture.dissect import Flow, Read, observed_packets, read_frames
+from kproxy.lab.capture.expect import Compared, compare, compared_packets
 from kproxy.lab.capture.frames import Capture, Frame
 from kproxy.lab.inspect.ask import Answer, ask
 from kproxy.lab.inspect.probe import predict
@@ -135,13 +135,13 @@ def follow_many(model: LabModel, cells: Sequence[tuple[str, Target]], *, timeout
         capture.settle()
     frames = tuple(capture.frames)
     reads = read_frames(frames)
-    found = [_judge(model, item, answer, reads, frames) for item, answer in zip(questions, answers, strict=True)]
+    found = [_evaluate(model, item, answer, reads, frames) for item, answer in zip(questions, answers, strict=True)]
     if not model.refresh_neighbours() or all(item.agrees for item in found):
         return found
     # A kernel's opinion of a neighbour that is gone lasts some seconds, and may have ended between the model's look and
     # the packet. Whoever saw it before and afterwards has seen what the packet met.
     return [
-        first if first.agrees else _better(first, _judge(model, _again(model, item), first.answer, reads, frames))
+        first if first.agrees else _better(first, _evaluate(model, _again(model, item), first.answer, reads, frames))
         for item, first in zip(questions, found, strict=True)
     ]
 
@@ -155,10 +155,10 @@ def _better(one: Followed, other: Followed) -> Followed:
     return min(one, other, key=lambda item: (not item.agrees, item.compared.differences))
 
 
-def _judge(
+def _evaluate(
     model: LabModel, item: _Question, answer: Answer, reads: Sequence[Read], frames: tuple[Frame, ...]
 ) -> Followed:
-    seen = looked_at(model, sightings(reads, item.flow))
+    seen = compared_packets(model, observed_packets(reads, item.flow))
     likely = [each for each in item.journeys if ends_alike(each, answer)] or item.journeys
     compared = compare(model, likely, item.target.protocol, seen)
     return Followed(item.client, item.target, item.journeys, answer, compared, frames)

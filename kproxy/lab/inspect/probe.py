@@ -164,11 +164,11 @@ def run_probe(
     model.nodes()
     predicted = [possible_of(predict(model, client.host, target)) for client, target in cells]
 
-    def fill(place: int) -> Cell:
-        client, target = cells[place]
+    def fill(index: int) -> Cell:
+        client, target = cells[index]
         answers = question(model.netns(client.host), target, count=count, timeout=timeout)
         done()
-        return judge(client, target, predicted[place], answers, independent=_is_independent(model.cluster, target))
+        return evaluate(client, target, predicted[index], answers, independent=_is_independent(model.cluster, target))
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(fill, range(len(cells))))
@@ -192,7 +192,7 @@ def _is_independent(cluster: ClusterView, target: Target) -> bool:
     return not target.service or cluster.service(target.service).affinity == "None"
 
 
-def judge(
+def evaluate(
     client: Client,
     target: Target,
     possible: tuple[Possible, ...],

@@ -29,7 +29,7 @@ from kproxy.linux.namespace import Namespace
 log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024
-_MOST_LINE: Final = 65536
+_MAX_LINE: Final = 65536
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _IP_PKTINFO: Final = 8
 _METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ")
@@ -190,7 +190,7 @@ class EchoServers:
         except OSError:
             data = b""
         waiting += data
-        if not data or len(waiting) > _MOST_LINE:
+        if not data or len(waiting) > _MAX_LINE:
             self._forget(key, connection)
             return
         if waiting.startswith(_METHODS):

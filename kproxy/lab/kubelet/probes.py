@@ -31,7 +31,7 @@ _FAST: Final = 0.2
 """Seconds between the first attempts of a container that has never been ready, if its period is longer: whoever looks
 at a lab waits for it."""
 _FAST_ATTEMPTS: Final = 10
-_MOST_STATUS: Final = 1 << 16
+_MAX_STATUS: Final = 1 << 16
 """Octets of a status line."""
 
 
@@ -123,7 +123,7 @@ def _http_get(probe: Probe, host: str) -> str:
             connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(connection))
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = b""
-        while b"\n" not in answer and len(answer) < _MOST_STATUS and (more := connection.recv(4096)):
+        while b"\n" not in answer and len(answer) < _MAX_STATUS and (more := connection.recv(4096)):
             answer += more
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:

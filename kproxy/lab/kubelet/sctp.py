@@ -240,10 +240,10 @@ def _failed(raw: socket.socket) -> set[tuple[int, int]]:
 
 
 def _cookie(value: bytes) -> bytes:
-    place = 16
-    while place + 4 <= len(value):
-        kind, length = struct.unpack_from("!HH", value, place)
+    offset = 16
+    while offset + 4 <= len(value):
+        kind, length = struct.unpack_from("!HH", value, offset)
         if kind == _STATE_COOKIE:
-            return value[place + 4 : place + length]
-        place += max(4, length + -length % 4)
+            return value[offset + 4 : offset + length]
+        offset += max(4, length + -length % 4)
     return b""

@@ -22,7 +22,7 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
     Raises:
         LabError: something does not go away, or what has this name belongs to a lab that is kept elsewhere.
     """
-    processes.need_no_namesake(lab)
+    processes.require_no_namesake(lab)
     record = lab.record()
     if record is not None and not keep_directory:
         lab.write(msgspec.structs.replace(record, phase="stopping"))

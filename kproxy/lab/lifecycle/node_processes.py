@@ -26,7 +26,7 @@ NODE_KINDS: Final = (OVERLAY, PROXY, KUBELET)
 BRIDGE: Final = "cni0"
 _HEALTH_PORT: Final = 10256
 _FEW_NODES: Final = 5
-_LONGEST_SOCKET: Final = 107
+_MAX_SOCKET_PATH: Final = 107
 """Bytes of a Unix socket's path (unix(7))."""
 
 
@@ -57,7 +57,7 @@ def prepare_plugin(lab: LabDirectory) -> None:
 def cni_socket(lab: LabDirectory, node: str) -> str:
     """Where a node's overlay process serves the CNI plugin; "" if the lab's directory has too long a name for that."""
     path = str(lab.node(node) / "cni.sock")
-    return path if len(os.fsencode(path)) <= _LONGEST_SOCKET else ""
+    return path if len(os.fsencode(path)) <= _MAX_SOCKET_PATH else ""
 
 
 def variables_of(kind: str, lab: LabDirectory, plan: NodePlan) -> Mapping[str, str]:

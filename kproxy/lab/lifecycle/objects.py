@@ -86,8 +86,8 @@ def _take(document: object, where: str, found: list[Manifest], problems: list[st
         problems.append(f"{where}: an object with apiVersion and kind expected")
         return
     if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-        for place, item in enumerate(document["items"]):
-            _take(item, f"{where}, items[{place}]", found, problems)
+        for index, item in enumerate(document["items"]):
+            _take(item, f"{where}, items[{index}]", found, problems)
         return
     if not isinstance(document.get("metadata"), dict) or not document["metadata"].get("name"):
         problems.append(f"{where}: metadata.name: this field is required")
@@ -148,7 +148,7 @@ class Progress(msgspec.Struct, frozen=True):
         return not self.missing
 
 
-def look(client: RestClient, nodes: Sequence[str]) -> Progress:
+def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
     """How far the lab has come."""
     there = {item.metadata.name: item.raw for item in client.list(NODES).items}
     unready = [name for name in nodes if name not in there or not is_ready(there[name])]
@@ -200,7 +200,7 @@ def wait_until(
     """
     deadline = time.monotonic() + timeout
     while True:
-        found = look(client, nodes)
+        found = read_progress(client, nodes)
         show(found)
         if found.done:
             found = msgspec.structs.replace(found, missing=tuple(problems()))

@@ -129,7 +129,7 @@ def elsewhere(lab: LabDirectory) -> str:
     return ""
 
 
-def need_no_namesake(lab: LabDirectory) -> None:
+def require_no_namesake(lab: LabDirectory) -> None:
     """Raises LabError if there is one."""
     path = elsewhere(lab)
     if path:

@@ -23,7 +23,7 @@ from kproxy.lab.lifecycle.node_processes import node_problems, prepare_plugin, s
 from kproxy.lab.lifecycle.objects import Manifest, Progress, apply_manifests, lab_client, wait_until
 from kproxy.lab.network import add_node, build_network
 from kproxy.lab.resources import NODES, is_ready
-from kproxy.lab.spec import MOST_NODES, LabSpec
+from kproxy.lab.spec import MAX_NODES, LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 
 APISERVER: Final = "apiserver"
@@ -56,7 +56,7 @@ def bring_up(
         LabError: the lab is up already, the machine cannot do it, or something did not come up.
     """
     check_machine(spec)
-    processes.need_no_namesake(lab)
+    processes.require_no_namesake(lab)
     with lab.locked():
         record = lab.record()
         if record is not None and record.phase == "up":
@@ -68,16 +68,16 @@ def bring_up(
             say(f"an earlier `lab up` of {spec.name!r} did not finish: removing what is left of it")
         tear_down(lab, keep_directory=True)
         try:
-            return _build(lab, spec, manifests, _Ways(timeout, say, show, check), owner)
+            return _build(lab, spec, manifests, _Waiting(timeout, say, show, check), owner)
         except BaseException as error:
-            words = "" if isinstance(error, InputError) or not isinstance(error, LabError) else _last_words(lab)
+            tails = "" if isinstance(error, InputError) or not isinstance(error, LabError) else _log_tails(lab)
             tear_down(lab)
-            if words:
-                raise LabError(f"{error}\n{words}") from error
+            if tails:
+                raise LabError(f"{error}\n{tails}") from error
             raise
 
 
-class _Ways(NamedTuple):
+class _Waiting(NamedTuple):
     """How `bring_up` waits, and speaks to whoever called it."""
 
     timeout: float
@@ -90,7 +90,7 @@ def _build(
     lab: LabDirectory,
     spec: LabSpec,
     manifests: Sequence[Manifest],
-    ways: _Ways,
+    waiting: _Waiting,
     owner: tuple[int, int] | None,
 ) -> LabRecord:
     numbers = tuple(plan.number for plan in spec.node_plans())
@@ -98,39 +98,39 @@ def _build(
     lab.write(record)
     server = start_apiserver(lab)
     prepare_plugin(lab)
-    ways.say("network")
+    waiting.say("network")
     build_network(spec)
     (lab.path / "network").touch()  # what the API server's second listener waits for
-    ways.say("API server")
-    client = wait_for_apiserver(lab, server, check=ways.check)
+    waiting.say("API server")
+    client = wait_for_apiserver(lab, server, check=waiting.check)
     record = msgspec.structs.replace(record, port=_port(client))
     lab.write(record)
-    ways.say("nodes")
+    waiting.say("nodes")
     start_controllers(lab)
     for plan in spec.node_plans():
-        ways.check()
+        waiting.check()
         start_node(lab, spec, plan)
     names = [plan.name for plan in spec.node_plans()]
     # Nodes first: pods that come while only one node is ready would all be put there.
-    _wait(lab, client, names, ways)
+    _wait(lab, client, names, waiting)
     if manifests:
-        ways.say("workloads")
+        waiting.say("workloads")
         apply_manifests(client, manifests)
-        _wait(lab, client, names, ways)
-    ways.check()
+        _wait(lab, client, names, waiting)
+    waiting.check()
     record = msgspec.structs.replace(record, phase="up")
     lab.write(record)
     return record
 
 
-def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], ways: _Ways) -> None:
+def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: _Waiting) -> None:
     plans = [plan for plan in lab.plans(record) if plan.name in names] if (record := lab.record()) else []
 
     def problems() -> list[str]:
         return [problem for plan in plans for problem in node_problems(lab, plan)]
 
     try:
-        wait_until(client, names, ways.timeout, ways.show, problems)
+        wait_until(client, names, waiting.timeout, waiting.show, problems)
     except LabError as error:
         running = {item.role for item in processes.find(lab)}
         expected = [APISERVER, CONTROLLERS, *(f"kubelet/{name}" for name in names)]
@@ -169,14 +169,14 @@ def wait_for_apiserver(
     while not lab.kubeconfig.exists():
         check()
         if server is not None and server.poll() is not None:
-            raise LabError(f"the API server did not start:\n{lab.last_words(APISERVER)}")
+            raise LabError(f"the API server did not start:\n{lab.log_tail(APISERVER)}")
         if time.monotonic() > deadline:
-            raise LabError(f"the API server does not answer:\n{lab.last_words(APISERVER)}")
+            raise LabError(f"the API server does not answer:\n{lab.log_tail(APISERVER)}")
         time.sleep(0.01)
     return lab_client(lab)
 
 
-def need_apiserver(lab: LabDirectory, otherwise: str) -> None:
+def require_apiserver(lab: LabDirectory, otherwise: str) -> None:
     """Raises LabError if its process does not run: whoever needs it asks before anything is changed."""
     if not any(item.kind == APISERVER for item in processes.find(lab)):
         raise LabError(f"the API server does not run, so {otherwise}: `kproxy lab heal apiserver`")
@@ -190,10 +190,10 @@ def join_node(lab: LabDirectory, *, timeout: float) -> str:
     """Adds a node to a lab that is up; returns its name. Raises LabError."""
     with lab.locked():
         record = lab.running()
-        need_apiserver(lab, "no node can join")
+        require_apiserver(lab, "no node can join")
         number = max(record.nodes, default=0) + 1
-        if number > MOST_NODES:
-            raise LabError(f"a lab has at most {MOST_NODES} nodes")
+        if number > MAX_NODES:
+            raise LabError(f"a lab has at most {MAX_NODES} nodes")
         plan = record.spec.node(number)
         lab.write(msgspec.structs.replace(record, nodes=(*record.nodes, number)))
         add_node(record.spec, plan)
@@ -203,7 +203,7 @@ def join_node(lab: LabDirectory, *, timeout: float) -> str:
         while not _is_ready(client, plan.name) or node_problems(lab, plan):
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"{plan.name} is not ready after {timeout:.0f} s\n{lab.last_words(f'kubelet-{plan.name}')}"
+                    f"{plan.name} is not ready after {timeout:.0f} s\n{lab.log_tail(f'kubelet-{plan.name}')}"
                 )
             time.sleep(0.1)
     return plan.name
@@ -213,12 +213,12 @@ def _is_ready(client: RestClient, name: str) -> bool:
     return any(item.metadata.name == name and is_ready(item.raw) for item in client.list(NODES).items)
 
 
-def _last_words(lab: LabDirectory) -> str:
+def _log_tails(lab: LabDirectory) -> str:
     """The end of the logs of processes that have something to say."""
     directory = lab.path / "logs"
     shown: list[str] = []
     for log in sorted(directory.glob("*.log"))[:40] if directory.is_dir() else ():
-        words = lab.last_words(log.stem, 3)
-        if "rror" in words and len(shown) < 4:
-            shown.append(f"{log.stem}: {words}")
+        tails = lab.log_tail(log.stem, 3)
+        if "rror" in tails and len(shown) < 4:
+            shown.append(f"{log.stem}: {tails}")
     return "\n".join(shown)

@@ -23,7 +23,7 @@ from kproxy.lab.spec import FABRIC
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 
-_MOST_HOPS: Final = 12
+_MAX_HOPS: Final = 12
 """Hosts that a packet may visit; more is a loop, which ends when its TTL is used up."""
 
 ANSWERED: Final = "answered"
@@ -101,7 +101,7 @@ class Journey:
 
 
 @dataclass
-class _Walk:
+class _Path:
     """A walk on its way; copied where it forks."""
 
     probability: Fraction
@@ -110,12 +110,12 @@ class _Walk:
     answered: bool = False
     """Whether what walks is the answer."""
 
-    def with_hop(self, hop: Hop, chance: Fraction) -> _Walk:
+    def with_hop(self, hop: Hop, probability: Fraction) -> _Path:
         entries = dict(self.entries)
         connection = hop.outcome.connection
         if connection is not None:
             entries[hop.host] = (*entries.get(hop.host, ()), connection)
-        return _Walk(self.probability * chance, (*self.hops, hop), entries, self.answered)
+        return _Path(self.probability * probability, (*self.hops, hop), entries, self.answered)
 
 
 def journeys(
@@ -141,8 +141,8 @@ def journeys(
         packet = packet.replace(sport=source_port)
     found = [
         journey
-        for walk, outcome in _go(model, _Walk(Fraction(1)), client, packet, Connection())
-        for journey in _come_back(model, walk, outcome)
+        for path, outcome in _go(model, _Path(Fraction(1)), client, packet, Connection())
+        for journey in _come_back(model, path, outcome)
     ]
     return sorted(found, key=lambda item: (-item.probability, item.end, item.at))
 
@@ -156,37 +156,37 @@ class _End:
 
 
 def _go(
-    model: LabModel, walk: _Walk, name: str, packet: Packet, connection: Connection
-) -> Iterator[tuple[_Walk, _End]]:
+    model: LabModel, path: _Path, name: str, packet: Packet, connection: Connection
+) -> Iterator[tuple[_Path, _End]]:
     """Walks a packet from a host on; the ends of all ways."""
-    if len(walk.hops) >= _MOST_HOPS:
-        yield walk, _End(LOST, "it goes in circles")
+    if len(path.hops) >= _MAX_HOPS:
+        yield path, _End(LOST, "it goes in circles")
         return
     host = model.host(name)
     result = trace(host.indexes[packet.family], host.host, packet, connection)
     for outcome in result.outcomes:
         if outcome.verdict == INDETERMINATE:
             hop = Hop(name, host.netns, packet, outcome)
-            yield walk.with_hop(hop, outcome.probability or Fraction(1)), _End(OPEN, "; ".join(outcome.reasons))
+            yield path.with_hop(hop, outcome.probability or Fraction(1)), _End(OPEN, "; ".join(outcome.reasons))
         elif outcome.verdict == REJECT:
-            yield walk.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(REFUSED)
+            yield path.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(REFUSED)
         elif outcome.verdict == DROP:
             unrouted = "no route" in outcome.reason
             kind = UNREACHABLE if unrouted else LOST
             end = _End(kind, outcome.reason or f"dropped by a rule in {outcome.hook}")
-            yield walk.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), end
+            yield path.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), end
         elif outcome.via == "local":
-            yield walk.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(ANSWERED)
+            yield path.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(ANSWERED)
         else:
-            yield from _onward(model, walk, host, packet, outcome)
+            yield from _onward(model, path, host, packet, outcome)
 
 
 def _onward(
-    model: LabModel, walk: _Walk, host: LabHost, packet: Packet, outcome: Outcome
-) -> Iterator[tuple[_Walk, _End]]:
+    model: LabModel, path: _Path, host: LabHost, packet: Packet, outcome: Outcome
+) -> Iterator[tuple[_Path, _End]]:
     arrival = next_host(model, host, outcome.packet)
     hop = Hop(host.name, host.netns, packet, outcome, arrival.outer, arrival.held)
-    further = walk.with_hop(hop, outcome.probability)
+    further = path.with_hop(hop, outcome.probability)
     if not arrival.host:
         yield further, _End(UNREACHABLE if arrival.told else LOST, arrival.reason)
         return
@@ -213,15 +213,15 @@ def arrive(packet: Packet, arrival: Arrival) -> Packet:
     )
 
 
-def _entry(walk: _Walk, arrival: Arrival, packet: Packet) -> Connection:
+def _entry(path: _Path, arrival: Arrival, packet: Packet) -> Connection:
     """What connection tracking of the next host knows of a packet: an entry of this journey whose reply it is."""
     seen = tuple_of(packet)
     # A connection's first packet that comes to a host again, from a node that masqueraded it, say, has another tuple
     # there: it would be the first one's reply only if a source port that is left open were just the one.
-    for entry in reversed(walk.entries.get(arrival.host, ())):
-        if entry.reply is not None and (_fits(entry.reply, seen) if walk.answered else entry.reply == seen):
+    for entry in reversed(path.entries.get(arrival.host, ())):
+        if entry.reply is not None and (_fits(entry.reply, seen) if path.answered else entry.reply == seen):
             return entry.turned()
-    if packet.tcp_flags == SYN | ACK or (packet.protocol == SCTP and walk.answered):
+    if packet.tcp_flags == SYN | ACK or (packet.protocol == SCTP and path.answered):
         # The middle of a connection that this host has not seen begin (tcp_new, sctp_new).
         return Connection(INVALID)
     return Connection()
@@ -235,36 +235,36 @@ def _fits(one: FlowTuple, other: FlowTuple) -> bool:
 # --- what comes back ---
 
 
-def _come_back(model: LabModel, walk: _Walk, end: _End) -> Iterator[Journey]:
-    last = walk.hops[-1]
+def _come_back(model: LabModel, path: _Path, end: _End) -> Iterator[Journey]:
+    last = path.hops[-1]
     if end.kind == ANSWERED and not _listens(model, last):
         end = _End(REFUSED, NOBODY)
     if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
         # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.
         held = last.outcome.verdict == ACCEPT
-        yield _error_back(model, walk, _unreachable(last.left if held else last.arrived, held), end)
+        yield _error_back(model, path, _unreachable(last.left if held else last.arrived, held), end)
         return
     if end.kind not in (ANSWERED, REFUSED):
-        yield Journey(walk.probability, end.kind, last.host, end.reason, walk.hops)
+        yield Journey(path.probability, end.kind, last.host, end.reason, path.hops)
         return
     host = model.host(last.host)
     packet, connection = reply_to(host.host, last.outcome)
     reason = end.reason or (f"rejected with {last.outcome.reject}" if last.outcome.verdict == REJECT else "")
-    begin = len(walk.hops)
+    begin = len(path.hops)
     if connection.state == "RELATED":
-        yield _error_back(model, walk, packet, _End(end.kind, reason))
+        yield _error_back(model, path, packet, _End(end.kind, reason))
         return
-    for further, after in _go(model, dataclasses.replace(walk, answered=True), last.host, packet, connection):
+    for further, after in _go(model, dataclasses.replace(path, answered=True), last.host, packet, connection):
         back = further.hops[begin:]
-        if after.kind == ANSWERED and not _is_reply(back[-1], walk.hops[0]):
+        if after.kind == ANSWERED and not _is_reply(back[-1], path.hops[0]):
             after = _End(LOST, "it comes from another address than was asked")
         if after.kind == ANSWERED:
-            yield Journey(further.probability, end.kind, last.host, reason, walk.hops, back)
+            yield Journey(further.probability, end.kind, last.host, reason, path.hops, back)
         else:
             why = after.reason or "the answer goes astray"
             kind = OPEN if after.kind == OPEN else LOST
-            yield Journey(further.probability, kind, back[-1].host, f"the answer: {why}", walk.hops, back)
+            yield Journey(further.probability, kind, back[-1].host, f"the answer: {why}", path.hops, back)
 
 
 def _is_reply(last: Hop, first: Hop) -> bool:
@@ -284,30 +284,30 @@ def _unreachable(packet: Packet, held: bool) -> Packet:
     )  # fmt: skip
 
 
-def _error_back(model: LabModel, walk: _Walk, packet: Packet, end: _End) -> Journey:
+def _error_back(model: LabModel, path: _Path, packet: Packet, end: _End) -> Journey:
     """An ICMP error, or a RST that a rule sends, goes back the way the packet came; each host's entry of the connection
     translates it."""
     back: list[Hop] = []
-    last = walk.hops[-1]
-    name, entries = last.host, dict(walk.entries)
+    last = path.hops[-1]
+    name, entries = last.host, dict(path.entries)
     current = packet
     connection = _related(entries, name)
-    for _ in range(_MOST_HOPS):
+    for _ in range(_MAX_HOPS):
         host = model.host(name)
         outcome = trace(host.indexes[current.family], host.host, current, connection).outcomes[0]
         if outcome.verdict != ACCEPT:
             back.append(Hop(name, host.netns, current, outcome))
-            return Journey(walk.probability, LOST, name, f"the error: {outcome.reason}", walk.hops, tuple(back))
+            return Journey(path.probability, LOST, name, f"the error: {outcome.reason}", path.hops, tuple(back))
         if outcome.via == "local":
             back.append(Hop(name, host.netns, current, outcome))
             break
         arrival = next_host(model, host, outcome.packet)
         back.append(Hop(name, host.netns, current, outcome, arrival.outer, arrival.held))
         if not arrival.host:
-            return Journey(walk.probability, LOST, name, f"the error: {arrival.reason}", walk.hops, tuple(back))
+            return Journey(path.probability, LOST, name, f"the error: {arrival.reason}", path.hops, tuple(back))
         name, current = arrival.host, arrive(outcome.packet, arrival)
         connection = _related(entries, name)
-    return Journey(walk.probability, end.kind, last.host, end.reason, walk.hops, tuple(back))
+    return Journey(path.probability, end.kind, last.host, end.reason, path.hops, tuple(back))
 
 
 def _related(entries: Mapping[str, tuple[Connection, ...]], name: str) -> Connection:

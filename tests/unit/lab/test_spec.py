@@ -7,12 +7,12 @@ import ipaddress
 import pytest
 
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.spec import MOST_NODES, SERVICE_RANGES, LabSpec, check_name, node_number
+from kproxy.lab.spec import MAX_NODES, SERVICE_RANGES, LabSpec, check_name, node_number
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6", "dual"])
 def test_no_address_is_given_twice_and_no_ranges_overlap(family: str) -> None:
-    spec = LabSpec("a", MOST_NODES, family)  # type: ignore[arg-type]
+    spec = LabSpec("a", MAX_NODES, family)  # type: ignore[arg-type]
     plans = list(spec.node_plans())
     addresses = [a for plan in plans for a in plan.addresses] + [*spec.gateways, *spec.client_addresses]
     assert len(set(addresses)) == len(addresses)

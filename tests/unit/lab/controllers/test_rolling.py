@@ -47,19 +47,19 @@ def test_every_rollout_ends_and_keeps_its_promises(
     replicas: int, surge: int, unavailable: int, old: list[int], ready: object
 ) -> None:
     """Pods become available one round after they are asked for; at every moment enough are, and not too many exist."""
-    most_surge, most_unavailable = fenceposts(surge, min(unavailable, replicas), replicas)
+    max_surge, max_unavailable = fenceposts(surge, min(unavailable, replicas), replicas)
     wanted = {"new": 0, **{f"old-{number}": count for number, count in enumerate(old)}}
     available = dict(wanted)
     start_total, start_available = sum(wanted.values()), sum(available.values())
     for _ in range(200):
         sets = {key: Replicas(key, wanted[key], wanted[key], available[key]) for key in wanted}
-        changes = plan_rolling(sets["new"], [s for key, s in sets.items() if key != "new"], replicas, most_surge,
-                               most_unavailable)  # fmt: skip
+        changes = plan_rolling(sets["new"], [s for key, s in sets.items() if key != "new"], replicas, max_surge,
+                               max_unavailable)  # fmt: skip
         if not changes and available == wanted:
             break
         wanted.update(changes)
         available = {key: min(count, available[key]) for key, count in wanted.items()}
-        assert sum(wanted.values()) <= max(start_total, replicas + most_surge)
-        assert sum(available.values()) >= min(start_available, replicas - most_unavailable)
+        assert sum(wanted.values()) <= max(start_total, replicas + max_surge)
+        assert sum(available.values()) >= min(start_available, replicas - max_unavailable)
         available = dict(wanted)
     assert wanted == {key: replicas if key == "new" else 0 for key in wanted}
