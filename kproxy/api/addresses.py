@@ -32,7 +32,7 @@ HOST_BITS: Final = "must not have bits set beyond the prefix length"
 
 @lru_cache(_CACHE)
 def canonical_ip(text: str) -> str | None:
-    """The address as Go prints it after parsing; None if it is none.
+    """The address as Go prints it after parsing; None if it is invalid.
 
     >>> canonical_ip("FD00:0:0::1"), canonical_ip("010.1.2.3"), canonical_ip("::ffff:10.0.0.1"), canonical_ip("10.1")
     ('fd00::1', '10.1.2.3', '10.0.0.1', None)
@@ -90,7 +90,7 @@ def strict_ip_messages(text: str) -> tuple[str, ...]:
 
 @lru_cache(_CACHE)
 def canonical_cidr(text: str) -> str | None:
-    """The CIDR with a canonical address and prefix length, bits beyond the prefix kept; None if it is none.
+    """The CIDR with a canonical address and prefix length, bits beyond the prefix kept; None if it is invalid.
 
     >>> canonical_cidr("198.51.100.7/24"), canonical_cidr("2001:DB8::/032"), canonical_cidr("10.0.0.0")
     ('198.51.100.7/24', '2001:db8::/32', None)

@@ -126,7 +126,7 @@ def cluster_info(
 
 
 def stdin_is_terminal() -> bool:
-    """Whether a plugin could ask somebody."""
+    """Whether a plugin could ask a user."""
     try:
         return os.isatty(0)
     except OSError:

@@ -61,9 +61,9 @@ class Informer(Generic[T]):
         client, resource, namespace, label_selector, field_selector: what to list and watch; "" is all.
         indexers: index functions beside the namespace index.
         options: how to list and watch.
-        transform: changes objects before anybody sees them.
+        transform: changes objects before they are stored.
         resync_period: seconds after which handlers get every object again, for those that do not say; 0 is never.
-        clock, chance: seconds that never go back, and floats in [0, 1); for tests.
+        clock, rng: seconds of a clock that never goes back, and random floats in [0, 1); for tests.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Informer(Generic[T]):
         transform: Transform[T] | None = None,
         resync_period: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
+        rng: Callable[[], float] = random.random,
     ) -> None:
         self.resource = resource
         self._client = client
@@ -87,7 +87,7 @@ class Informer(Generic[T]):
         self._selectors = (label_selector, field_selector)
         self._clock = clock
         self._resync_period = resync_period
-        self._state: SharedInformer[T] = SharedInformer(chance, indexers=indexers, options=options, transform=transform)
+        self._state: SharedInformer[T] = SharedInformer(rng, indexers=indexers, options=options, transform=transform)
         # Guards the state, the listeners and the fields below; told of every change of them.
         self._changed = threading.Condition()
         self._stopped = False

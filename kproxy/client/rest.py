@@ -218,8 +218,8 @@ class RestClient:
 
     def create(self, resource: Resource[T], body: Body, namespace: str | None = None, *, dry_run: bool = False) -> T:
         """Creates an object; returns it as it was stored."""
-        place = self._place(resource, namespace, body)
-        return self._write(resource, "POST", resource.path(place), body, dry_run=dry_run)
+        found = self._write_namespace(resource, namespace, body)
+        return self._write(resource, "POST", resource.path(found), body, dry_run=dry_run)
 
     def update(
         self,
@@ -231,7 +231,7 @@ class RestClient:
         subresource: str = "",
     ) -> T:
         """Replaces an object; its metadata.resourceVersion, if given, must be the current one (409 Conflict)."""
-        path = resource.path(self._place(resource, namespace, body), name, subresource)
+        path = resource.path(self._write_namespace(resource, namespace, body), name, subresource)
         return self._write(resource, "PUT", path, body)
 
     def patch(
@@ -330,7 +330,7 @@ class RestClient:
     def _namespace(self, namespace: str | None) -> str:
         return self.config.namespace if namespace is None else namespace
 
-    def _place(self, resource: Resource[T], namespace: str | None, body: Body) -> str:
+    def _write_namespace(self, resource: Resource[T], namespace: str | None, body: Body) -> str:
         """The namespace of a write: the one given, else the object's own, else the configuration's."""
         stated = (body.get("metadata") or {}).get("namespace")
         return self._namespace(str(stated) if namespace is None and stated else namespace)

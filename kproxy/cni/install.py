@@ -39,7 +39,7 @@ def install_launcher(directory: Path, plugin: Path | None = None) -> Path:
     """Compiles `launcher.c` into `directory/kproxy-cni`, which appears whole or not at all, and returns its path.
 
     Args:
-        plugin: what it executes when nobody serves its socket, `directory/kproxy-cni.sock`; default: the
+        plugin: what it executes when no server listens on its socket, `directory/kproxy-cni.sock`; default: the
             `kproxy-cni` of this installation.
 
     Raises:

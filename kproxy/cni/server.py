@@ -3,7 +3,7 @@
 Starting Python costs a plugin more than all it does: 17 ms of processor time and 15 ms of imports against 1.3 ms for an
 ADD. So a node's daemon (`kproxy overlay run --cni-socket PATH`) may serve requests itself, and `launcher.c`, a program
 of a few kilobytes, takes them there: it sends its environment and standard input, and prints and exits as it is told.
-If nobody listens, it executes `kproxy-cni` instead, which does the same; both use the same state and locks, so they
+If no server listens, it executes `kproxy-cni` instead, which does the same; both use the same state and locks, so they
 may be mixed.
 
 The request, in the byte order of the machine:   uint32 lengths of environment and input, environment as K=V\\0, input
@@ -43,11 +43,11 @@ class CniServer:
     """Serves from `with` on to its end.
 
     Args:
-        path: the socket; one that nobody listens on is replaced.
+        path: the socket; one without a listener is replaced.
         namespace: where the daemon works; requests say themselves where they belong.
 
     Raises:
-        CniServerError: it cannot be made, or somebody else serves it.
+        CniServerError: it cannot be made, or another process serves it.
     """
 
     def __init__(self, path: str, namespace: Namespace) -> None:

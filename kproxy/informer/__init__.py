@@ -1,4 +1,4 @@
-"""client-go's informer machinery as state machines: no I/O, no sleeping; time and chance come in as arguments.
+"""client-go's informer machinery as state machines: no I/O, no sleeping; time and randomness come in as arguments.
 
     server ── LIST, WATCH ──> Reflector ──> DeltaFIFO ──> Indexer ──> Listeners ──> handlers ──> WorkQueue
                (driver)                  SharedInformer                 (driver)

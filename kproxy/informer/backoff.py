@@ -1,7 +1,7 @@
 """Exponential back-off with jitter, as client-go's reflectors use it (apimachinery util/wait, backoff.go).
 
-Time and chance are arguments: `now` in seconds of any clock that does not go back by itself, `random` a function that
-gives a float in [0, 1).
+Time and randomness are arguments: `now` in seconds of any clock that does not go back by itself, `random` a function
+that gives a float in [0, 1).
 """
 
 from __future__ import annotations

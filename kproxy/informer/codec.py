@@ -76,7 +76,7 @@ def status_of(spelled: WireStatus, code: int = 500, retry_after: float | None = 
 
 
 def decode_status(data: bytes, code: int, retry_after: float | None = None) -> Status:
-    """The Status of an error answer; one made of the text for a body that is none, as a proxy sends."""
+    """The Status of an error answer; made of the text if the body is not a Status, as from a proxy."""
     try:
         return status_of(_STATUS.decode(data), code, retry_after)
     except (msgspec.DecodeError, RecursionError):
@@ -317,7 +317,7 @@ def _convert(raw: object, kind: type[_ConvertedT]) -> _ConvertedT:
 
 
 def unstructured(raw: dict[str, Any]) -> Unstructured:
-    """An object of decoded JSON. Raises WireError for metadata that is none, or that has no name.
+    """An object of decoded JSON. Raises WireError if the metadata is not an object or has no name.
 
     Lists of some aggregated kinds (Table, Status) have no metadata.name; those are no objects.
     """

@@ -1,7 +1,7 @@
 """One handler's queue of notifications, and what a handler is.
 
 client-go's processorListener and syncTracker (tools/cache/shared_informer.go). Each handler has a queue of its own, so
-one that is slow or raises holds back nobody else. Not thread-safe: the owner serialises calls.
+one that is slow or raises does not hold back the others. Not thread-safe: the owner serialises calls.
 """
 
 from __future__ import annotations

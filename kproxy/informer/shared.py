@@ -20,7 +20,7 @@ from kproxy.informer.reflector import Reflector, ReflectorOptions
 from kproxy.informer.store import NAMESPACE_INDEX, Indexer, IndexFunc, meta_namespace_index_func
 
 Transform = Callable[[T], T]
-"""Changes an object before anybody sees it, to drop what nobody needs; it must keep name and namespace."""
+"""Changes an object before it is stored, to drop what is not needed; it must keep name and namespace."""
 
 
 class SharedInformer(Generic[T]):

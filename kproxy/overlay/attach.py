@@ -3,8 +3,8 @@
     node's namespace:  bridge (gateway addresses) ── veth1a2b3c4d    pod's namespace:  eth0 (addresses, routes)
 
 The name of the node's end and all MAC addresses follow from what identifies the attachment, so an ADD that was killed
-can be found and taken down by anybody. A pod's MAC follows from its first IP: when the IP is given to another pod, the
-neighbour entries that others hold stay true.
+can be found and taken down by any process. A pod's MAC follows from its first IP: when the IP is given to another pod,
+the neighbour entries that others hold stay true.
 """
 
 from __future__ import annotations

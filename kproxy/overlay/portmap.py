@@ -22,7 +22,7 @@ DNAT: Final = "CNI-HOSTPORT-DNAT"
 MASQ: Final = "CNI-HOSTPORT-MASQ"
 SETMARK: Final = "CNI-HOSTPORT-SETMARK"
 _MARK: Final = "0x2000/0x2000"
-_MOST_PORTS: Final = 15
+_MAX_PORTS: Final = 15
 """xt_multiport takes no more in a rule."""
 _LONGEST_COMMENT: Final = 255
 _JUMPS: Final = (
@@ -67,8 +67,8 @@ def plan_mapping(
     comment = f'-m comment --comment "{said}"'
     for protocol in dict.fromkeys(port.protocol for port in mine):
         numbers = list(dict.fromkeys(port.host_port for port in mine if port.protocol == protocol))
-        for start in range(0, len(numbers), _MOST_PORTS):
-            group = ",".join(map(str, numbers[start : start + _MOST_PORTS]))
+        for start in range(0, len(numbers), _MAX_PORTS):
+            group = ",".join(map(str, numbers[start : start + _MAX_PORTS]))
             lines.append(f"-A {DNAT} -p {protocol} {comment} -m multiport --dports {group} -j {chain}")
     lines += [f"-A {chain} {rule}" for port in mine for rule in _rules(port, lease)]
     return "\n".join([*lines, "COMMIT", ""])

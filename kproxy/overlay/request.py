@@ -56,7 +56,7 @@ class Request(NamedTuple):
         version: the configuration's cniVersion.
         attachment: None for GC, STATUS and VERSION.
         netns: CNI_NETNS, a path; "" if it was not given.
-        sandbox: a descriptor of that namespace, where somebody else has opened it.
+        sandbox: a descriptor of that namespace, if the caller has opened it.
         arguments: CNI_ARGS.
         conf: None for VERSION.
     """

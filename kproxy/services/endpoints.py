@@ -25,9 +25,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         address: `ip:port`, or `[ip]:port` for IPv6; unique within a ServicePort.
         ip: canonical IP text.
         is_local: whether it runs on this node.
-        ready, serving, terminating: the conditions, unknown ones read as kube-proxy reads them (ready and serving:
-        true,
-            terminating: false).
+        ready, serving, terminating: the conditions; as in kube-proxy, unknown ones are true, true and false.
         zone_hints, node_hints: topology hints; empty means none.
         slice: `namespace/name` of the EndpointSlice it came from.
     """

@@ -47,7 +47,7 @@ class Duration(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration; ValueError with Go's own message when `text` is none or exceeds 64 bits."""
+    """Nanoseconds of a Go duration; ValueError with Go's own message when `text` is invalid or exceeds 64 bits."""
     quoted = _quote(text)
     negative = text.startswith("-")
     rest = text[1:] if text[:1] in ("-", "+") else text

@@ -293,7 +293,7 @@ def split_host_port(text: str) -> tuple[str, str] | None:
 
 
 def _small_integer(text: str) -> int | None:
-    """A decimal integer, with a sign if need be, as Go's strconv.Atoi reads it; None when it is none or a huge one."""
+    """A decimal integer, with a sign if need be, as Go's strconv.Atoi reads it; None if it is not one, or is huge."""
     if not re.fullmatch(r"[-+]?[0-9]+", text):
         return None
     digits = text.lstrip("+-").lstrip("0")

@@ -1,12 +1,12 @@
 """Endpoints to EndpointSlices, as the EndpointSliceMirroring controller writes them.
 
 kube-proxy reads only EndpointSlices. In a cluster two controllers make them: one from the pods that a Service selects,
-one from the Endpoints that somebody wrote for a Service without selector. Manifests may hold Endpoints and no slices;
+one from the Endpoints that a user wrote for a Service without selector. Manifests may hold Endpoints and no slices;
 `mirror_endpoints` then does the second controller's work (kubernetes/kubernetes pkg/controller/endpointslicemirroring),
 with three differences:
 
 - It also mirrors for Services with a selector. The controller leaves those alone because the other one serves them, but
-  nobody does that for a manifest: without slices the Service would seem to have no endpoints.
+  no controller does that for a manifest: without slices the Service would seem to have no endpoints.
 - It mirrors only for Services without any slice in the input. A cluster dump holds the mirrored slices already.
 - Names do not end in random characters but in a hash of address family and ports, and endpoints keep their order.
 """
@@ -55,7 +55,7 @@ def mirror_endpoints(
 
     Args:
         honour_skip_mirror: False for who reads Endpoints instead of EndpointSlices. The label says that the writer
-            makes slices of its own, as kube-apiserver does for `kubernetes`; that is no help where nobody reads them.
+            makes slices of its own, as kube-apiserver does for `kubernetes`; a reader of Endpoints does not see those.
         max_per_subset: how many endpoints of a subset count. None for who reads Endpoints instead of EndpointSlices:
             there every address counts.
     """

@@ -1,15 +1,12 @@
 """Content to objects: what load_manifests does with each file's bytes.
 
-A `Reader` collects objects, problems and warnings over all files. For each object it keeps a `_Place`, from which the
-line of a field can be found when, and only when, there is something to say about it.
+A `Reader` collects objects, problems and warnings over all files. For each object it keeps a `SourceLocation`, from
+which the line of a field can be found when, and only when, there is something to say about it.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -19,13 +16,14 @@ from kproxy.api.document.json_text import JsonLines, line_and_column, split_json
 from kproxy.api.document.tree import Document, DocumentError
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
+from kproxy.api.load.source import SourceLocation, path_steps
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.validation.cluster import collisions
 from kproxy.api.validation.discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
-from kproxy.api.validation.strict import notices, spelling_errors
+from kproxy.api.validation.strict import spelling_errors, strict_warnings
 from kproxy.api.validation.types import misspelt_fields, overlap, type_errors, without_fields
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert, convert_endpoint_slice, convert_service
@@ -35,10 +33,7 @@ MAX_LISTS: Final = 8
 """Lists within Lists that are opened."""
 
 _YAML_RETRY: Final = 4 << 20
-"""Bytes up to which text that looks like JSON and is none is tried as YAML flow style: that parser is slow."""
-
-_Path = tuple[str | int, ...]
-_PATH: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
+"""Bytes up to which text that looks like JSON but is not valid is tried as YAML flow style: that parser is slow."""
 
 
 class _List(msgspec.Struct, rename=structs.api_name):
@@ -53,25 +48,6 @@ _OBJECT: Final = msgspec.json.Decoder(structs.WireObject)
 _LIST: Final = msgspec.json.Decoder(_List)
 _ANYTHING: Final = msgspec.json.Decoder()
 _BROKEN: Final = (msgspec.MsgspecError, RecursionError, ValueError)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an object is: `prefix` is its path in its document (`items[3]`), `find` gives the line of a path there."""
-
-    file: str
-    document: int
-    line: int
-    prefix: str
-    find: Callable[[str], int] | None
-
-    def at(self, path: str = "") -> Location:
-        full = ".".join(part for part in (self.prefix, path) if part)
-        line = self.find(full) if self.find is not None else self.line
-        return Location(self.file, self.document, printable(full), line or self.line)
-
-    def item(self, index: int) -> _Place:
-        return _Place(self.file, self.document, self.line, f"{self.prefix}.items[{index}]".lstrip("."), self.find)
 
 
 _Object = Service | EndpointSlice | Endpoints | Node
@@ -96,7 +72,7 @@ class Reader:
         self.warnings: list[str] = []
         self.problems: list[Problem] = []
         self.count = 0
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._locations: dict[tuple[str, str], SourceLocation] = {}
         self._shared: dict[str | None, str | None] = {}
 
     def read(self, file: str, data: bytes) -> None:
@@ -148,7 +124,7 @@ class Reader:
                 self._json(file, number, line, text)
                 continue
             if spelled.api_version == structs.API_VERSIONS[type(spelled)]:
-                self._accept(spelled, _Place(file, number, line, "", None))
+                self._accept(spelled, SourceLocation(file, number, line, "", None))
             else:
                 self._json(file, number, line, text)
 
@@ -161,23 +137,23 @@ class Reader:
             if b"\n" not in piece:
                 return line
             lines = lines or JsonLines(piece.decode("utf-8"))
-            return line - 1 + lines.line(_steps(path))
+            return line - 1 + lines.line(path_steps(path))
 
-        place = _Place(file, number, line, "", find)
+        source = SourceLocation(file, number, line, "", find)
         try:
-            if not self._json_list(piece, place):
-                self._value(_ANYTHING.decode(piece), place, ("", ""))
+            if not self._json_list(piece, source):
+                self._value(_ANYTHING.decode(piece), source, ("", ""))
         except RecursionError:
-            self._problem(place.at(), "nested too deeply")
+            self._problem(source.at(), "nested too deeply")
         except msgspec.ValidationError as error:
-            self._problem(place.at(), split_message(error)[0])
+            self._problem(source.at(), split_message(error)[0])
         except _BROKEN as error:
             message, at = split_message(error)
             row, column = line_and_column(piece, len(piece) if at is None else at)
             self._problem(Location(file, number, "", line - 1 + row), f"invalid JSON, column {column}: {message}")
 
-    def _json_list(self, piece: bytes, place: _Place) -> bool:
-        """Open a List without decoding its items twice; False if this is none."""
+    def _json_list(self, piece: bytes, source: SourceLocation) -> bool:
+        """Open a List without decoding its items twice; False if it is not a List."""
         try:
             found = _LIST.decode(piece)
         except msgspec.ValidationError:
@@ -186,7 +162,7 @@ class Reader:
             return False
         inherited = _inherited(found.api_version, found.kind)
         for index, raw in enumerate(found.items):
-            inside = place.item(index)
+            inside = source.item(index)
             try:
                 spelled = _OBJECT.decode(raw)
             except msgspec.ValidationError:
@@ -198,7 +174,7 @@ class Reader:
             try:
                 value = _ANYTHING.decode(raw)
             except msgspec.ValidationError as error:
-                self._problem(inside.at(), split_message(error)[0])  # a number that is no number of ours
+                self._problem(inside.at(), split_message(error)[0])  # a number out of range
             else:
                 self._value(value, inside, inherited)
         self.count += 1
@@ -224,36 +200,36 @@ class Reader:
                 for error in document.duplicates:
                     self._problem(Location(file, number, "", error.line), printable(error.message))
                 if document.value is not None:
-                    place = _Place(file, number, document.line, "", partial(_line_of, document))
-                    self._value(document.value, place, ("", ""))
+                    source = SourceLocation(file, number, document.line, "", partial(_line_of, document))
+                    self._value(document.value, source, ("", ""))
         except DocumentError as error:
             what = f"invalid YAML, column {error.column}" if error.column else "invalid YAML"
             self._problem(Location(file, number + 1, "", error.line), f"{what}: {printable(error.message)}")
 
     # Values
 
-    def _value(self, value: Any, place: _Place, inherited: tuple[str, str], depth: int = 0) -> None:
+    def _value(self, value: Any, source: SourceLocation, inherited: tuple[str, str], depth: int = 0) -> None:
         """One generic document or item: an object, a List, or neither."""
         if not isinstance(value, dict):
-            self._problem(place.at(), _NO_ARRAY if isinstance(value, list) else f"not an object: {show(value)}")
+            self._problem(source.at(), _NO_ARRAY if isinstance(value, list) else f"not an object: {show(value)}")
             return
-        version, kind = self._header(value, place, inherited)
+        version, kind = self._header(value, source, inherited)
         if not version or not kind:
             return
         if kind.endswith("List") and (kind == "List" or isinstance(value.get("items"), list)):
-            self._list(value, place, _inherited(version, kind), depth)
+            self._list(value, source, _inherited(version, kind), depth)
         elif kind in structs.KINDS and _group(version) == _group(structs.KINDS[kind][0]):
             supported, struct = structs.KINDS[kind]
             if version != supported:
                 text = f'no matches for kind "{kind}" in version {show(version)}: only {supported} is supported'
-                self._problem(place.at("apiVersion"), text)
+                self._problem(source.at("apiVersion"), text)
                 return
-            self._convert(value | {"kind": kind}, struct, place)
+            self._convert(value | {"kind": kind}, struct, source)
         else:
             self.skipped[printable(f"{version}/{kind}")] += 1
             self.count += 1
 
-    def _header(self, value: dict[str, Any], place: _Place, inherited: tuple[str, str]) -> tuple[str, str]:
+    def _header(self, value: dict[str, Any], source: SourceLocation, inherited: tuple[str, str]) -> tuple[str, str]:
         """apiVersion and kind; the items of a typed List may leave both out. Empty when there is an error."""
         found = []
         for name, default in zip(("apiVersion", "kind"), inherited, strict=True):
@@ -261,36 +237,36 @@ class Reader:
             if given is None or given == "":
                 given = default
                 if not default:
-                    self._problem(place.at(), f"{name} not set")
+                    self._problem(source.at(), f"{name} not set")
             elif not isinstance(given, str):
-                self._problem(place.at(name), f"Invalid value: {show(given)}: must be a string")
+                self._problem(source.at(name), f"Invalid value: {show(given)}: must be a string")
                 given = ""
             found.append(given)
         return found[0], found[1]
 
-    def _list(self, value: dict[str, Any], place: _Place, inherited: tuple[str, str], depth: int) -> None:
+    def _list(self, value: dict[str, Any], source: SourceLocation, inherited: tuple[str, str], depth: int) -> None:
         items = value.get("items")
         if items is None:
             items = []
         if not isinstance(items, list):
-            self._problem(place.at("items"), f"Invalid value: {show(items)}: must be a list")
+            self._problem(source.at("items"), f"Invalid value: {show(items)}: must be a list")
         elif depth >= MAX_LISTS:
-            self._problem(place.at(), f"Lists nested more than {MAX_LISTS} deep")
+            self._problem(source.at(), f"Lists nested more than {MAX_LISTS} deep")
         else:
             self.count += 1
             for index, item in enumerate(items):
-                self._value(item, place.item(index), inherited, depth + 1)
+                self._value(item, source.item(index), inherited, depth + 1)
 
-    def _convert(self, value: dict[str, Any], struct: type[structs.WireObject], place: _Place) -> None:
-        for notice in misspelt_fields(value, struct):
-            self.warnings.append(f"{place.at(notice.path)}: {notice.message}")
+    def _convert(self, value: dict[str, Any], struct: type[structs.WireObject], source: SourceLocation) -> None:
+        for warning in misspelt_fields(value, struct):
+            self.warnings.append(f"{source.at(warning.path)}: {warning.message}")
         try:
             spelled = msgspec.convert(value, struct)
         except _BROKEN as error:
             found = type_errors(value, struct) or [FieldError("", str(error))]
-            self._report(place, found + self._other_errors(value, struct, [wrong.path for wrong in found]))
+            self._report(source, found + self._other_errors(value, struct, [wrong.path for wrong in found]))
         else:
-            self._accept(spelled, place)
+            self._accept(spelled, source)
 
     def _other_errors(
         self, value: dict[str, Any], struct: type[structs.WireObject], wrong: list[str]
@@ -302,7 +278,7 @@ class Reader:
         if any(path == "" or path.rpartition(".")[2] in _DECIDING for path in wrong):
             return []
         try:
-            spelled = msgspec.convert(without_fields(value, [_steps(path) for path in wrong]), struct)
+            spelled = msgspec.convert(without_fields(value, [path_steps(path) for path in wrong]), struct)
         except _BROKEN:
             return []
         _, _, errors = self._validated(spelled)
@@ -312,10 +288,10 @@ class Reader:
 
     # Objects
 
-    def _report(self, place: _Place, errors: list[FieldError]) -> None:
+    def _report(self, source: SourceLocation, errors: list[FieldError]) -> None:
         self.count += 1
         for error in errors:
-            self._problem(place.at(error.path), error.message)
+            self._problem(source.at(error.path), error.message)
 
     def _validated(self, spelled: structs.WireObject) -> tuple[str, _Object, list[FieldError]]:
         """The kind of an object, its value, and what is wrong in it."""
@@ -336,26 +312,26 @@ class Reader:
         assert isinstance(value, Node)
         return "Node", value, spelling_errors(spelled) + validate_node(value)
 
-    def _accept(self, spelled: structs.WireObject, place: _Place) -> None:
+    def _accept(self, spelled: structs.WireObject, source: SourceLocation) -> None:
         """Convert, validate and keep one object."""
         self.count += 1
         kind, value, errors = self._validated(spelled)
         if errors:
-            self._report(place, errors)
+            self._report(source, errors)
         identity = (kind, value.metadata.key)
         if identity in self.sources:
             if value.metadata.name:
                 where = f"already defined in {self.sources[identity]}"
-                self._problem(place.at("metadata.name"), f"Duplicate value: {show(value.metadata.key)}: {where}")
+                self._problem(source.at("metadata.name"), f"Duplicate value: {show(value.metadata.key)}: {where}")
             return
-        location = Location(place.file, place.document, place.prefix, place.line)
+        location = Location(source.file, source.document, source.prefix, source.line)
         self.sources[identity] = location
-        self._places[identity] = place
+        self._locations[identity] = source
         if errors:
             return
         self._keep(value)
-        for notice in notices(spelled, value):
-            self.warnings.append(f"{place.at(notice.path)}: {notice.message}")
+        for warning in strict_warnings(spelled, value):
+            self.warnings.append(f"{source.at(warning.path)}: {warning.message}")
 
     def _keep(self, value: _Object) -> None:
         match value:
@@ -371,8 +347,8 @@ class Reader:
     def check_between(self) -> None:
         """Rules between objects, once all are read."""
         for service, error in collisions(self.services, self.sources):
-            place = self._places["Service", service.metadata.key]
-            self._problem(place.at(error.path), error.message)
+            source = self._locations["Service", service.metadata.key]
+            self._problem(source.at(error.path), error.message)
 
 
 _NO_ARRAY: Final = "a list at the top is no manifest: put the objects under `items` of a v1 List, or one per line"
@@ -419,13 +395,5 @@ def _is_lines(data: bytes) -> bool:
     return rest.lstrip().startswith(b"{")
 
 
-def _steps(path: str) -> _Path:
-    """A field path taken apart: `spec.ports[0].port` is spec, ports, 0, port."""
-    steps: list[str | int] = []
-    for bracket, name in _PATH.findall(path):
-        steps.append(int(bracket) if bracket.isdigit() and bracket.isascii() else bracket or name)
-    return tuple(steps)
-
-
 def _line_of(document: Document, path: str) -> int:
-    return document.line_of(_steps(path))
+    return document.line_of(path_steps(path))

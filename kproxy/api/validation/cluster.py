@@ -15,8 +15,8 @@ from kproxy.api.types.core import Service
 Claim = tuple[Service, FieldError]
 
 
-def collisions(services: Iterable[Service], places: Mapping[tuple[str, str], object]) -> Iterator[Claim]:
-    """The Services that claim what an earlier one has, with the error; `places` says where each key comes from."""
+def collisions(services: Iterable[Service], sources: Mapping[tuple[str, str], object]) -> Iterator[Claim]:
+    """The Services that claim what an earlier one has, with the error; `sources` says where each key comes from."""
     ips: dict[str, Service] = {}
     ports: dict[tuple[str, int], Service] = {}
     for service in services:
@@ -28,21 +28,21 @@ def collisions(services: Iterable[Service], places: Mapping[tuple[str, str], obj
                 continue
             owner = ips.setdefault(ip, service)
             if owner is not service:
-                text = f"provided IP is already allocated to Service {_name(owner, places)}"
+                text = f"provided IP is already allocated to Service {_name(owner, sources)}"
                 yield service, invalid("spec.clusterIPs", spec.cluster_ips, f"failed to allocate IP {ip}: {text}")
         for index, port in enumerate(spec.ports):
             if port.node_port:
                 owner = ports.setdefault((port.protocol, port.node_port), service)
                 if owner is not service:
-                    text = f"provided port is already allocated to Service {_name(owner, places)}"
+                    text = f"provided port is already allocated to Service {_name(owner, sources)}"
                     yield service, invalid(f"spec.ports[{index}].nodePort", port.node_port, text)
         if spec.health_check_node_port:
             holder = ports.get(("TCP", spec.health_check_node_port))
             ports.setdefault(("TCP", spec.health_check_node_port), service)
             if holder is not None:
-                text = f"provided port is already allocated to Service {_name(holder, places)}"
+                text = f"provided port is already allocated to Service {_name(holder, sources)}"
                 yield service, invalid("spec.healthCheckNodePort", spec.health_check_node_port, text)
 
 
-def _name(service: Service, places: Mapping[tuple[str, str], object]) -> str:
-    return f"{service.metadata.key} ({places.get(('Service', service.metadata.key), 'unknown')})"
+def _name(service: Service, sources: Mapping[tuple[str, str], object]) -> str:
+    return f"{service.metadata.key} ({sources.get(('Service', service.metadata.key), 'unknown')})"

@@ -144,10 +144,10 @@ def validate_endpoints(item: Endpoints) -> list[FieldError]:
         if not subset.addresses and not subset.not_ready_addresses:
             errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
         for field, addresses in (("addresses", subset.addresses), ("notReadyAddresses", subset.not_ready_addresses)):
-            for place, address in enumerate(addresses):
-                errors += _validate_address(address, f"{path}.{field}[{place}]")
-        for place, port in enumerate(subset.ports):
-            errors += _validate_port(port, f"{path}.ports[{place}]", len(subset.ports) > 1)
+            for position, address in enumerate(addresses):
+                errors += _validate_address(address, f"{path}.{field}[{position}]")
+        for position, port in enumerate(subset.ports):
+            errors += _validate_port(port, f"{path}.ports[{position}]", len(subset.ports) > 1)
     return errors
 
 

@@ -13,7 +13,7 @@ def validate_node(node: Node) -> list[FieldError]:
     """Every error of one Node, [] when the API server would accept it.
 
     Like the API server's, this leaves status.addresses alone but for duplicates: a type of its own or an address that
-    is no IP is legal, and kube-proxy skips what it does not understand.
+    is not an IP is legal, and kube-proxy skips what it does not understand.
     """
     errors = list(validate_meta(node.metadata, check_dns_subdomain, namespaced=False))
     cidrs = node.pod_cidrs

@@ -46,16 +46,16 @@ def _addresses(spelled: structs.WireObject) -> Iterator[tuple[str, str, bool]]:
         if spelled.address_type == "FQDN":
             return
         for index, endpoint in enumerate(spelled.endpoints or ()):
-            for place, text in enumerate(endpoint.addresses or ()):
+            for position, text in enumerate(endpoint.addresses or ()):
                 if text and canonical_ip(text) != text:
-                    yield f"endpoints[{index}].addresses[{place}]", text, False
+                    yield f"endpoints[{index}].addresses[{position}]", text, False
     elif isinstance(spelled, structs.WireService):
         yield from _service_addresses(spelled)
     elif isinstance(spelled, structs.WireEndpoints):
         for index, subset in enumerate(spelled.subsets or ()):
             for name, items in (("addresses", subset.addresses), ("notReadyAddresses", subset.not_ready_addresses)):
-                for place, item in enumerate(items or ()):
-                    yield f"subsets[{index}].{name}[{place}].ip", item.ip or "", False
+                for position, item in enumerate(items or ()):
+                    yield f"subsets[{index}].{name}[{position}].ip", item.ip or "", False
     elif spelled.spec is not None:
         for index, text in enumerate(spelled.spec.pod_cidrs or ()):
             yield f"spec.podCIDRs[{index}]", text or "", True
@@ -76,7 +76,7 @@ def _service_addresses(spelled: structs.WireService) -> Iterator[tuple[str, str,
             yield f"status.loadBalancer.ingress[{index}].ip", item.ip or "", False
 
 
-def notices(spelled: structs.WireObject, value: object) -> list[FieldError]:
+def strict_warnings(spelled: structs.WireObject, value: object) -> list[FieldError]:
     """What the user should know about an object that is accepted."""
     found = [
         FieldError(path, f"{show(text)} {message}: a v1.36 API server refuses it in a new object")

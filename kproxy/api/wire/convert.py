@@ -3,7 +3,7 @@
 Sources of the defaults: pkg/apis/core/v1/defaults.go, pkg/apis/discovery/v1/defaults.go and
 pkg/registry/core/service of kubernetes/kubernetes. A default depends on the object alone and is filled in here. What
 the API server *allocates* (cluster IPs, node ports, the families of a Service without an IP) depends on the cluster
-and is left as it is. IP addresses become canonical text; one that is no IP address stays as it is for validation to
+and is left as it is. IP addresses become canonical text; an invalid one stays as it is for validation to
 refuse. Equal leaf values are shared, so that 50,000 endpoints do not hold 50,000 copies of twenty node names.
 """
 

@@ -1,9 +1,9 @@
-"""The objects as bytes spell them: msgspec structs with the API's camelCase names.
+"""The objects as they are on the wire: msgspec structs with the API's camelCase names.
 
 Every field may be absent or `null`, because Go clients and the API server write `null` for empty lists, maps and
 pointers, and Go's decoder takes `null` for "not set" wherever it stands. Unknown fields are ignored. Required fields,
 enumerations and ranges are validation, not decoding; here only types count. `None` therefore means "absent" in every
-wire struct, and nothing outside decode.py and convert.py sees one.
+wire struct: `convert.py` replaces it by the default, and `validation/strict.py` looks at what was written.
 """
 
 from __future__ import annotations
