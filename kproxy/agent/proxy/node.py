@@ -55,6 +55,7 @@ class NodeHub:
         self._node: Node | None = None
         self._known: Node | None = None
         self._gone = False
+        self._lost: dict[str, str] = {}
         self._synced = False
         self._enabled = False
 
@@ -124,8 +125,10 @@ class NodeHub:
             changes = describe_changes(self._known, known)
             lost = describe_changes(node, known)
             self._known = known
-            if lost:
+            # Once, not with every heartbeat that the Node then goes on with.
+            if lost and lost != self._lost:
                 event("the Node has lost this, it stays", level=logging.WARNING, node=self._node_name, stays=lost)
+            self._lost = lost
             if not changes:
                 return
             event("node", node=self._node_name, says=changes)

@@ -262,3 +262,20 @@ def test_what_of_a_node_is_told() -> None:
     }
     assert describe_changes(node, msgspec.structs.replace(node, unschedulable=True)) == {}
     assert describe_changes(node, make_node(cidr="")) == {"podCIDRs": "(none)"}
+
+
+def test_what_a_node_has_lost_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not with every heartbeat, and again when it had come back meanwhile."""
+    subject = Subject()
+
+    def told(*nodes: Node) -> int:
+        caplog.clear()
+        for node in nodes:
+            subject.hub.put_node(node)
+        return len([record for record in caplog.records if "has lost" in record.getMessage()])
+
+    assert told(make_node()) == 0
+    assert told(make_node(cidr=""), make_node(cidr="", resource_version="2")) == 1
+    assert told(make_node(cidr="", address=""), make_node(cidr="", address="")) == 1
+    assert told(make_node()) == 0
+    assert told(make_node(address="")) == 1
