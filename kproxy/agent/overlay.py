@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -93,6 +93,8 @@ class OverlayAgent:
         self._stopped = False
         self._last_problems: tuple[str, ...] = ()
         self._last_notes: tuple[str, ...] = ()
+        self._rule_notes: tuple[str, ...] = ()
+        self._kept: tuple[str, ...] = ()
         self._underlay_mtus: dict[int, int] = {}
         self._rules = OverlayRules(namespace, settings.variant)
         self._own: OverlayNode | None = None
@@ -141,11 +143,14 @@ class OverlayAgent:
         go. It loses all when it is deleted, and podCIDRs and addresses when the kubelet registers it again.
         """
         nodes = {node.name: node for node in map(read_node, self._informer.indexer.list())}
-        known, own = self._own, nodes.get(self._settings.node, self._own)
-        if own is not None and known is not None:
+        known, says = self._own, nodes.get(self._settings.node)
+        own = says or known
+        if says is not None and known is not None:
             own = msgspec.structs.replace(
-                own, pod_cidrs=own.pod_cidrs or known.pod_cidrs, addresses=own.addresses or known.addresses
+                says, pod_cidrs=says.pod_cidrs or known.pod_cidrs, addresses=says.addresses or known.addresses
             )
+        if own is not None:
+            self._kept = tuple(_lost(says, own))
         self._own = own
         return own, [*nodes.values()] if own is None else [*({**nodes, own.name: own}).values()]
 
@@ -219,7 +224,6 @@ class OverlayAgent:
     def _round(self, kernel: OverlayKernel) -> Round:
         changes: list[Change] = []
         problems: list[str] = []
-        notes = self._last_notes
         try:
             plan = self.plan(kernel)
             problems += plan.problems
@@ -227,9 +231,10 @@ class OverlayAgent:
             if plan.items:
                 changes, refused = kernel.apply(plan.items)
                 problems += map(str, refused)
-                notes = self._keep_rules(changes, problems)
+                self._rule_notes = self._keep_rules(changes, problems)
         except KproxyError as error:
             problems.append(str(error))
+        notes = (*self._kept, *self._rule_notes)
         done = Round(tuple(changes), tuple(problems), notes=notes)
         if changes or done.problems != self._last_problems or notes != self._last_notes:
             self._report(done)
@@ -241,10 +246,10 @@ class OverlayAgent:
         settings = self._settings
         own, nodes = self._nodes()
         if own is None:
-            return self._last_notes
+            return self._rule_notes
         ranges = [pod_ranges(nodes, version, settings.rules.cluster_cidrs) for version in (4, 6)]
         if (own.pod_cidrs, ranges) == self._rules_of and time.monotonic() < self._rules_due:
-            return self._last_notes
+            return self._rule_notes
         self._rules_of = None
         seen = self._rules.read(choose=self._writes_iptables())
         mended, refused = self._rules.apply(plan_rules(own, nodes, settings.rules, seen.firewall), seen)
@@ -265,3 +270,13 @@ class OverlayAgent:
         if rules.ip_masq and not rules.nftables and seen.firewall.main is None:
             return ["what pods send out of the pod network is not masqueraded: iptables is not installed"]
         return []
+
+
+def _lost(says: OverlayNode | None, own: OverlayNode) -> Iterator[str]:
+    """What the own Node, None if it is gone, says no more and the overlay goes on with."""
+    if says is None:
+        yield f"Node {own.name} is gone: its podCIDRs and addresses stay as they were"
+        return
+    for name, now, kept in (("podCIDRs", says.pod_cidrs, own.pod_cidrs), ("addresses", says.addresses, own.addresses)):
+        if kept and not now:
+            yield f"Node {own.name} has lost its {name}: they stay as they were"

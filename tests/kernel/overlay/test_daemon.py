@@ -56,12 +56,7 @@ def running(command: list[str], ready: str) -> Iterator[subprocess.Popen[str]]:
     """A process that said it is ready; ended by SIGTERM, with exit code 0."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stderr is not None
-        said = ""
-        while ready not in said:
-            line = process.stderr.readline()
-            assert line, f"it ended before it was ready:\n{said}"
-            said += line
+        hear(process, ready)
         yield process
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
@@ -69,6 +64,16 @@ def running(command: list[str], ready: str) -> Iterator[subprocess.Popen[str]]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def hear(process: subprocess.Popen[str], text: str) -> None:
+    """Reads what it says until the text has come."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        line = process.stderr.readline()
+        assert line, f"it ended without saying {text!r}:\n{said}"
+        said += line
 
 
 @contextmanager
@@ -152,13 +157,15 @@ def test_a_node_that_loses_its_node_object_or_what_it_says_follows_the_others(ne
         for number in (1, 2):
             put_node(kubeconfig, node_object(number))
         options = ["--node", "node-1", "--netns", network.names["n1"], "--kubeconfig", kubeconfig]
-        with running([*OVERLAY, "run", *options], "ready"):
+        with running([*OVERLAY, "run", *options], "ready") as daemon:
             assert knows(2)
             kubectl(kubeconfig, "delete", "node", "node-1")
+            hear(daemon, "Node node-1 is gone: its podCIDRs and addresses stay as they were")
             put_node(kubeconfig, node_object(3))
             eventually(lambda: knows(3))  # though its own Node is gone
             bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
             kubectl(kubeconfig, "create", "-f", "-", text=json.dumps(bare))
+            hear(daemon, "Node node-1 has lost its addresses: they stay as they were")
             kubectl(kubeconfig, "delete", "node", "node-3")
             eventually(lambda: not any(cidr in routes() for cidr in node_object(3).pod_cidrs))  # though it is bare
             assert knows(2)
