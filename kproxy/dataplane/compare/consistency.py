@@ -35,19 +35,19 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
     moved = state.tracked and not state.fresh
     parts: dict[int, Node] = {}
     start = 0
-    for end, kid in zip(*diagrams.parts(node, fields.final), strict=True):
-        for place in range(start, end) if kid != ZERO else ():
+    for end, child in zip(*diagrams.parts(node, fields.final), strict=True):
+        for place in range(start, end) if child != ZERO else ():
             final = translation.finals[place]
             address = final.address
             if moved:
                 address = -1 if dst is None else read.address(fields.later_dst)
-            result = kid
+            result = child
             if address >= 0 and address == dst:
-                result = translation.renamed(result, {fields.later_kind: fields.dst_kind})
-                result = translation.renamed(result, {fields.later_out: fields.out_interface})
+                result = diagrams.permute(result, {fields.later_kind: fields.dst_kind})
+                result = diagrams.permute(result, {fields.later_out: fields.out_interface})
             elif address >= 0 and diagrams.reaches(result, fields.later_kind):
-                same = translation.renamed(result, {fields.later_kind: fields.src_kind})
-                result = diagrams.choose(fields.address_is(fields.src, address), same, result)
+                same = diagrams.permute(result, {fields.later_kind: fields.src_kind})
+                result = diagrams.ite(fields.address_is(fields.src, address), same, result)
             own = dst is not None and final.address in (dst, -1) and final.port in (port, -1) and not final.text
             where = 0 if own else place
             parts[where] = setup.outcomes.add_all([parts[where], result]) if where in parts else result
@@ -55,8 +55,8 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
     result = _ends_together(setup, parts)
     if dst is None:
         return result
-    same = translation.renamed(result, {fields.src_kind: fields.dst_kind})
-    return diagrams.choose(fields.address_is(fields.src, dst), same, result)
+    same = diagrams.permute(result, {fields.src_kind: fields.dst_kind})
+    return diagrams.ite(fields.address_is(fields.src, dst), same, result)
 
 
 def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
@@ -83,18 +83,18 @@ def _goes(outcome: Outcome) -> bool:
 def _by_final(setup: Setup, parts: Mapping[int, Node]) -> Node:
     """The function with these parts by number of the final destination."""
     fields, diagrams = setup.fields, setup.fields.diagrams
-    cuts: list[int] = []
-    kids: list[Node] = []
-    for place, kid in sorted(parts.items()):
-        if place > (cuts[-1] if cuts else 0):
-            cuts.append(place)
-            kids.append(ZERO)
-        cuts.append(place + 1)
-        kids.append(kid)
-    if not cuts or cuts[-1] < diagrams.sizes[fields.final]:
-        cuts.append(diagrams.sizes[fields.final])
-        kids.append(ZERO)
-    return diagrams.rebuilt(fields.final, cuts, kids)
+    bounds: list[int] = []
+    children: list[Node] = []
+    for place, child in sorted(parts.items()):
+        if place > (bounds[-1] if bounds else 0):
+            bounds.append(place)
+            children.append(ZERO)
+        bounds.append(place + 1)
+        children.append(child)
+    if not bounds or bounds[-1] < diagrams.sizes[fields.final]:
+        bounds.append(diagrams.sizes[fields.final])
+        children.append(ZERO)
+    return diagrams.compose_node(fields.final, bounds, children)
 
 
 def tuples_fit(fields: Fields) -> Node:
@@ -118,11 +118,11 @@ def tuples_fit(fields: Fields) -> Node:
             now = seen[place]
             if translated:
                 moved = diagrams.equals(getattr(fields, translated), 1)
-                now = diagrams.choose(moved, seen[f"later_{place}"], now)
+                now = diagrams.ite(moved, seen[f"later_{place}"], now)
             ways.append(now)
-        held = diagrams.choose(diagrams.equals(fields.reply, 1), ways[1], ways[0])
+        held = diagrams.ite(diagrams.equals(fields.reply, 1), ways[1], ways[0])
         yes = diagrams.equals(level, 1)
-        result = diagrams.both(result, diagrams.choose(held, yes, diagrams.negate(yes)))
+        result = diagrams.both(result, diagrams.ite(held, yes, diagrams.negate(yes)))
     return result
 
 

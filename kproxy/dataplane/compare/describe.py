@@ -16,6 +16,7 @@ from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
 from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcome
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.quantify import for_all
 from kproxy.dataplane.symbolic.translated import OPEN
 from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Fields
 from kproxy.netfilter.address import format_address
@@ -76,12 +77,12 @@ def box_around(fields: Fields, different: Node, possible: Node, values: Mapping[
     for place, group in enumerate(used):
         others = [level for other in used[place + 1 :] for level in other.levels]
         fixed = tuple((level, values.get(level, 0)) for level in sorted(others))
-        chosen = diagrams.assign(inside, fixed)
+        chosen = diagrams.restrict(inside, fixed)
         if chosen != TRUE:
             others = [level for other in used if other is not group for level in other.levels]
             point = tuple((level, values.get(level, 0)) for level in sorted(others))
-            box.append(Side(group, chosen, diagrams.assign(possible, point)))
-        inside = diagrams.for_all(inside, group.levels, chosen)
+            box.append(Side(group, chosen, diagrams.restrict(possible, point)))
+        inside = for_all(diagrams, inside, group.levels, chosen)
     return box
 
 
@@ -202,18 +203,18 @@ def intervals_of(fields: Fields, level: int, condition: Node, count: int, bits: 
                 found.append((first, last))
             return
         start = 0
-        cuts, kids = diagrams.parts(node, level + chunk)
-        for end, kid in zip(cuts, kids, strict=True):
-            if kid == TRUE:
+        bounds, children = diagrams.parts(node, level + chunk)
+        for end, child in zip(bounds, children, strict=True):
+            if child == TRUE:
                 shift = bits * (count - chunk - 1)
                 first, last = (prefix << bits | start) << shift, ((prefix << bits | end - 1) + 1 << shift) - 1
                 if found and found[-1][1] + 1 == first:
                     found[-1] = (found[-1][0], last)
                 else:
                     found.append((first, last))
-            elif kid != FALSE:
+            elif child != FALSE:
                 for value in range(start, min(end, start + 300)):
-                    walk(kid, chunk + 1, prefix << bits | value)
+                    walk(child, chunk + 1, prefix << bits | value)
             start = end
 
     walk(condition, 0, 0)

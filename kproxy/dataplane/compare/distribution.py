@@ -31,16 +31,16 @@ def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Dist
         node = diagrams.at_level(node, values)
     pending = []
     start = 0
-    for end, kid in zip(*diagrams.parts(node, fields.final), strict=True):
-        if kid != ZERO:
-            pending += [(final, kid) for final in range(start, end)]
+    for end, child in zip(*diagrams.parts(node, fields.final), strict=True):
+        if child != ZERO:
+            pending += [(final, child) for final in range(start, end)]
         start = end
     read = Values(fields, values)
     ports = read.get(fields.protocol) in PORT_PROTOCOLS
     here = (read.address(fields.dst), read.port(fields.dport) if ports else 0)
     result: Distribution = {}
-    for final, kid in pending:
-        leaf = diagrams.at(kid, values)
+    for final, child in pending:
+        leaf = diagrams.at(child, values)
         for symbolic, weight in setup.outcomes.entries(leaf):
             outcome = setup.outcomes.settled(symbolic, values)
             fate = Fate(None, outcome._replace(source=""))

@@ -31,6 +31,7 @@ from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.hooks import STATES
 from kproxy.dataplane.symbolic.leaves import UNDECIDED
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.quantify import for_all, where_different
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
@@ -145,11 +146,11 @@ class Examiner:
         if self._one_sided is None:
             self._one_sided = self._find_one_sided()
         one_sided = self._one_sided
-        different = diagrams.where_different(place.one, place.other, fields.final)
+        different = where_different(diagrams, place.one, place.other, fields.final)
         certain = different
         for key, level in fields.questions.items():
             if isinstance(key, Question) and key.text in one_sided:
-                certain = diagrams.for_all(certain, range(level, level + 1), TRUE)
+                certain = for_all(diagrams, certain, range(level, level + 1), TRUE)
         reason = ""
         for _ in range(_MOST_BOXES):
             finding, different_left, reason = self._find(place, certain, reason)
@@ -181,7 +182,7 @@ class Examiner:
         """A confirmed difference inside a condition, and what is left of the condition without its box."""
         fields, diagrams = self._fields, self._diagrams
         everywhere = [tied(self._setup, node, place.state) for node in (place.one, place.other)]
-        rest = diagrams.both(different, diagrams.where_different(everywhere[0], everywhere[1], fields.final))
+        rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], fields.final))
         if rest == FALSE:
             return None, rest, reason
         exhausted = False
@@ -190,7 +191,7 @@ class Examiner:
                 exhausted = True
                 break
             nodes = [tied(self._setup, node, place.state, values) for node in (place.one, place.other)]
-            inside = diagrams.both(diagrams.where_different(nodes[0], nodes[1], fields.final), rest)
+            inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], fields.final), rest)
             inside = diagrams.both(inside, feasible)
             for _ in range(_MOST_TRIES):
                 if inside == FALSE:

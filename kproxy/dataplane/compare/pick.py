@@ -53,7 +53,7 @@ class Picker:
             asked = [level for level in levels if level in support]
             for one, other in itertools.pairwise(asked):
                 yes = diagrams.equals(other, 1)
-                result = diagrams.both(result, diagrams.choose(diagrams.equals(one, 1), yes, diagrams.negate(yes)))
+                result = diagrams.both(result, diagrams.ite(diagrams.equals(one, 1), yes, diagrams.negate(yes)))
         return result
 
     def same_answers(self, chosen: dict[int, int]) -> dict[int, int]:
@@ -107,7 +107,7 @@ class Picker:
             upper = tuple(sorted((level, value) for level, value in values.items() if level < fields.final))
             if upper not in seen:
                 seen.add(upper)
-                possible = diagrams.assign(feasible, upper)
+                possible = diagrams.restrict(feasible, upper)
                 if place.origin == "local" and place.state.fresh and fields.family is Family.IPV6:
                     possible = diagrams.both(possible, self._masqueraded(values))
                 yield values, possible
@@ -179,7 +179,7 @@ class Picker:
             certain = diagrams.negate(fields.possible(level, kind))
             never = diagrams.both(diagrams.equals(kind, BROADCAST), self.unicast(level))
             others = diagrams.both(others, diagrams.negate(diagrams.either(certain, never)))
-        return diagrams.choose(local, diagrams.equals(kind, LOCAL), others)
+        return diagrams.ite(local, diagrams.equals(kind, LOCAL), others)
 
     def unicast(self, level: int) -> Node:
         """Addresses that hosts have."""
@@ -207,16 +207,16 @@ class Picker:
             wanted = prefer.get(level, 0)
             options = []
             start = 0
-            for stop, kid in zip(diagrams.cuts[condition], diagrams.kids[condition], strict=True):
-                if kid != FALSE:
+            for stop, child in zip(diagrams.bounds[condition], diagrams.children[condition], strict=True):
+                if child != FALSE:
                     fits = start <= wanted < stop
-                    options.append((not fits, start - stop, start, stop, kid))
+                    options.append((not fits, start - stop, start, stop, child))
                 start = stop
-            unfit, _, start, stop, kid = min(options)
+            unfit, _, start, stop, child = min(options)
             value = wanted if not unfit else min(start + (stop - start > 2), stop - 1)
             chosen[level] = value
             steps.append((level, start, stop - 1))
-            condition = kid
+            condition = child
         path = TRUE
         for level, first, last in reversed(steps):
             path = diagrams.among(level, ((first, last),), path)

@@ -14,6 +14,7 @@ from kproxy.dataplane.compare.describe import address_set, ports_of
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import Connected
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
+from kproxy.dataplane.symbolic.quantify import exists
 from kproxy.dataplane.symbolic.variables import CHUNK, Fields
 from kproxy.netfilter.family import Family, protocol_name
 
@@ -31,7 +32,7 @@ class Site(NamedTuple):
         possible = TRUE
         if fields.family is Family.IPV4:  # what lies above and below is nobody's address
             possible = fields.address_between(fields.dst, 0x01000000, 0xDFFFFFFF)
-        inside = diagrams.exists(self.address, later)
+        inside = exists(diagrams, self.address, later)
         if diagrams.both(inside, possible) == FALSE:
             possible = TRUE
         address = address_set(fields, fields.dst, inside, possible)
@@ -39,7 +40,7 @@ class Site(NamedTuple):
             address = "any other address"
         elif address.startswith("anywhere"):
             address = "any address" + address.removeprefix("anywhere")
-        service = diagrams.exists(self.service, range(fields.later_dport, fields.later_dport + 2))
+        service = exists(diagrams, self.service, range(fields.later_dport, fields.later_dport + 2))
         parts, left_out = _services(fields, service), _services(fields, diagrams.negate(service))
         if not parts:
             return address
@@ -64,18 +65,18 @@ def _services(fields: Fields, condition: Node) -> list[tuple[str, str]]:
     diagrams = fields.diagrams
     parts = []
     start = 0
-    cuts, kids = diagrams.parts(condition, fields.protocol)
-    for end, kid in zip(cuts, kids, strict=True):
-        if kid != FALSE:
+    bounds, children = diagrams.parts(condition, fields.protocol)
+    for end, child in zip(bounds, children, strict=True):
+        if child != FALSE:
             name = protocol_name(start) if end == start + 1 else f"protocols {start}-{end - 1}"
-            if len(cuts) == 1:
+            if len(bounds) == 1:
                 name = "any protocol"
             ports = (
                 ""
-                if kid == TRUE
+                if child == TRUE
                 else ",".join(
                     str(first) if first == last else f"{first}-{last}"
-                    for first, last in ports_of(fields, fields.dport, kid)[:8]
+                    for first, last in ports_of(fields, fields.dport, child)[:8]
                 )
             )
             parts.append((ports, name))
@@ -109,7 +110,7 @@ def places(setup: Setup, origin: str, state: Connected, one: Node, other: Node) 
 
 
 def _width(diagrams: Diagrams, condition: Node) -> int:
-    return len(diagrams.kids[condition]) if condition > TRUE else 1 << CHUNK
+    return len(diagrams.children[condition]) if condition > TRUE else 1 << CHUNK
 
 
 def _collect(
@@ -134,9 +135,9 @@ def _collect(
             return memory[first, second]
         if found is None:
             pieces: dict[tuple[Node, Node], list[tuple[int, int, Node]]] = {}
-            for start, stop, kid, beside in diagrams.joint(first, second, level):
-                if kid != beside:
-                    for pair, condition in collect(kid, beside).items():
+            for start, stop, child, beside in diagrams.joint(first, second, level):
+                if child != beside:
+                    for pair, condition in collect(child, beside).items():
                         pieces.setdefault(pair, []).append((start, stop, condition))
             found = memory[first, second] = {
                 pair: _union(diagrams, level, intervals) for pair, intervals in pieces.items()
@@ -147,17 +148,17 @@ def _collect(
 
 
 def _union(diagrams: Diagrams, level: int, intervals: list[tuple[int, int, Node]]) -> Node:
-    cuts: list[int] = []
-    kids: list[Node] = []
+    bounds: list[int] = []
+    children: list[Node] = []
     end = 0
     for start, stop, condition in intervals:
         if start > end:
-            cuts.append(start)
-            kids.append(FALSE)
-        cuts.append(stop)
-        kids.append(condition)
+            bounds.append(start)
+            children.append(FALSE)
+        bounds.append(stop)
+        children.append(condition)
         end = stop
     if end < diagrams.sizes[level]:
-        cuts.append(diagrams.sizes[level])
-        kids.append(FALSE)
-    return diagrams.node(level, cuts, kids)
+        bounds.append(diagrams.sizes[level])
+        children.append(FALSE)
+    return diagrams.node(level, bounds, children)

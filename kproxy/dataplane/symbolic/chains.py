@@ -111,7 +111,7 @@ class Evaluator:
             return exits
         stage = exits.stage
         reached = [self._actions.translation.treated(target, exits) for target in targets]
-        return stage, self._diagrams.assign(exits.accept, known), tuple(reached)
+        return stage, self._diagrams.restrict(exits.accept, known), tuple(reached)
 
     def _destinations(self, number: int) -> tuple[Destination, ...]:
         """Where a chain sends packets through other chains, if to few destinations, by DNAT of the simplest kind only,
@@ -189,16 +189,16 @@ class Evaluator:
         diagrams = self._diagrams
         fixed = []
         while condition > TRUE:
-            kids = diagrams.kids[condition]
-            inside = [place for place, kid in enumerate(kids) if kid != FALSE]
+            children = diagrams.children[condition]
+            inside = [place for place, child in enumerate(children) if child != FALSE]
             if len(inside) != 1:
                 break
             place = inside[0]
-            level, cuts = diagrams.level[condition], diagrams.cuts[condition]
-            start = cuts[place - 1] if place else 0
-            if cuts[place] - start == 1 and self._fields.dst <= level < self._fields.final:
+            level, bounds = diagrams.level[condition], diagrams.bounds[condition]
+            start = bounds[place - 1] if place else 0
+            if bounds[place] - start == 1 and self._fields.dst <= level < self._fields.final:
                 fixed.append((level, start))
-            condition = kids[place]
+            condition = children[place]
         return tuple(fixed)
 
     def _evaluate(self, rules: Sequence[Rule], back: Node, known: Known, exits: Exits) -> Node:
@@ -207,7 +207,7 @@ class Evaluator:
         closed: list[Node] = []  # of a run of rules of which nothing falls through; the last rule first
         draws: list[tuple[Fraction, Node]] = []  # of a run of rules that apply by chance alone; the last rule first
         for rule in reversed(rules):
-            condition = diagrams.assign(rule.condition, known) if known else rule.condition
+            condition = diagrams.restrict(rule.condition, known) if known else rule.condition
             if condition == FALSE and rule.plain:
                 continue
             if rule.plain and (self._may_end(rule.shape.callee) if rule.shape.callee >= 0 else True):
@@ -220,7 +220,7 @@ class Evaluator:
                             closed = []
                             after = result
                         else:
-                            closed.append(diagrams.choose(condition, result, MISS))
+                            closed.append(diagrams.ite(condition, result, MISS))
                         continue
                     if condition == TRUE:
                         after, closed = self._dispatched(after, closed), []
@@ -279,10 +279,10 @@ class Evaluator:
         """What a rule that applies makes of a packet: `after` is the next rule's function."""
         if shape.callee >= 0:
             onward = back if shape.goto else after
-            return self._chain(shape.callee, self._diagrams.assign(onward, known), known, exits)
+            return self._chain(shape.callee, self._diagrams.restrict(onward, known), known, exits)
         if isinstance(shape.target, Verdict) and shape.target.verdict == "RETURN":
-            return self._diagrams.assign(back, known)
-        return self._actions.apply(shape.target, self._diagrams.assign(after, known), known, exits)
+            return self._diagrams.restrict(back, known)
+        return self._actions.apply(shape.target, self._diagrams.restrict(after, known), known, exits)
 
     def _rule(self, rule: Rule, condition: Node, after: Node, back: Node, known: Known, exits: Exits) -> Node:
         diagrams = self._diagrams
@@ -290,7 +290,7 @@ class Evaluator:
             result = self._target(rule.shape, after, back, _joined(known, rule.known), exits)
             if rule.chance != 1:
                 result = self._mix(rule.chance, result, after)
-            return diagrams.choose(condition, result, after)
+            return diagrams.ite(condition, result, after)
         result = self._target(rule.shape, after, back, known, exits)
         for step in reversed(rule.steps):
             if isinstance(step, Draw):
@@ -298,7 +298,7 @@ class Evaluator:
             elif isinstance(step, Seen):
                 result = self._actions.seen(step, result, after, exits.stage)
             else:
-                result = diagrams.choose(step, result, after)
+                result = diagrams.ite(step, result, after)
         return result
 
 

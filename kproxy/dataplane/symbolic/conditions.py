@@ -350,7 +350,7 @@ class Conditions:
         fields, diagrams = self.fields, self.fields.diagrams
         if stage.table == "raw" and not stage.looped:  # only a rule of this table can have said anything yet
             answers = [TRUE if name in names else FALSE for name in ("UNTRACKED", "INVALID")]
-            return diagrams.choose(diagrams.equals(fields.untracked, 1), *answers)
+            return diagrams.ite(diagrams.equals(fields.untracked, 1), *answers)
         if stage.ctstate in names:
             return TRUE
         result = FALSE

@@ -89,10 +89,10 @@ class Ways:
         node = self._tracked(side, origin, state)
         if self._in_play.untracking and state.name != "UNTRACKED":
             other = self._outcomes.change_header(self._tracked(side, origin, STATES[-1]), "not tracked")
-            node = diagrams.choose(diagrams.equals(fields.untracked, 1), other, node)
+            node = diagrams.ite(diagrams.equals(fields.untracked, 1), other, node)
         raw = Connected("before", "INVALID", False, False)
         node = self._run(side, "raw", hook, raw, BEFORE, node)
-        node = diagrams.assign(node, ((fields.untracked, 0), (fields.assigned, 0)))
+        node = diagrams.restrict(node, ((fields.untracked, 0), (fields.assigned, 0)))
         if state.fresh:
             node = self._outcomes.forget_marks_of_dropped(node)
         if origin == "local":
@@ -101,7 +101,7 @@ class Ways:
             loopback = diagrams.either(
                 fields.address_between(fields.src, 1, 1), fields.address_between(fields.dst, 1, 1)
             )
-            node = diagrams.choose(loopback, self._dropped(), node)
+            node = diagrams.ite(loopback, self._dropped(), node)
         return node
 
     def _dropped(self) -> Node:
@@ -163,9 +163,9 @@ class Ways:
         fields, diagrams = self._fields, self._diagrams
         if not state.fresh:
             if state.tracked:
-                onward = diagrams.choose(self._translated(True), self._elsewhere(rerouted), onward)
+                onward = diagrams.ite(self._translated(True), self._elsewhere(rerouted), onward)
             return self._translation.file(onward, 0)
-        untranslated = diagrams.assign(onward, ((fields.dnat, 0),))
+        untranslated = diagrams.restrict(onward, ((fields.dnat, 0),))
         accept = self._translation.file(untranslated, 0)
         node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
         for key, level in list(fields.questions.items()):
@@ -187,16 +187,14 @@ class Ways:
             held = fields.port_in(fields.sport, wanted)
         else:
             return node
-        yes, no = (diagrams.assign(node, ((level, value),)) for value in (1, 0))
-        return diagrams.choose(held, yes, no)
+        yes, no = (diagrams.restrict(node, ((level, value),)) for value in (1, 0))
+        return diagrams.ite(held, yes, no)
 
     def _translated(self, destination: bool) -> Node:
         """Whether the connection translates the destination (or source) of a packet of its direction."""
         fields, diagrams = self._fields, self._diagrams
         forward, backward = (fields.dnat, fields.snat) if destination else (fields.snat, fields.dnat)
-        return diagrams.choose(
-            diagrams.equals(fields.reply, 1), diagrams.equals(backward, 1), diagrams.equals(forward, 1)
-        )
+        return diagrams.ite(diagrams.equals(fields.reply, 1), diagrams.equals(backward, 1), diagrams.equals(forward, 1))
 
     def _elsewhere(self, node: Node) -> Node:
         """The function for a packet whose destination the connection translates, to nobody knows where."""
@@ -211,8 +209,8 @@ class Ways:
         onward = self._forward(side, state)
         inward = self._input(side, state)
         here = diagrams.among(fields.dst_kind, ((LOCAL, BROADCAST),))
-        here = diagrams.choose(self._to_multicast, fields.question(MULTICAST), here)
-        node = diagrams.choose(here, inward, onward)
+        here = diagrams.ite(self._to_multicast, fields.question(MULTICAST), here)
+        node = diagrams.ite(here, inward, onward)
         if fields.family is Family.IPV6:
             return node
         # inbound._martian: refused by every host
@@ -223,7 +221,7 @@ class Ways:
         to_all = fields.address_between(fields.dst, *ones)
         nowhere = diagrams.both(fields.address_between(fields.src, *zero), diagrams.negate(to_all))
         refused = diagrams.either(diagrams.either(strange, nowhere), fields.address_between(fields.dst, *zero))
-        return diagrams.choose(refused, self._actions.drop, node)
+        return diagrams.ite(refused, self._actions.drop, node)
 
     def _input(self, side: Side, state: Connected) -> Node:
         """The tables of INPUT. Which of nat and security comes first depends on the variant (walk.ORDERS)."""
@@ -233,7 +231,7 @@ class Ways:
             if side.variant:
                 node = first if side.variant == "nft" else node
             else:
-                node = self._diagrams.choose(self._fields.question(NFT), first, node)
+                node = self._diagrams.ite(self._fields.question(NFT), first, node)
         for table in ("filter", "mangle"):
             node = self._run(side, table, "INPUT", state, AFTER, node)
         return node
@@ -248,10 +246,10 @@ class Ways:
         diagrams, fields = self._diagrams, self._fields
         after = self._run(side, "security", "INPUT", state, AFTER, self._end)
         if state.fresh:
-            accept = diagrams.assign(after, ((fields.snat, 0),))
+            accept = diagrams.restrict(after, ((fields.snat, 0),))
             return self._run(side, "nat", "INPUT", state, AFTER, accept, onward=after)
         if state.tracked:
-            return diagrams.choose(self._translated(False), self._other_source(after), after)
+            return diagrams.ite(self._translated(False), self._other_source(after), after)
         return after
 
     def _other_source(self, node: Node) -> Node:
@@ -264,7 +262,7 @@ class Ways:
         """The function with an address and port, given by their first levels, called by levels of their own."""
         moved = {now[0] + chunk: later[0] + chunk for chunk in range(self._fields.chunks)}
         moved |= {now[1]: later[1], now[1] + 1: later[1] + 1}
-        return self._translation.renamed(node, moved | kinds)
+        return self._diagrams.permute(node, moved | kinds)
 
     def _forward(self, side: Side, state: Connected) -> Node:
         fields, diagrams = self._fields, self._diagrams
@@ -274,17 +272,17 @@ class Ways:
         if self._in_play.ttl:
             node = self._actions.decremented(node)
         if self._in_play.tproxy:
-            node = diagrams.choose(diagrams.equals(fields.assigned, 1), self._actions.drop, node)
+            node = diagrams.ite(diagrams.equals(fields.assigned, 1), self._actions.drop, node)
         return node
 
     def _postrouting(self, side: Side, state: Connected, end: Node, *, local: bool) -> Node:
         diagrams, fields = self._diagrams, self._fields
         same = self._same_source(end) if local else end
         if state.fresh:
-            accept = diagrams.assign(same, ((fields.snat, 0),))
+            accept = diagrams.restrict(same, ((fields.snat, 0),))
             node = self._run(side, "nat", "POSTROUTING", state, AFTER, accept, local=local, onward=end)
         elif state.tracked and local:
-            node = diagrams.choose(self._translated(False), self._other_source(end), same)
+            node = diagrams.ite(self._translated(False), self._other_source(end), same)
         else:
             node = same
         return self._run(side, "mangle", "POSTROUTING", state, AFTER, node, local=local)
@@ -308,7 +306,7 @@ class Ways:
                 else outcome
             ),
         )
-        return self._translation.renamed(node, moved)
+        return self._diagrams.permute(node, moved)
 
     # after OUTPUT's nat table
 
@@ -318,19 +316,19 @@ class Ways:
         Only POSTROUTING sees the interface that routing chose the second time (way._route_again).
         """
         fields, diagrams = self._fields, self._diagrams
-        back = diagrams.assign(self._loop(side, state), ((fields.in_interface, LO),))
-        end = diagrams.choose(diagrams.equals(fields.out_interface, LO), back, self._end)
+        back = diagrams.restrict(self._loop(side, state), ((fields.in_interface, LO),))
+        end = diagrams.ite(diagrams.equals(fields.out_interface, LO), back, self._end)
         after = self._postrouting(side, state, end, local=True)
-        elsewhere = self._translation.renamed(after, {fields.out_interface: fields.later_out})
-        again = diagrams.choose(
-            diagrams.equals(fields.dst_kind, LOCAL), diagrams.assign(after, ((fields.out_interface, LO),)), elsewhere
+        elsewhere = diagrams.permute(after, {fields.out_interface: fields.later_out})
+        again = diagrams.ite(
+            diagrams.equals(fields.dst_kind, LOCAL), diagrams.restrict(after, ((fields.out_interface, LO),)), elsewhere
         )
         straight, rerouted = after, again
         for table in ("security", "filter"):
             straight = self._run(side, table, "OUTPUT", state, AFTER, straight)
             rerouted = self._run(side, table, "OUTPUT", state, AFTER, rerouted)
-        by_lo = diagrams.assign(straight, ((fields.out_interface, LO),))
-        straight = diagrams.choose(diagrams.equals(fields.dst_kind, LOCAL), by_lo, straight)
+        by_lo = diagrams.restrict(straight, ((fields.out_interface, LO),))
+        straight = diagrams.ite(diagrams.equals(fields.dst_kind, LOCAL), by_lo, straight)
         return straight, rerouted
 
     def _loop(self, side: Side, state: Connected) -> Node:
@@ -358,8 +356,6 @@ def feasible_start(fields: Fields, origin: str, state: Connected) -> Node:
         # Nothing is forwarded by way of the loopback interface: it would come back and be forwarded for ever.
         arrives = diagrams.among(fields.in_interface, ((LO + 1, diagrams.sizes[fields.in_interface] - 1),))
         return diagrams.both(diagrams.both(result, arrives), outside)
-    leaves = diagrams.choose(
-        diagrams.equals(fields.dst_kind, LOCAL), diagrams.equals(fields.out_interface, LO), outside
-    )
+    leaves = diagrams.ite(diagrams.equals(fields.dst_kind, LOCAL), diagrams.equals(fields.out_interface, LO), outside)
     again = diagrams.among(fields.later_out, ((LO + 1, diagrams.sizes[fields.later_out] - 1),))
     return diagrams.both(diagrams.both(result, leaves), again)

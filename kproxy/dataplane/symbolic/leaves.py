@@ -198,7 +198,7 @@ class Outcomes:
             ),
         )
 
-    def assign_marks(self, node: Node, change: Bits) -> Node:
+    def compose_marks(self, node: Node, change: Bits) -> Node:
         """Mark bits change, all at once."""
         if not change:
             return node
@@ -206,7 +206,7 @@ class Outcomes:
         result = node
         if self.watched:
             result = self.map_outcomes(result, ("marks", change), lambda outcome: self._before(outcome, change))
-        return diagrams.replace(result, change[0][0], ("bits", change), self._bit_changer(change))
+        return diagrams.compose(result, change[0][0], ("bits", change), self._bit_changer(change))
 
     def _bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
         found = self._changers.get(change)
@@ -222,8 +222,8 @@ class Outcomes:
             if expression is None:
                 return None
             changer = self._bit_changer(change)
-            no, yes = (diagrams.replace(kid, first, ("bits", change), changer) for kid in diagrams.kids[found])
-            return diagrams.choose(self.expression(expression), yes, no)
+            no, yes = (diagrams.compose(child, first, ("bits", change), changer) for child in diagrams.children[found])
+            return diagrams.ite(self.expression(expression), yes, no)
 
         return replace
 
@@ -258,7 +258,7 @@ class Outcomes:
         diagrams = self.fields.diagrams
         result = 1 if ONE in expression else 0
         for level in sorted(expression - {ONE}, reverse=True):
-            result = diagrams.choose(diagrams.equals(level, 1), diagrams.negate(result), result)
+            result = diagrams.ite(diagrams.equals(level, 1), diagrams.negate(result), result)
         return result
 
     def settled(self, outcome: Outcome, values: Mapping[int, int]) -> Outcome:
@@ -283,12 +283,12 @@ class Outcomes:
         def change(level: int, found: Node) -> Node | None:
             if level >= end:
                 return found
-            kids = [diagrams.replace(kid, 0, "settle", change) for kid in diagrams.kids[found]]
+            children = [diagrams.compose(child, 0, "settle", change) for child in diagrams.children[found]]
             if level >= fields.mark:
-                kids = [self._settle_below(kid, level, value) for value, kid in enumerate(kids)]
-            return diagrams.node(level, diagrams.cuts[found], kids)
+                children = [self._settle_below(child, level, value) for value, child in enumerate(children)]
+            return diagrams.node(level, diagrams.bounds[found], children)
 
-        return diagrams.replace(node, 0, "settle", change)
+        return diagrams.compose(node, 0, "settle", change)
 
     def _settle_below(self, node: Node, level: int, value: int) -> Node:
         known = frozenset({ONE}) if value else frozenset()

@@ -6,7 +6,7 @@ child, and a table holds every node once. So two diagrams are the same number ex
 all fields: whether two rule sets are alike is one comparison of integers, and where they differ is found by walking
 the two diagrams side by side. (The idea is Bryant's reduced ordered decision diagrams, with intervals instead of bits.)
 
-Wide fields are cut into chunks of 16 or 8 bits, most significant first, so that a single address is two nodes and a
+Wide fields are bound into chunks of 16 or 8 bits, most significant first, so that a single address is two nodes and a
 single port is too, and laying one address over a large diagram copies one path and shares the rest.
 
 Leaves are `FALSE` and `TRUE` for conditions; for outcomes, `ZERO` (nothing), `MISS` (no rule has decided yet) and
@@ -42,14 +42,15 @@ class Diagrams:
     def __init__(self, sizes: Iterable[int] = ()) -> None:
         self.sizes = list(sizes)
         self.level: list[int] = []
-        self.cuts: list[tuple[int, ...]] = []
-        self.kids: list[tuple[int, ...]] = []
+        self.bounds: list[tuple[int, ...]] = []
+        self.children: list[tuple[int, ...]] = []
         self._deepest: list[int] = []
         self._misses: list[bool] = []
         self._table: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Node] = {}
         self._leaves: dict[object, Node] = {}
         self._values: dict[Node, object] = {}
         self._caches: dict[object, dict[object, Node]] = {}
+        self._permutations: dict[object, Callable[[int, Node], Node | None]] = {}
         for name in ("FALSE", "TRUE", "ZERO", "MISS"):
             self.leaf(name)
 
@@ -76,38 +77,38 @@ class Diagrams:
         """What a leaf stands for."""
         return self._values[node]
 
-    def _append(self, level: int, cuts: tuple[int, ...], kids: tuple[int, ...]) -> Node:
+    def _append(self, level: int, bounds: tuple[int, ...], children: tuple[int, ...]) -> Node:
         node = len(self.level)
         self.level.append(level)
-        self.cuts.append(cuts)
-        self.kids.append(kids)
+        self.bounds.append(bounds)
+        self.children.append(children)
         deepest = -1 if level == LEAF else level
         misses = False
-        for kid in kids:
-            if self._deepest[kid] > deepest:
-                deepest = self._deepest[kid]
-            misses = misses or self._misses[kid]
+        for child in children:
+            if self._deepest[child] > deepest:
+                deepest = self._deepest[child]
+            misses = misses or self._misses[child]
         self._deepest.append(deepest)
         self._misses.append(misses)
         return node
 
-    def node(self, level: int, cuts: Sequence[int], kids: Sequence[Node]) -> Node:
-        """The node with these intervals, neighbours that agree joined. `cuts` are the intervals' ends, exclusive."""
-        if any(map(eq, kids, kids[1:])):
-            new_cuts: list[int] = []
-            new_kids: list[Node] = []
+    def node(self, level: int, bounds: Sequence[int], children: Sequence[Node]) -> Node:
+        """The node with these intervals, neighbours that agree joined. `bounds` are the intervals' ends, exclusive."""
+        if any(map(eq, children, children[1:])):
+            new_bounds: list[int] = []
+            new_children: list[Node] = []
             last = -1
-            for cut, kid in zip(cuts, kids, strict=True):
-                if kid == last:
-                    new_cuts[-1] = cut
+            for bound, child in zip(bounds, children, strict=True):
+                if child == last:
+                    new_bounds[-1] = bound
                 else:
-                    new_cuts.append(cut)
-                    new_kids.append(kid)
-                    last = kid
-            cuts, kids = new_cuts, new_kids
-        if len(kids) == 1:
-            return kids[0]
-        key = (level, tuple(cuts), tuple(kids))
+                    new_bounds.append(bound)
+                    new_children.append(child)
+                    last = child
+            bounds, children = new_bounds, new_children
+        if len(children) == 1:
+            return children[0]
+        key = (level, tuple(bounds), tuple(children))
         found = self._table.get(key)
         if found is None:
             found = self._table[key] = self._append(*key)
@@ -117,20 +118,20 @@ class Diagrams:
         self, level: int, intervals: Iterable[tuple[int, int]], inside: Node = TRUE, outside: Node = FALSE
     ) -> Node:
         """Asks whether a field lies in one of some ascending disjoint intervals (ends included)."""
-        cuts: list[int] = []
-        kids: list[Node] = []
+        bounds: list[int] = []
+        children: list[Node] = []
         start = 0
         for first, last in intervals:
             if first > start:
-                cuts.append(first)
-                kids.append(outside)
-            cuts.append(last + 1)
-            kids.append(inside)
+                bounds.append(first)
+                children.append(outside)
+            bounds.append(last + 1)
+            children.append(inside)
             start = last + 1
         if start < self.sizes[level]:
-            cuts.append(self.sizes[level])
-            kids.append(outside)
-        return self.node(level, cuts, kids)
+            bounds.append(self.sizes[level])
+            children.append(outside)
+        return self.node(level, bounds, children)
 
     def equals(self, level: int, value: int, inside: Node = TRUE, outside: Node = FALSE) -> Node:
         """Asks whether a field has one value."""
@@ -162,18 +163,18 @@ class Diagrams:
     def parts(self, node: Node, level: int) -> tuple[tuple[int, ...], tuple[Node, ...]]:
         """The intervals and children of a node seen from a level at or above its own."""
         if self.level[node] == level:
-            return self.cuts[node], self.kids[node]
+            return self.bounds[node], self.children[node]
         return (self.sizes[level],), (node,)
 
     def at(self, node: Node, values: Mapping[int, int]) -> Node:
         """The leaf that is reached with these values; a level that is not there counts as 0."""
         while self.level[node] != LEAF:
-            node = self.kids[node][bisect_right(self.cuts[node], values.get(self.level[node], 0))]
+            node = self.children[node][bisect_right(self.bounds[node], values.get(self.level[node], 0))]
         return node
 
     def at_level(self, node: Node, values: Mapping[int, int]) -> Node:
         """The child that is reached with these values."""
-        return self.kids[node][bisect_right(self.cuts[node], values.get(self.level[node], 0))]
+        return self.children[node][bisect_right(self.bounds[node], values.get(self.level[node], 0))]
 
     def support(self, node: Node) -> frozenset[int]:
         """The levels that the function depends on."""
@@ -182,7 +183,7 @@ class Diagrams:
             item = pending.pop()
             if self.level[item] != LEAF:
                 found.add(self.level[item])
-                fresh = set(self.kids[item]) - seen
+                fresh = set(self.children[item]) - seen
                 seen |= fresh
                 pending += fresh
         return frozenset(found)
@@ -195,7 +196,7 @@ class Diagrams:
             if self.level[item] == LEAF:
                 found.add(item)
             else:
-                fresh = set(self.kids[item]) - seen
+                fresh = set(self.children[item]) - seen
                 seen |= fresh
                 pending += fresh
         return frozenset(found)
@@ -213,15 +214,15 @@ class Diagrams:
 
     # operations
 
-    def choose(self, condition: Node, yes: Node, no: Node) -> Node:
+    def ite(self, condition: Node, yes: Node, no: Node) -> Node:
         """`yes` where the condition holds, `no` elsewhere."""
         if condition == TRUE or yes == no:
             return yes
         if condition == FALSE:
             return no
-        return self._choose(condition, yes, no, self.cache("choose"))
+        return self._ite(condition, yes, no, self.cache("ite"))
 
-    def _choose(self, condition: Node, yes: Node, no: Node, cache: dict[object, Node]) -> Node:
+    def _ite(self, condition: Node, yes: Node, no: Node, cache: dict[object, Node]) -> Node:
         if condition == TRUE or yes == no:
             return yes
         if condition == FALSE:
@@ -231,42 +232,42 @@ class Diagrams:
         if found is not None:
             return found
         level = min(self.level[condition], self.level[yes], self.level[no])
-        cuts, kids = self.parts(condition, level)
-        yes_cuts, yes_kids = self.parts(yes, level)
-        no_cuts, no_kids = self.parts(no, level)
-        out_cuts: list[int] = []
-        out_kids: list[Node] = []
+        bounds, children = self.parts(condition, level)
+        yes_bounds, yes_children = self.parts(yes, level)
+        no_bounds, no_children = self.parts(no, level)
+        out_bounds: list[int] = []
+        out_children: list[Node] = []
         start = 0
-        for end, kid in zip(cuts, kids, strict=True):
-            if kid == TRUE:
-                _copy(yes_cuts, yes_kids, start, end, out_cuts, out_kids)
-            elif kid == FALSE:
-                _copy(no_cuts, no_kids, start, end, out_cuts, out_kids)
+        for end, child in zip(bounds, children, strict=True):
+            if child == TRUE:
+                _copy(yes_bounds, yes_children, start, end, out_bounds, out_children)
+            elif child == FALSE:
+                _copy(no_bounds, no_children, start, end, out_bounds, out_children)
             else:
-                place, other = bisect_right(yes_cuts, start), bisect_right(no_cuts, start)
+                place, other = bisect_right(yes_bounds, start), bisect_right(no_bounds, start)
                 while start < end:
-                    stop = min(yes_cuts[place], no_cuts[other], end)
-                    out_cuts.append(stop)
-                    first, second = yes_kids[place], no_kids[other]
-                    out_kids.append(first if first == second else self._choose(kid, first, second, cache))
-                    place += yes_cuts[place] == stop
-                    other += no_cuts[other] == stop
+                    stop = min(yes_bounds[place], no_bounds[other], end)
+                    out_bounds.append(stop)
+                    first, second = yes_children[place], no_children[other]
+                    out_children.append(first if first == second else self._ite(child, first, second, cache))
+                    place += yes_bounds[place] == stop
+                    other += no_bounds[other] == stop
                     start = stop
             start = end
-        found = cache[key] = self.node(level, out_cuts, out_kids)
+        found = cache[key] = self.node(level, out_bounds, out_children)
         return found
 
     def both(self, one: Node, other: Node) -> Node:
         """The conjunction of two conditions."""
-        return self.choose(one, other, FALSE)
+        return self.ite(one, other, FALSE)
 
     def either(self, one: Node, other: Node) -> Node:
         """The disjunction of two conditions."""
-        return self.choose(one, TRUE, other)
+        return self.ite(one, TRUE, other)
 
     def negate(self, condition: Node) -> Node:
         """The opposite of a condition."""
-        return self.choose(condition, FALSE, TRUE)
+        return self.ite(condition, FALSE, TRUE)
 
     def override(self, first: Node, then: Node) -> Node:
         """`first`, and `then` where `first` has not decided (`MISS`)."""
@@ -293,31 +294,31 @@ class Diagrams:
         if found is not None:
             return found
         level = min(self.level[one], self.level[other])
-        cuts, kids = self.parts(one, level)
-        other_cuts, other_kids = self.parts(other, level)
-        out_cuts: list[int] = []
-        out_kids: list[Node] = []
-        if len(cuts) <= len(other_cuts):
-            narrow, wide = (cuts, kids), (other_cuts, other_kids)
+        bounds, children = self.parts(one, level)
+        other_bounds, other_children = self.parts(other, level)
+        out_bounds: list[int] = []
+        out_children: list[Node] = []
+        if len(bounds) <= len(other_bounds):
+            narrow, wide = (bounds, children), (other_bounds, other_children)
         else:
-            narrow, wide = (other_cuts, other_kids), (cuts, kids)
-        swapped = narrow[0] is other_cuts and narrow[1] is other_kids
+            narrow, wide = (other_bounds, other_children), (bounds, children)
+        swapped = narrow[0] is other_bounds and narrow[1] is other_children
         start = 0
-        for end, kid in zip(*narrow, strict=True):
-            if kid == neutral:
-                _copy(*wide, start, end, out_cuts, out_kids)
+        for end, child in zip(*narrow, strict=True):
+            if child == neutral:
+                _copy(*wide, start, end, out_bounds, out_children)
             else:
                 place = bisect_right(wide[0], start)
                 while start < end:
                     stop = min(wide[0][place], end)
                     beside = wide[1][place]
-                    pair = (beside, kid) if swapped else (kid, beside)
-                    out_cuts.append(stop)
-                    out_kids.append(self._merge(*pair, neutral, cache, join))
+                    pair = (beside, child) if swapped else (child, beside)
+                    out_bounds.append(stop)
+                    out_children.append(self._merge(*pair, neutral, cache, join))
                     place += 1
                     start = stop
             start = end
-        found = cache[key] = self.node(level, out_cuts, out_kids)
+        found = cache[key] = self.node(level, out_bounds, out_children)
         return found
 
     def override_all(self, nodes: Sequence[Node]) -> Node:
@@ -340,34 +341,34 @@ class Diagrams:
             ]
         return pending[0]
 
-    def assign(self, node: Node, values: tuple[tuple[int, int], ...]) -> Node:
+    def restrict(self, node: Node, values: tuple[tuple[int, int], ...]) -> Node:
         """The function with some fields fixed: ascending pairs of level and value."""
         while values and self.level[node] >= values[0][0]:
             if self.level[node] == values[0][0]:
-                node = self.kids[node][bisect_right(self.cuts[node], values[0][1])]
+                node = self.children[node][bisect_right(self.bounds[node], values[0][1])]
             values = values[1:]
         if not values or not self.reaches(node, values[0][0]):
             return node
-        cache = self.cache(("assign", values[0][0]))
-        return self._assign(node, values, cache)
+        cache = self.cache(("restrict", values[0][0]))
+        return self._restrict(node, values, cache)
 
-    def _assign(self, node: Node, values: tuple[tuple[int, int], ...], cache: dict[object, Node]) -> Node:
+    def _restrict(self, node: Node, values: tuple[tuple[int, int], ...], cache: dict[object, Node]) -> Node:
         key = (node, values)
         found = cache.get(key)
         if found is None:
-            kids = [self.assign(kid, values) for kid in self.kids[node]]
-            found = cache[key] = self.node(self.level[node], self.cuts[node], kids)
+            children = [self.restrict(child, values) for child in self.children[node]]
+            found = cache[key] = self.node(self.level[node], self.bounds[node], children)
         return found
 
-    def replace(self, node: Node, first: int, name: object, change: Callable[[int, Node], Node | None]) -> Node:
+    def compose(self, node: Node, first: int, name: object, change: Callable[[int, Node], Node | None]) -> Node:
         """Rebuild the part of a diagram at level `first` and below.
 
         `change(level, node)` gives the replacement of a node, or None to go on into its children; it must be the same
         function for the same `name`.
         """
-        return self._replace(node, first, self.cache(name), change)
+        return self._compose(node, first, self.cache(name), change)
 
-    def _replace(
+    def _compose(
         self, node: Node, first: int, cache: dict[object, Node], change: Callable[[int, Node], Node | None]
     ) -> Node:
         if not self.reaches(node, first) and first != LEAF:
@@ -381,21 +382,42 @@ class Diagrams:
             if level == LEAF:
                 made = node
             else:
-                kids = [self._replace(kid, first, cache, change) for kid in self.kids[node]]
-                made = self.rebuilt(level, self.cuts[node], kids)
+                children = [self._compose(child, first, cache, change) for child in self.children[node]]
+                made = self.compose_node(level, self.bounds[node], children)
         cache[node] = made
         return made
 
-    def rebuilt(self, level: int, cuts: Sequence[int], kids: Sequence[Node]) -> Node:
+    def compose_node(self, level: int, bounds: Sequence[int], children: Sequence[Node]) -> Node:
         """As `node`, for children that may ask fields above this level."""
-        if all(self.level[kid] > level for kid in kids):
-            return self.node(level, cuts, kids)
-        result = kids[-1]
+        if all(self.level[child] > level for child in children):
+            return self.node(level, bounds, children)
+        result = children[-1]
         start = 0
-        for cut, kid in zip(cuts[:-1], kids[:-1], strict=True):
-            result = self.choose(self.among(level, ((start, cut - 1),)), kid, result)
-            start = cut
+        for bound, child in zip(bounds[:-1], children[:-1], strict=True):
+            result = self.ite(self.among(level, ((start, bound - 1),)), child, result)
+            start = bound
         return result
+
+    def permute(self, node: Node, levels: dict[int, int]) -> Node:
+        """The function with some variables renamed: what was asked of a level is asked of the one it maps to."""
+        if not levels:
+            return node
+        first = min(levels)
+        if not self.reaches(node, first):
+            return node
+        name = ("permute", tuple(levels.items()))
+        change = self._permutations.get(name)
+        if change is None:
+
+            def change(level: int, found: Node) -> Node | None:
+                new = levels.get(level)
+                if new is None:
+                    return None
+                children = [self.permute(child, levels) for child in self.children[found]]
+                return self.compose_node(new, self.bounds[found], children)
+
+            self._permutations[name] = change
+        return self.compose(node, first, name, change)
 
     def map_leaves(self, node: Node, name: object, change: Callable[[Node], Node]) -> Node:
         """Replace every leaf; `change` must be the same function for the same `name`."""
@@ -408,129 +430,35 @@ class Diagrams:
         if self.level[node] == LEAF:
             made = change(node)
         else:
-            kids = [self._map_leaves(kid, cache, change) for kid in self.kids[node]]
-            made = self.node(self.level[node], self.cuts[node], kids)
+            children = [self._map_leaves(child, cache, change) for child in self.children[node]]
+            made = self.node(self.level[node], self.bounds[node], children)
         cache[node] = made
         return made
 
-    def differing(self, one: Node, other: Node) -> Iterator[tuple[dict[int, tuple[int, int]], Node, Node]]:
-        """Where two diagrams differ: regions, as an interval (ends included) per level, with both leaves. Disjoint, and
-        together everything."""
-        yield from self._differing(one, other, {})
-
-    def _differing(
-        self, one: Node, other: Node, path: dict[int, tuple[int, int]]
-    ) -> Iterator[tuple[dict[int, tuple[int, int]], Node, Node]]:
-        if one == other:
-            return
-        level = min(self.level[one], self.level[other])
-        if level == LEAF:
-            yield dict(path), one, other
-            return
-        for start, stop, kid, beside in self.joint(one, other, level):
-            if kid != beside:
-                path[level] = (start, stop - 1)
-                yield from self._differing(kid, beside, path)
-                del path[level]
-
-    def where_different(self, one: Node, other: Node, ignored: int) -> Node:
-        """The condition that two functions differ, for some value of the `ignored` level."""
-        cache = self.cache(("different", ignored))
-        return self._where_different(one, other, ignored, cache)
-
-    def _where_different(self, one: Node, other: Node, ignored: int, cache: dict[object, Node]) -> Node:
-        if one == other:
-            return FALSE
-        level = min(self.level[one], self.level[other])
-        if level == LEAF:
-            return TRUE
-        key = (one, other)
-        found = cache.get(key)
-        if found is None:
-            cuts, kids = [], []
-            for _, stop, kid, beside in self.joint(one, other, level):
-                cuts.append(stop)
-                kids.append(self._where_different(kid, beside, ignored, cache))
-            if level == ignored:
-                found = FALSE
-                for kid in kids:
-                    found = self.either(found, kid)
-            else:
-                found = self.node(level, cuts, kids)
-            cache[key] = found
-        return found
-
-    def for_all(self, condition: Node, levels: range, within: Node) -> Node:
-        """The condition that holds for all values of some levels for which `within`, which asks only those, holds."""
-        return self.negate(self.exists(self.both(within, self.negate(condition)), levels))
-
-    def unaffected(self, node: Node, levels: Iterable[int]) -> Node:
-        """The condition, asking none of some levels, that these do not change the function's value."""
-        asked = sorted(self.support(node) & set(levels))
-        result = TRUE
-        for level in asked:
-            alone = self._unaffected(node, level, self.cache(("unaffected", level)))
-            for other in asked:  # a step at a time leads from any values of these levels to any others
-                alone = self.for_all(alone, range(other, other + 1), TRUE)
-            result = self.both(result, alone)
-        return result
-
-    def _unaffected(self, node: Node, level: int, cache: dict[object, Node]) -> Node:
-        if not self.reaches(node, level):
-            return TRUE
-        found = cache.get(node)
-        if found is None:
-            kids = self.kids[node]
-            if self.level[node] == level:
-                found = TRUE
-                for kid in kids[1:]:
-                    found = self.both(found, self.negate(self.where_different(kids[0], kid, LEAF)))
-            else:
-                below = [self._unaffected(kid, level, cache) for kid in kids]
-                found = self.node(self.level[node], self.cuts[node], below)
-            cache[node] = found
-        return found
-
-    def exists(self, condition: Node, levels: range) -> Node:
-        """The condition that holds for some values of some levels."""
-        cache = self.cache(("exists", levels.start, levels.stop))
-        return self._exists(condition, levels, cache)
-
-    def _exists(self, condition: Node, levels: range, cache: dict[object, Node]) -> Node:
-        if not self.reaches(condition, levels.start) or self.level[condition] >= levels.stop:
-            return condition
-        found = cache.get(condition)
-        if found is None:
-            kids = [self._exists(kid, levels, cache) for kid in self.kids[condition]]
-            level = self.level[condition]
-            if level in levels:
-                found = FALSE
-                for kid in kids:
-                    found = self.either(found, kid)
-            else:
-                found = self.node(level, self.cuts[condition], kids)
-            cache[condition] = found
-        return found
-
     def joint(self, one: Node, other: Node, level: int) -> Iterator[tuple[int, int, Node, Node]]:
         """The common intervals of two nodes at a level: start, end (exclusive) and both children."""
-        cuts, kids = self.parts(one, level)
-        other_cuts, other_kids = self.parts(other, level)
+        bounds, children = self.parts(one, level)
+        other_bounds, other_children = self.parts(other, level)
         place = beside = start = 0
         while start < self.sizes[level]:
-            stop = min(cuts[place], other_cuts[beside])
-            yield start, stop, kids[place], other_kids[beside]
-            place += cuts[place] == stop
-            beside += other_cuts[beside] == stop
+            stop = min(bounds[place], other_bounds[beside])
+            yield start, stop, children[place], other_children[beside]
+            place += bounds[place] == stop
+            beside += other_bounds[beside] == stop
             start = stop
 
 
 def _copy(
-    cuts: tuple[int, ...], kids: tuple[Node, ...], start: int, end: int, out_cuts: list[int], out_kids: list[Node]
+    bounds: tuple[int, ...],
+    children: tuple[Node, ...],
+    start: int,
+    end: int,
+    out_bounds: list[int],
+    out_children: list[Node],
 ) -> None:
     """Append the part of a node from `start` to `end`."""
-    first = bisect_right(cuts, start)
-    last = bisect_left(cuts, end)
-    out_cuts += cuts[first:last]
-    out_cuts.append(end)
-    out_kids += kids[first : last + 1]
+    first = bisect_right(bounds, start)
+    last = bisect_left(bounds, end)
+    out_bounds += bounds[first:last]
+    out_bounds.append(end)
+    out_children += children[first : last + 1]

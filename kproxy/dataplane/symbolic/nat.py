@@ -6,7 +6,6 @@ its own: `later_dst` and the like) and files the result under its final destinat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from kproxy.dataplane.symbolic.conditions import Question, Stage
 from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcomes
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.quantify import unaffected
 from kproxy.dataplane.symbolic.translated import (
     KEEP,
     OPEN,
@@ -74,7 +74,6 @@ class Translation:
                 self._ports_of.setdefault(final.address, []).append(final.port)
                 self._addresses_of.setdefault(final.port, []).append(final.address)
         self._sent_from: dict[Destination, tuple[Node, Node]] = {}
-        self._renamers: dict[Hashable, Callable[[int, Node], Node | None]] = {}
         self._of_new_destination = {fields.later_kind, fields.later_out}
         self._of_new_source = {fields.later_src_kind, fields.later_sport, fields.later_sport + 1}
         self._of_new_source |= set(range(fields.later_src, fields.later_src + fields.chunks))
@@ -100,16 +99,16 @@ class Translation:
         diagrams = self._diagrams
         if not diagrams.support(node) & levels:
             return node, ZERO
-        same = diagrams.unaffected(node, levels)
-        loose = diagrams.choose(same, node, ZERO)
-        return diagrams.assign(loose, tuple((level, 0) for level in sorted(levels))), diagrams.choose(same, ZERO, node)
+        same = unaffected(diagrams, node, levels)
+        loose = diagrams.ite(same, node, ZERO)
+        return diagrams.restrict(loose, tuple((level, 0) for level in sorted(levels))), diagrams.ite(same, ZERO, node)
 
     def filed(self, node: Node, final: int) -> Node:
         """The function under one final destination, and nothing under the others."""
         diagrams, level = self._diagrams, self._fields.final
         if diagrams.level[node] > level:
             return diagrams.equals(level, final, node, ZERO)
-        return diagrams.choose(diagrams.equals(level, final), node, ZERO)
+        return diagrams.ite(diagrams.equals(level, final), node, ZERO)
 
     def source(self, target: Target, exits: Exits) -> Node:
         """SNAT, MASQUERADE, or NETMAP where sources are translated."""
@@ -120,19 +119,19 @@ class Translation:
         if wanted is None or wanted.addresses is None or wanted.addresses[0] != wanted.addresses[1]:
             moved |= {fields.src + chunk: fields.later_src + chunk for chunk in range(fields.chunks)}
             if isinstance(target, MasqueradeTarget):  # takes one of the host's own
-                later = diagrams.assign(later, ((fields.src_kind, LOCAL),))
+                later = diagrams.restrict(later, ((fields.src_kind, LOCAL),))
             else:
                 moved[fields.src_kind] = fields.later_src_kind
         else:
-            later = diagrams.assign(later, fields.address_values(fields.src, wanted.addresses[0]))
+            later = diagrams.restrict(later, fields.address_values(fields.src, wanted.addresses[0]))
             later = self._kind_of(later, fields.src_kind, fields.later_src_kind, wanted.addresses[0])
             if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
                 moved = {}
-        later = self.renamed(diagrams.assign(later, ((fields.snat, 1),)), moved)
-        same = diagrams.assign(exits.onward, ((fields.snat, 0),))
-        if same != diagrams.assign(exits.onward, ((fields.snat, 1),)):
+        later = self._diagrams.permute(diagrams.restrict(later, ((fields.snat, 1),)), moved)
+        same = diagrams.restrict(exits.onward, ((fields.snat, 0),))
+        if same != diagrams.restrict(exits.onward, ((fields.snat, 1),)):
             # Given the source that it has anyway, a packet does not count as translated, and some rule asks that.
-            later = diagrams.choose(self._keeps_source(target), same, later)
+            later = diagrams.ite(self._keeps_source(target), same, later)
         text = target.to_save()[3:]
         loose, bound = self._split(later, self._of_new_source)
         rewritten = self._outcomes.rewrite_source(loose, text)
@@ -161,30 +160,8 @@ class Translation:
     def _kind_of(self, node: Node, kind: int, later: int, address: int) -> Node:
         certain = self._fields.certain_kind(address)
         if certain is not None:
-            return self._diagrams.assign(node, ((kind, certain),))
-        return self.renamed(node, {kind: later})
-
-    def renamed(self, node: Node, levels: dict[int, int]) -> Node:
-        """The function with some fields called by other levels."""
-        diagrams = self._diagrams
-        if not levels:
-            return node
-        first = min(levels)
-        if not diagrams.reaches(node, first):
-            return node
-        name = ("rename", tuple(levels.items()))
-        change = self._renamers.get(name)
-        if change is None:
-
-            def change(level: int, found: Node) -> Node | None:
-                new = levels.get(level)
-                if new is None:
-                    return None
-                kids = [self.renamed(kid, levels) for kid in diagrams.kids[found]]
-                return diagrams.rebuilt(new, diagrams.cuts[found], kids)
-
-            self._renamers[name] = change
-        return diagrams.replace(node, first, name, change)
+            return self._diagrams.restrict(node, ((kind, certain),))
+        return self._diagrams.permute(node, {kind: later})
 
     def destination(self, target: Target, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
@@ -226,33 +203,33 @@ class Translation:
             parts.append(self._outcomes.scale(self._to(final, known, exits), Fraction(1, len(choices))))
         result = self._outcomes.add_all(parts)
         if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
-            stays = self._diagrams.assign(self._fields.port_in(self._fields.dport, ports), known)
+            stays = self._diagrams.restrict(self._fields.port_in(self._fields.dport, ports), known)
             kept = self._to(Destination(address, KEEP, text), known, exits) if stays != FALSE else result
-            result = self._diagrams.choose(stays, kept, result)
+            result = self._diagrams.ite(stays, kept, result)
         return result
 
     def _to(self, final: Destination, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
         """The function for a packet sent to a final destination, filed under it."""
         fields, diagrams = self._fields, self._diagrams
         if final == UNCHANGED:
-            return diagrams.assign(self.file(exits.onward, 0), known)
+            return diagrams.restrict(self.file(exits.onward, 0), known)
         place = self._places[final]
-        sent = self._file_exact(diagrams.assign(self.treated(final, exits), ((fields.dnat, 1),)), final, place)
+        sent = self._file_exact(diagrams.restrict(self.treated(final, exits), ((fields.dnat, 1),)), final, place)
         if OPEN in (final.address, final.port):
-            return diagrams.assign(sent, known)
+            return diagrams.restrict(sent, known)
         # Sent to where it goes anyway, a packet does not count as translated; to another port there, it is not routed
         # again.
-        there = TRUE if final.address == KEEP else diagrams.assign(self._at_address(final.address), known)
+        there = TRUE if final.address == KEEP else diagrams.restrict(self._at_address(final.address), known)
         if there == FALSE:
-            return diagrams.assign(sent, known)
+            return diagrams.restrict(sent, known)
         if final.port == KEEP:
             stays = exits.accept
         else:
             other_port = self._send(Destination(KEEP, final.port), exits.onward)
-            stays = self._file_exact(diagrams.assign(other_port, ((fields.dnat, 1),)), final, place)
+            stays = self._file_exact(diagrams.restrict(other_port, ((fields.dnat, 1),)), final, place)
             here = fields.port_in(fields.dport, Range(final.port, final.port))
-            stays = diagrams.choose(here, exits.accept, stays)
-        return diagrams.assign(diagrams.choose(there, stays, sent), known)
+            stays = diagrams.ite(here, exits.accept, stays)
+        return diagrams.restrict(diagrams.ite(there, stays, sent), known)
 
     def treated(self, final: Destination, exits: Exits) -> Node:
         """The function for a packet that is sent on to a destination, in terms of the packet before."""
@@ -282,7 +259,7 @@ class Translation:
             fixed += fields.port_values(fields.dport, final.port)
         elif final.port == OPEN:
             moved |= {fields.dport: fields.later_dport, fields.dport + 1: fields.later_dport + 1}
-        return self.renamed(diagrams.assign(after, tuple(sorted(fixed))), moved)
+        return self._diagrams.permute(diagrams.restrict(after, tuple(sorted(fixed))), moved)
 
     def _at_address(self, address: int) -> Node:
         return self._fields.address_is(self._fields.dst, address)
@@ -294,9 +271,9 @@ class Translation:
         if final.address >= 0 and final.port == KEEP:
             for port in self._ports_of.get(final.address, ()):
                 exact = self.file(after, self._places[Destination(final.address, port)])
-                result = diagrams.choose(fields.port_in(fields.dport, Range(port, port)), exact, result)
+                result = diagrams.ite(fields.port_in(fields.dport, Range(port, port)), exact, result)
         elif final.address == KEEP and final.port >= 0:
             for address in self._addresses_of.get(final.port, ()):
                 exact = self.file(after, self._places[Destination(address, final.port)])
-                result = diagrams.choose(self._at_address(address), exact, result)
+                result = diagrams.ite(self._at_address(address), exact, result)
         return result

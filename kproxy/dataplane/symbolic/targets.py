@@ -92,7 +92,7 @@ class Actions:
         if target is None:
             return after
         if isinstance(target, Verdict):
-            return self._diagrams.assign(self.verdict(target.verdict, exits), known)
+            return self._diagrams.restrict(self.verdict(target.verdict, exits), known)
         if isinstance(target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)):
             return self._translate(target, known, exits)
         action = self._actions.get(type(target))
@@ -121,14 +121,14 @@ class Actions:
         action = match.action.value
         diagrams = self._diagrams
         if action == "set":
-            return diagrams.choose(condition, self._listed(match, stage, yes), self._listed(match, stage, no))
+            return diagrams.ite(condition, self._listed(match, stage, yes), self._listed(match, stage, no))
         if action == "update":
-            return diagrams.choose(condition, self._listed(match, stage, yes), no)
+            return diagrams.ite(condition, self._listed(match, stage, yes), no)
         if action == "remove":
             held = diagrams.negate(condition) if match.action.negated else condition
-            yes = diagrams.choose(held, self._unlisted(match, stage, yes), yes)
-            no = diagrams.choose(held, self._unlisted(match, stage, no), no)
-        return diagrams.choose(condition, yes, no)
+            yes = diagrams.ite(held, self._unlisted(match, stage, yes), yes)
+            no = diagrams.ite(held, self._unlisted(match, stage, no), no)
+        return diagrams.ite(condition, yes, no)
 
     def _listed(self, match: RecentMatch, stage: Stage, node: Node) -> Node:
         return self._list_changed(match, stage, node, 1, "added to")
@@ -145,7 +145,7 @@ class Actions:
             if not isinstance(about, Listed) or (about.hits > 1 and value):
                 continue
             if (about.name, about.side, about.mask, about.moment) == asked:
-                node = self._diagrams.assign(node, ((level, value),))
+                node = self._diagrams.restrict(node, ((level, value),))
         rewritten = "" if moment(match.side, stage) == BEFORE else " as rewritten"
         about = f"list {match.name}/{match.mask}"
         later = f"the {match.side}{rewritten} is removed from {about}"
@@ -173,7 +173,7 @@ class Actions:
         if change is None:
             level = self._fields.mark
             change = self._mark_changes[target] = self._bits(level, target.xmark.mask, target.xmark.value, level, 0, 0)
-        return self._outcomes.assign_marks(after, change)
+        return self._outcomes.compose_marks(after, change)
 
     def _bits(self, level: int, clear: int, xor: int, other: int, take: int, shift: int) -> Bits:
         """`mark & ~clear ^ xor ^ shifted(other & take)`; a positive shift is to the left."""
@@ -207,7 +207,7 @@ class Actions:
             change = self._bits(fields.connmark, UINT32, moved, fields.connmark, keep, shift)
         else:
             return after
-        return self._outcomes.assign_marks(after, change)
+        return self._outcomes.compose_marks(after, change)
 
     def _ct(self, target: CtTarget, after: Node, exits: Exits) -> Node:
         return self._untrack(target, after, exits) if target.notrack else self._header(target, after, exits)
@@ -215,15 +215,15 @@ class Actions:
     def _untrack(self, _target: Target, after: Node, exits: Exits) -> Node:
         if exits.stage.table != "raw" or exits.stage.looped:
             return after
-        return self._diagrams.assign(after, ((self._fields.untracked, 1),))
+        return self._diagrams.restrict(after, ((self._fields.untracked, 1),))
 
     def _tproxy(self, target: TproxyTarget, _after: Node, exits: Exits) -> Node:
         fields, diagrams = self._fields, self._diagrams
         change = self._bits(fields.mark, target.tproxy_mark.mask, target.tproxy_mark.value, fields.mark, 0, 0)
-        taken = diagrams.assign(self._outcomes.assign_marks(exits.accept, change), ((fields.assigned, 1),))
+        taken = diagrams.restrict(self._outcomes.compose_marks(exits.accept, change), ((fields.assigned, 1),))
         taken = self._outcomes.change_header(taken, f"TPROXY to {target.on_ip} port {target.on_port or 'as it is'}")
         asked = fields.question(Question("socket", f"a transparent socket on port {target.on_port}", target.on_port))
-        return diagrams.choose(asked, taken, self._stop(Outcome(DROP), exits))
+        return diagrams.ite(asked, taken, self._stop(Outcome(DROP), exits))
 
     def _remapped(self, node: Node, level: int, values: tuple[int, ...]) -> Node:
         """The function for a field that becomes `values[field]`."""
@@ -232,10 +232,10 @@ class Actions:
         def change(at: int, found: Node) -> Node | None:
             if at != level:
                 return None
-            cuts = range(1, len(values) + 1)
-            return diagrams.node(level, cuts, [diagrams.assign(found, ((level, value),)) for value in values])
+            bounds = range(1, len(values) + 1)
+            return diagrams.node(level, bounds, [diagrams.restrict(found, ((level, value),)) for value in values])
 
-        return diagrams.replace(node, level, ("remap", level, values), change)
+        return diagrams.compose(node, level, ("remap", level, values), change)
 
     def _tos(self, target: TosTarget, after: Node, exits: Exits) -> Node:
         values = tuple(octet & ~target.tos.mask & 0xFF ^ target.tos.value for octet in range(256))
@@ -257,7 +257,7 @@ class Actions:
         """The function for a packet that is about to be forwarded: its TTL goes down, and 1 is the end of it."""
         values = tuple(max(ttl - 1, 0) for ttl in range(256))
         alive = self._diagrams.among(self._fields.ttl, ((2, 255),))
-        return self._diagrams.choose(alive, self._remapped(node, self._fields.ttl, values), self.drop)
+        return self._diagrams.ite(alive, self._remapped(node, self._fields.ttl, values), self.drop)
 
     def _set(self, target: SetTarget, after: Node, exits: Exits) -> Node:
         for reference, value in ((target.del_set, 0), (target.add_set, 1)):
@@ -267,7 +267,7 @@ class Actions:
                     Question("set", text, (reference, set_moment(reference, exits.stage)))
                 )
                 if level is not None:
-                    after = self._diagrams.assign(after, ((level, value),))
+                    after = self._diagrams.restrict(after, ((level, value),))
         return self._leaves(target, after, exits)
 
     def _translate(
@@ -283,5 +283,5 @@ class Actions:
             text = f"{target.NAME} in table {stage.table} at {stage.hook}"
             return self._stop(Outcome(UNDECIDED, text), exits)
         if at_source:
-            return self._diagrams.assign(self.translation.source(target, exits), known)
+            return self._diagrams.restrict(self.translation.source(target, exits), known)
         return self.translation.destination(target, known, exits)

@@ -175,7 +175,7 @@ class Fields:
         return inside
 
     def address_values(self, level: int, address: int) -> tuple[tuple[int, int], ...]:
-        """One address as pairs of level and value, for `Diagrams.assign`."""
+        """One address as pairs of level and value, for `Diagrams.restrict`."""
         return tuple(
             (level + chunk, address >> CHUNK * (self.chunks - 1 - chunk) & UINT16) for chunk in range(self.chunks)
         )
@@ -238,15 +238,15 @@ class Fields:
         if self.family is Family.IPV6:
             rest = diagrams.among(kind, ((UNICAST, LOCAL),))
         loopback = self.address_under(level, LOOPBACK_NETWORKS[self.family])
-        result = diagrams.choose(loopback, diagrams.equals(kind, LOCAL), rest)
+        result = diagrams.ite(loopback, diagrams.equals(kind, LOCAL), rest)
         # IPv6 has no kind for multicast in `addrtype`; it is not one of the host's own addresses.
         multicast = self.address_under(level, MULTICAST_NETWORKS[self.family])
         of_group = UNICAST if self.family is Family.IPV6 else MULTICAST
-        result = diagrams.choose(multicast, diagrams.equals(kind, of_group), result)
+        result = diagrams.ite(multicast, diagrams.equals(kind, of_group), result)
         if self.family is Family.IPV4:
             for first, last in ((0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)):
                 broadcast = self.address_between(level, first, last)
-                result = diagrams.choose(broadcast, diagrams.equals(kind, BROADCAST), result)
+                result = diagrams.ite(broadcast, diagrams.equals(kind, BROADCAST), result)
         return result
 
     def certain_kind(self, address: int) -> int | None:
@@ -281,12 +281,12 @@ def masked_intervals(value: int, mask: int, bits: int) -> list[Interval]:
 
 def _steps(steps: Iterable[tuple[int, Node]]) -> tuple[list[int], list[Node]]:
     """Ends and children, intervals without values left out."""
-    cuts: list[int] = []
-    kids: list[Node] = []
+    bounds: list[int] = []
+    children: list[Node] = []
     start = 0
-    for end, kid in steps:
+    for end, child in steps:
         if end > start:
-            cuts.append(end)
-            kids.append(kid)
+            bounds.append(end)
+            children.append(child)
             start = end
-    return cuts, kids
+    return bounds, children

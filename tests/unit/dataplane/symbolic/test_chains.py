@@ -110,7 +110,7 @@ def plain_observation(seen: dict[Observation, Fraction], fresh: bool) -> dict[tu
 def tied_at(setup: Setup, node: Node, values: dict[int, int], state: Connected) -> Node:
     """A function at these values, below the final destination: there, addresses that are the same are of one kind."""
     upper = tuple((level, values.get(level, 0)) for level in range(setup.fields.final))
-    return tied(setup, setup.fields.diagrams.assign(node, upper), state, values)
+    return tied(setup, setup.fields.diagrams.restrict(node, upper), state, values)
 
 
 def check(seed: int, points: int) -> int:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Diagrams, Node
+from kproxy.dataplane.symbolic.quantify import exists, for_all, unaffected, where_different
 
 SIZES = (3, 2, 4)
 POINTS = list(itertools.product(*map(range, SIZES)))
@@ -27,8 +28,8 @@ def build(diagrams: Diagrams, leaf: Callable[[int], Node]) -> Node:
         below = 1
         for size in SIZES[level + 1 :]:
             below *= size
-        kids = [at(level + 1, place + value * below) for value in range(SIZES[level])]
-        return diagrams.node(level, range(1, SIZES[level] + 1), kids)
+        children = [at(level + 1, place + value * below) for value in range(SIZES[level])]
+        return diagrams.node(level, range(1, SIZES[level] + 1), children)
 
     return at(0, 0)
 
@@ -57,7 +58,7 @@ def test_conditions(one: Table, other: Table, third: Table) -> None:
     assert (a == b) == (one == other)
     assert [leaf == TRUE for leaf in values(diagrams, diagrams.both(a, b))] == [x and y for x, y in zip(one, other)]  # noqa: B905
     assert [leaf == TRUE for leaf in values(diagrams, diagrams.either(a, b))] == [x or y for x, y in zip(one, other)]  # noqa: B905
-    chosen = values(diagrams, diagrams.choose(a, b, c))
+    chosen = values(diagrams, diagrams.ite(a, b, c))
     assert [leaf == TRUE for leaf in chosen] == [y if x else z for x, y, z in zip(one, other, third, strict=True)]
     assert diagrams.negate(diagrams.negate(a)) == a
 
@@ -79,11 +80,11 @@ def test_override_and_sum(one: Table, other: Table) -> None:
 
 
 @given(numbers, st.tuples(*(st.integers(0, size - 1) for size in SIZES)), st.sets(st.integers(0, 2)))
-def test_assign(table: Table, point: tuple[int, ...], levels: set[int]) -> None:
+def test_restrict(table: Table, point: tuple[int, ...], levels: set[int]) -> None:
     diagrams = Diagrams(SIZES)
     node = amounts(diagrams, table, ZERO)
     fixed = tuple((level, point[level]) for level in sorted(levels))
-    result = diagrams.assign(node, fixed)
+    result = diagrams.restrict(node, fixed)
     assert not diagrams.support(result) & levels
     for other in POINTS:
         place = tuple(dict(fixed).get(level, value) for level, value in enumerate(other))
@@ -95,7 +96,10 @@ def test_quantifiers(table: Table, level: int) -> None:
     diagrams = Diagrams(SIZES)
     node = condition(diagrams, table)
     held = dict(zip(POINTS, table, strict=True))
-    some, every = diagrams.exists(node, range(level, level + 1)), diagrams.for_all(node, range(level, level + 1), TRUE)
+    some, every = (
+        exists(diagrams, node, range(level, level + 1)),
+        for_all(diagrams, node, range(level, level + 1), TRUE),
+    )
     for point in POINTS:
         line = [held[(*point[:level], value, *point[level + 1 :])] for value in range(SIZES[level])]
         assert (diagrams.at(some, dict(enumerate(point))) == TRUE) == any(line)
@@ -103,34 +107,40 @@ def test_quantifiers(table: Table, level: int) -> None:
 
 
 @given(numbers, numbers)
-def test_differing_and_where(one: Table, other: Table) -> None:
+def test_where_different(one: Table, other: Table) -> None:
     diagrams = Diagrams(SIZES)
     a, b = (amounts(diagrams, table, ZERO) for table in (one, other))
-    found = set()
-    for path, first, second in diagrams.differing(a, b):
-        assert first != second
-        for point in POINTS:
-            if all(low <= point[level] <= high for level, (low, high) in path.items()):
-                assert point not in found
-                found.add(point)
     wanted = {point for point, x, y in zip(POINTS, one, other, strict=True) if x != y}
-    assert found == wanted
-    where = diagrams.where_different(a, b, 1)
+    where = where_different(diagrams, a, b, 1)
     for point in POINTS:
         differs = any((point[0], value, point[2]) in wanted for value in range(SIZES[1]))
         assert (diagrams.at(where, dict(enumerate(point))) == TRUE) == differs
 
 
-def test_rebuilding_puts_levels_back_in_order() -> None:
+@given(numbers, st.sets(st.integers(0, 2)), st.booleans())
+def test_permute(table: Table, moved: set[int], back: bool) -> None:
+    diagrams = Diagrams((*SIZES, *SIZES))
+    node = amounts(diagrams, table, ZERO)
+    levels = {level: level + 3 for level in moved} | ({level + 3: level for level in moved} if back else {})
+    if back:  # swaps: a function of both halves
+        node = diagrams.ite(diagrams.equals(4, 1), diagrams.permute(node, {0: 3}), node)
+    result = diagrams.permute(node, levels)
+    for first, second in itertools.product(POINTS, POINTS[::5]):
+        point = dict(enumerate((*first, *second)))
+        before = {level: point[levels.get(level, level)] for level in point}
+        assert diagrams.at(result, point) == diagrams.at(node, before)
+
+
+def test_composition_puts_levels_back_in_order() -> None:
     diagrams = Diagrams(SIZES)
     lower = diagrams.equals(2, 1)
 
     def swap(level: int, node: Node) -> Node | None:
-        return diagrams.rebuilt(0, (1, 3), diagrams.kids[node][:2]) if level == 2 else None
+        return diagrams.compose_node(0, (1, 3), diagrams.children[node][:2]) if level == 2 else None
 
     # "field 2 is 1" becomes a question about field 0, below a question about field 1.
     node = diagrams.equals(1, 1, lower)
-    result = diagrams.replace(node, 2, "swap", swap)
+    result = diagrams.compose(node, 2, "swap", swap)
     assert diagrams.level[result] == 0
     assert values(diagrams, result).count(TRUE) == 2 * 4
 
@@ -148,7 +158,7 @@ def test_unaffected(table: Table) -> None:
     diagrams = Diagrams(SIZES)
     node = amounts(diagrams, table, ZERO)
     for levels in ((0,), (1,), (2,), (0, 2), (1, 2)):
-        found = diagrams.unaffected(node, levels)
+        found = unaffected(diagrams, node, levels)
         assert not diagrams.support(found) & set(levels)
         for place, point in enumerate(POINTS):
             same = {

@@ -1,0 +1,93 @@
+"""Quantifiers over the variables of a diagram: for some values, for all values, whether a variable matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Diagrams, Node
+
+
+def where_different(diagrams: Diagrams, one: Node, other: Node, ignored: int) -> Node:
+    """The condition that two functions differ, for some value of the `ignored` level."""
+    cache = diagrams.cache(("different", ignored))
+    return _where_different(diagrams, one, other, ignored, cache)
+
+
+def _where_different(diagrams: Diagrams, one: Node, other: Node, ignored: int, cache: dict[object, Node]) -> Node:
+    if one == other:
+        return FALSE
+    level = min(diagrams.level[one], diagrams.level[other])
+    if level == LEAF:
+        return TRUE
+    key = (one, other)
+    found = cache.get(key)
+    if found is None:
+        bounds, children = [], []
+        for _, stop, child, beside in diagrams.joint(one, other, level):
+            bounds.append(stop)
+            children.append(_where_different(diagrams, child, beside, ignored, cache))
+        if level == ignored:
+            found = FALSE
+            for child in children:
+                found = diagrams.either(found, child)
+        else:
+            found = diagrams.node(level, bounds, children)
+        cache[key] = found
+    return found
+
+
+def for_all(diagrams: Diagrams, condition: Node, levels: range, within: Node) -> Node:
+    """The condition that holds for all values of some levels for which `within`, which asks only those, holds."""
+    return diagrams.negate(exists(diagrams, diagrams.both(within, diagrams.negate(condition)), levels))
+
+
+def unaffected(diagrams: Diagrams, node: Node, levels: Iterable[int]) -> Node:
+    """The condition, asking none of some levels, that these do not change the function's value."""
+    asked = sorted(diagrams.support(node) & set(levels))
+    result = TRUE
+    for level in asked:
+        alone = _unaffected(diagrams, node, level, diagrams.cache(("unaffected", level)))
+        for other in asked:  # a step at a time leads from any values of these levels to any others
+            alone = for_all(diagrams, alone, range(other, other + 1), TRUE)
+        result = diagrams.both(result, alone)
+    return result
+
+
+def _unaffected(diagrams: Diagrams, node: Node, level: int, cache: dict[object, Node]) -> Node:
+    if not diagrams.reaches(node, level):
+        return TRUE
+    found = cache.get(node)
+    if found is None:
+        children = diagrams.children[node]
+        if diagrams.level[node] == level:
+            found = TRUE
+            for child in children[1:]:
+                found = diagrams.both(found, diagrams.negate(where_different(diagrams, children[0], child, LEAF)))
+        else:
+            below = [_unaffected(diagrams, child, level, cache) for child in children]
+            found = diagrams.node(diagrams.level[node], diagrams.bounds[node], below)
+        cache[node] = found
+    return found
+
+
+def exists(diagrams: Diagrams, condition: Node, levels: range) -> Node:
+    """The condition that holds for some values of some levels."""
+    cache = diagrams.cache(("exists", levels.start, levels.stop))
+    return _exists(diagrams, condition, levels, cache)
+
+
+def _exists(diagrams: Diagrams, condition: Node, levels: range, cache: dict[object, Node]) -> Node:
+    if not diagrams.reaches(condition, levels.start) or diagrams.level[condition] >= levels.stop:
+        return condition
+    found = cache.get(condition)
+    if found is None:
+        children = [_exists(diagrams, child, levels, cache) for child in diagrams.children[condition]]
+        level = diagrams.level[condition]
+        if level in levels:
+            found = FALSE
+            for child in children:
+                found = diagrams.either(found, child)
+        else:
+            found = diagrams.node(level, diagrams.bounds[condition], children)
+        cache[condition] = found
+    return found
