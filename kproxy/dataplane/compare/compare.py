@@ -27,7 +27,7 @@ from kproxy.dataplane.concrete.trace import TraceResult, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.symbolic.build import Setup, set_up
-from kproxy.dataplane.symbolic.hooks import ORIGINS, STATES
+from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, ORIGINS
 from kproxy.netfilter.iptables.matches import NfacctMatch
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.save import collector_paused
@@ -151,7 +151,7 @@ def _compare(
     examiner = Examiner(setup, rulesets, host)
     places: dict[Site, list[Place]] = {}
     for origin in ORIGINS:
-        for state in STATES:
+        for state in CONNTRACK_CASES:
             tell(f"evaluating {origin} packets, {state.name}")
             nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
             if nodes[0] != nodes[1]:

@@ -1,7 +1,7 @@
 """What holds between fields once addresses are known: one address is of one kind, and has one way out.
 
 Diagrams treat the kinds of the destination, the new destination and the source as fields of their own. Where two of
-these are the same address, their kinds are the same. That depends on all final destinations, so it is not in the
+these are the same address, their kinds are the same. That depends on all translated destinations, so it is not in the
 functions; it is put in here, for one destination at a time, before a difference is believed.
 """
 
@@ -14,18 +14,18 @@ from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.conditions import Question
-from kproxy.dataplane.symbolic.hooks import Connected
-from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcome
+from kproxy.dataplane.symbolic.hooks import ConntrackCase
+from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.variables import Fields
 from kproxy.netfilter.address import Network
 
 
-def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] | None = None) -> Node:
-    """A function below the final destination, with the ties put in: for the destination and port among the values, or
-    without values those that hold for all destinations.
+def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[int, int] | None = None) -> Node:
+    """A function below the translated destination, with these correlations put in: for the destination and port among
+    the values, or without values those that hold for all destinations.
 
-    A final destination that is the packet's own counts as none, and what becomes of packets that go no further is
+    A translated destination that is the packet's own counts as none, and what becomes of packets that go no further is
     put together.
     """
     fields, diagrams, translation = setup.fields, setup.fields.diagrams, setup.translation
@@ -35,20 +35,25 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
     moved = state.tracked and not state.fresh
     parts: dict[int, Node] = {}
     start = 0
-    for end, child in zip(*diagrams.parts(node, fields.final), strict=True):
+    for end, child in zip(*diagrams.parts(node, fields.destination), strict=True):
         for place in range(start, end) if child != ZERO else ():
-            final = translation.finals[place]
-            address = final.address
+            destination = translation.destinations[place]
+            address = destination.address
             if moved:
-                address = -1 if dst is None else read.address(fields.later_dst)
+                address = -1 if dst is None else read.address(fields.translated_dst)
             result = child
             if address >= 0 and address == dst:
-                result = diagrams.permute(result, {fields.later_kind: fields.dst_kind})
-                result = diagrams.permute(result, {fields.later_out: fields.out_interface})
-            elif address >= 0 and diagrams.reaches(result, fields.later_kind):
-                same = diagrams.permute(result, {fields.later_kind: fields.src_kind})
+                result = diagrams.permute(result, {fields.translated_kind: fields.dst_kind})
+                result = diagrams.permute(result, {fields.translated_out: fields.out_interface})
+            elif address >= 0 and diagrams.reaches(result, fields.translated_kind):
+                same = diagrams.permute(result, {fields.translated_kind: fields.src_kind})
                 result = diagrams.ite(fields.address_is(fields.src, address), same, result)
-            own = dst is not None and final.address in (dst, -1) and final.port in (port, -1) and not final.text
+            own = (
+                dst is not None
+                and destination.address in (dst, -1)
+                and destination.port in (port, -1)
+                and not destination.text
+            )
             where = 0 if own else place
             parts[where] = setup.outcomes.add_all([parts[where], result]) if where in parts else result
         start = end
@@ -60,8 +65,8 @@ def tied(setup: Setup, node: Node, state: Connected, values: Mapping[int, int] |
 
 
 def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
-    """The function with these parts by final destination, in which packets that go no further have none, and no new
-    source: what became of them is the same wherever they were going."""
+    """The function with these parts by translated destination, in which packets that go no further have none, and no
+    new source: what became of them is the same wherever they were going."""
     outcomes = setup.outcomes
     going: dict[int, Node] = {}
     ends = [ZERO]
@@ -77,11 +82,11 @@ def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
 
 
 def _goes(outcome: Outcome) -> bool:
-    return outcome.verdict in (ACCEPT, UNDECIDED)
+    return outcome.verdict in (ACCEPT, INDETERMINATE)
 
 
 def _by_final(setup: Setup, parts: Mapping[int, Node]) -> Node:
-    """The function with these parts by number of the final destination."""
+    """The function with these parts by number of the translated destination."""
     fields, diagrams = setup.fields, setup.fields.diagrams
     bounds: list[int] = []
     children: list[Node] = []
@@ -91,10 +96,10 @@ def _by_final(setup: Setup, parts: Mapping[int, Node]) -> Node:
             children.append(ZERO)
         bounds.append(place + 1)
         children.append(child)
-    if not bounds or bounds[-1] < diagrams.sizes[fields.final]:
-        bounds.append(diagrams.sizes[fields.final])
+    if not bounds or bounds[-1] < diagrams.sizes[fields.destination]:
+        bounds.append(diagrams.sizes[fields.destination])
         children.append(ZERO)
-    return diagrams.compose_node(fields.final, bounds, children)
+    return diagrams.compose_node(fields.destination, bounds, children)
 
 
 def tuples_fit(fields: Fields) -> Node:
@@ -118,7 +123,7 @@ def tuples_fit(fields: Fields) -> Node:
             now = seen[place]
             if translated:
                 moved = diagrams.equals(getattr(fields, translated), 1)
-                now = diagrams.ite(moved, seen[f"later_{place}"], now)
+                now = diagrams.ite(moved, seen[f"translated_{place}"], now)
             ways.append(now)
         held = diagrams.ite(diagrams.equals(fields.reply, 1), ways[1], ways[0])
         yes = diagrams.equals(level, 1)
@@ -126,7 +131,12 @@ def tuples_fit(fields: Fields) -> Node:
     return result
 
 
-_PORTS: Final = {"src": "sport", "dst": "dport", "later_src": "later_sport", "later_dst": "later_dport"}
+_PORTS: Final = {
+    "src": "sport",
+    "dst": "dport",
+    "translated_src": "translated_sport",
+    "translated_dst": "translated_dport",
+}
 _TUPLES: Final = {
     "ctorigsrc": (("src", ""), ("dst", "snat")),
     "ctorigdst": (("dst", ""), ("src", "dnat")),

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.compare.distribution import Distribution, Fate
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
 from kproxy.dataplane.symbolic.conditions import Question
-from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcome
+from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
-from kproxy.dataplane.symbolic.translated import OPEN
+from kproxy.dataplane.symbolic.translated import UNKNOWN
 from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Fields
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
@@ -40,14 +40,16 @@ def groups_of(fields: Fields) -> list[Group]:
         return [Group(name, range(level, level + 1)) for name in names for level in (getattr(fields, name),)]
 
     # What kind an address is comes before the address: else a set would take in addresses that cannot be of this kind.
-    groups = single("dst_kind", "later_kind", "src_kind", "later_src_kind")
+    groups = single("dst_kind", "translated_kind", "src_kind", "translated_src_kind")
     groups.append(Group("translation", range(fields.reply, fields.snat + 1)))
     groups.append(Group("src", range(fields.src, fields.src + chunks)))
     groups.append(Group("sport", range(fields.sport, fields.sport + 2)))
-    groups += single("in_interface", "out_interface", "later_out", "icmp_type", "icmp_code", "tcp_flags", "fragment")
+    groups += single(
+        "in_interface", "out_interface", "translated_out", "icmp_type", "icmp_code", "tcp_flags", "fragment"
+    )
     groups += single("length", "ttl", "tos")
-    groups.append(Group("later_src", range(fields.later_src, fields.later_src + chunks)))
-    groups.append(Group("later_sport", range(fields.later_sport, fields.later_sport + 2)))
+    groups.append(Group("translated_src", range(fields.translated_src, fields.translated_src + chunks)))
+    groups.append(Group("translated_sport", range(fields.translated_sport, fields.translated_sport + 2)))
     groups += [Group(f"mark {31 - bit}", range(fields.mark + bit, fields.mark + bit + 1)) for bit in range(32)]
     groups += [
         Group(f"connmark {31 - bit}", range(fields.connmark + bit, fields.connmark + bit + 1)) for bit in range(32)
@@ -111,11 +113,11 @@ def box_text(fields: Fields, box: Iterable[Side]) -> tuple[str, str]:
 
 def _condition_text(fields: Fields, group: Group, condition: Node, possible: Node) -> str:
     level, diagrams = group.levels.start, fields.diagrams
-    if group.name in ("sport", "later_sport"):
+    if group.name in ("sport", "translated_sport"):
         ports = ports_of(fields, level, condition)
         shown = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ports[:_MOST_PARTS])
         return f"{_NAMES[group.name]} {shown}{', ...' if len(ports) > _MOST_PARTS else ''}"
-    if group.name == "later_src":
+    if group.name == "translated_src":
         return f"rewritten source {address_set(fields, level, condition)}"
     if group.name == "translation":
         return _translation_text(fields, condition, possible)
@@ -125,7 +127,7 @@ def _condition_text(fields: Fields, group: Group, condition: Node, possible: Nod
         key = next(key for key, place in fields.questions.items() if place == level)
         text = key.text if isinstance(key, Question) else str(key)
         return f"where `{text}` {'holds' if values == [1] else 'does not hold'}"
-    if group.name in ("in_interface", "out_interface", "later_out"):
+    if group.name in ("in_interface", "out_interface", "translated_out"):
         names = fields.interfaces.names
         return f"{_NAMES[group.name]} {' or '.join(names[value] for value in values if value) or 'no interface'}"
     if group.name.endswith("kind"):
@@ -146,9 +148,9 @@ def _kind_text(name: str, values: list[int]) -> str:
 
 
 _NAMES: Final = {
-    "sport": "source port", "later_sport": "rewritten source port", "in_interface": "in by", "out_interface": "out by",
-    "later_out": "out by", "dst_kind": "the destination", "later_kind": "the new destination",
-    "src_kind": "the source", "later_src_kind": "the rewritten source", "icmp_type": "ICMP type",
+    "sport": "source port", "translated_sport": "rewritten source port", "in_interface": "in by",
+    "out_interface": "out by", "translated_out": "out by", "dst_kind": "the destination", "translated_kind": "the new destination",
+    "src_kind": "the source", "translated_src_kind": "the rewritten source", "icmp_type": "ICMP type",
     "icmp_code": "ICMP code", "tcp_flags": "TCP flags", "length": "length", "ttl": "TTL", "tos": "TOS",
 }  # fmt: skip
 
@@ -278,20 +280,20 @@ def share(weight: Fraction) -> str:
 def fate_text(family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True) -> str:
     """One fate in words."""
     outcome = fate.outcome
-    if outcome.verdict == UNDECIDED:
+    if outcome.verdict == INDETERMINATE:
         return f"cannot be decided ({outcome.detail})"
     if outcome.verdict != ACCEPT or fate.destination is None:
         text = "dropped" if outcome.verdict == "DROP" else f"rejected ({outcome.detail})"
     else:
-        final = fate.destination
-        if final.text:
+        destination = fate.destination
+        if destination.text:
             text = (
-                f"to {final.text}"
-                if final.address == OPEN
-                else f"to {format_address(final.address, family)} ({final.text})"
+                f"to {destination.text}"
+                if destination.address == UNKNOWN
+                else f"to {format_address(destination.address, family)} ({destination.text})"
             )
         else:
-            text = f"to {format_endpoint(family, final.address, final.port if ports else None)}"
+            text = f"to {format_endpoint(family, destination.address, destination.port if ports else None)}"
     details = []
     if source and outcome.verdict == ACCEPT:
         details.append(f"source rewritten by {outcome.source}" if outcome.source else "source as it is")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcome
+from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import LEAF, ZERO, Node
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 
@@ -27,35 +27,36 @@ Distribution = dict[Fate, Fraction]
 def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Distribution:
     """Everything that can become of the packet with these values, with its chances."""
     fields, diagrams = setup.fields, setup.fields.diagrams
-    while diagrams.level[node] < fields.final:
+    while diagrams.level[node] < fields.destination:
         node = diagrams.at_level(node, values)
     pending = []
     start = 0
-    for end, child in zip(*diagrams.parts(node, fields.final), strict=True):
+    for end, child in zip(*diagrams.parts(node, fields.destination), strict=True):
         if child != ZERO:
-            pending += [(final, child) for final in range(start, end)]
+            pending += [(destination, child) for destination in range(start, end)]
         start = end
     read = Values(fields, values)
     ports = read.get(fields.protocol) in PORT_PROTOCOLS
     here = (read.address(fields.dst), read.port(fields.dport) if ports else 0)
     result: Distribution = {}
-    for final, child in pending:
+    for destination, child in pending:
         leaf = diagrams.at(child, values)
         for symbolic, weight in setup.outcomes.entries(leaf):
             outcome = setup.outcomes.settled(symbolic, values)
             fate = Fate(None, outcome._replace(source=""))
-            if outcome.verdict in (ACCEPT, UNDECIDED):
-                fate = Fate(exact(setup.translation.finals[final], here), outcome)
+            if outcome.verdict in (ACCEPT, INDETERMINATE):
+                fate = Fate(exact(setup.translation.destinations[destination], here), outcome)
             result[fate] = result.get(fate, Fraction(0)) + weight
     return result
 
 
-def exact(final: Destination, here: tuple[int, int]) -> Destination:
-    """A final destination in full, for a packet that was sent here."""
-    if final.text:
-        return final
+def exact(destination: Destination, here: tuple[int, int]) -> Destination:
+    """A translated destination in full, for a packet that was sent here."""
+    if destination.text:
+        return destination
     return Destination(
-        here[0] if final.address == KEEP else final.address, here[1] if final.port == KEEP else final.port
+        here[0] if destination.address == KEEP else destination.address,
+        here[1] if destination.port == KEEP else destination.port,
     )
 
 

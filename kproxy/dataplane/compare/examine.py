@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.compare.consistency import tied
+from kproxy.dataplane.compare.consistency import correlated
 from kproxy.dataplane.compare.describe import (
     box_around,
     box_text,
@@ -28,8 +28,8 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.conditions import Question
-from kproxy.dataplane.symbolic.hooks import STATES
-from kproxy.dataplane.symbolic.leaves import UNDECIDED
+from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
+from kproxy.dataplane.symbolic.leaves import INDETERMINATE
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
 from kproxy.dataplane.symbolic.translated import Destination
@@ -146,7 +146,7 @@ class Examiner:
         if self._one_sided is None:
             self._one_sided = self._find_one_sided()
         one_sided = self._one_sided
-        different = where_different(diagrams, place.one, place.other, fields.final)
+        different = where_different(diagrams, place.one, place.other, fields.destination)
         certain = different
         for key, level in fields.questions.items():
             if isinstance(key, Question) and key.text in one_sided:
@@ -181,8 +181,8 @@ class Examiner:
     def _find(self, place: Place, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
         """A confirmed difference inside a condition, and what is left of the condition without its box."""
         fields, diagrams = self._fields, self._diagrams
-        everywhere = [tied(self._setup, node, place.state) for node in (place.one, place.other)]
-        rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], fields.final))
+        everywhere = [correlated(self._setup, node, place.state) for node in (place.one, place.other)]
+        rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], fields.destination))
         if rest == FALSE:
             return None, rest, reason
         exhausted = False
@@ -190,8 +190,8 @@ class Examiner:
             if values is None:
                 exhausted = True
                 break
-            nodes = [tied(self._setup, node, place.state, values) for node in (place.one, place.other)]
-            inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], fields.final), rest)
+            nodes = [correlated(self._setup, node, place.state, values) for node in (place.one, place.other)]
+            inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], fields.destination), rest)
             inside = diagrams.both(inside, feasible)
             for _ in range(_MOST_TRIES):
                 if inside == FALSE:
@@ -227,7 +227,7 @@ class Examiner:
     def _is_ordinary(self, point: Mapping[int, int]) -> bool:
         """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""
         fields = self._fields
-        kinds = [point.get(kind, 0) for kind in (fields.dst_kind, fields.later_kind)]
+        kinds = [point.get(kind, 0) for kind in (fields.dst_kind, fields.translated_kind)]
         endpoint = Values(fields, point).address(fields.dst) in self._picker.addresses
         return all(kind in (UNICAST, LOCAL) for kind in kinds) and not (endpoint and kinds[0] == LOCAL)
 
@@ -242,12 +242,12 @@ class Examiner:
     def _try(self, place: Place, nodes: list[Node], values: dict[int, int]) -> Shown | str:
         """Whether a packet shows a difference; if not, why, or nothing if it is sure that it cannot."""
         fields = self._fields
-        if place.origin == "local" and LOCAL in (values.get(fields.dst_kind), values.get(fields.later_kind)):
+        if place.origin == "local" and LOCAL in (values.get(fields.dst_kind), values.get(fields.translated_kind)):
             # What MASQUERADE takes for a packet that the host sends to itself.
             masqueraded = parse_address(DOCUMENTATION[fields.family][2], fields.family) + 100
-            values = {**dict(fields.address_values(fields.later_src, masqueraded)), **values}
+            values = {**dict(fields.address_values(fields.translated_src, masqueraded)), **values}
         read = Values(fields, values)
-        if read.address(fields.src) == read.address(fields.dst):  # one address is of one kind: see `tied`
+        if read.address(fields.src) == read.address(fields.dst):  # one address is of one kind: see `correlated`
             values = {**values, fields.src_kind: values.get(fields.dst_kind, 0)}
         result = ""
         for point in self._variants(values):
@@ -263,7 +263,7 @@ class Examiner:
     def _observe(self, place: Place, point: dict[int, int], one: Distribution, other: Distribution) -> Shown | str:
         """Whether the concrete evaluator confirms that distributions at a point differ; if not, why."""
         fields = self._fields
-        unsure = [_undecided_part(item) for item in (one, other)]
+        unsure = [_indeterminate_part(item) for item in (one, other)]
         if unsure[0] != unsure[1]:
             details = sorted({fate.outcome.detail for item in unsure for fate in item})
             return f"depends on {', '.join(details)}"
@@ -273,17 +273,18 @@ class Examiner:
             read.port(fields.dport) if point.get(fields.protocol) in PORT_PROTOCOLS else 0,
         )
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
-        finals = tuple(
+        destinations = tuple(
             dict.fromkeys(
-                final
-                for final in chosen
-                if final.text or ((final.address, final.port) != here and final.address in self._picker.addresses)
+                destination
+                for destination in chosen
+                if destination.text
+                or ((destination.address, destination.port) != here and destination.address in self._picker.addresses)
             )
         )
-        if place.state.fresh and not self._allows(finals, point):
+        if place.state.fresh and not self._allows(destinations, point):
             return ""
         situations = [
-            situation_of(fields, point, place.origin, place.state, finals, names, self._sources)
+            situation_of(fields, point, place.origin, place.state, destinations, names, self._sources)
             for names in self._names
         ]
         first, second = situations
@@ -293,20 +294,24 @@ class Examiner:
             observe(self._index(number), situation, self._watches[number])
             for number, situation in enumerate((first, second))
         ]
-        reasons = {ends[2] for item in seen for ends in item if ends[0] == UNDECIDED} - {NOT_MODELLED}
+        reasons = {ends[2] for item in seen for ends in item if ends[0] == INDETERMINATE} - {NOT_MODELLED}
         if seen[0] != seen[1] and (not reasons or any(unsure)):
             return Shown(point, one, other, first, second)
         if seen[0] == seen[1] and any(ends[2] == NOT_MODELLED for ends in seen[0]):
             return NOT_MODELLED
         return UNCONFIRMED
 
-    def _allows(self, finals: tuple[Destination, ...], point: Mapping[int, int]) -> bool:
+    def _allows(self, destinations: tuple[Destination, ...], point: Mapping[int, int]) -> bool:
         """Whether new destinations can be of this kind on the given host."""
         if self._host is None or self._host.local_addresses is None:
             return True
-        local = point.get(self._fields.later_kind, 0) == LOCAL
+        local = point.get(self._fields.translated_kind, 0) == LOCAL
         family = self._fields.family
-        return all(self._host.is_local(family, final.address) == local for final in finals if final.address >= 0)
+        return all(
+            self._host.is_local(family, destination.address) == local
+            for destination in destinations
+            if destination.address >= 0
+        )
 
     def _variants(self, values: dict[int, int]) -> Iterator[dict[int, int]]:
         """The values, and the same with one bit of a mark turned, which may show how marks end differently."""
@@ -330,19 +335,19 @@ class Examiner:
         return tuple(sorted(parts.items(), key=lambda part: (-part[1], part[0])))
 
 
-def _undecided_part(item: Distribution) -> dict[Fate, Fraction]:
-    return {fate: weight for fate, weight in item.items() if fate.outcome.verdict == UNDECIDED}
+def _indeterminate_part(item: Distribution) -> dict[Fate, Fraction]:
+    return {fate: weight for fate, weight in item.items() if fate.outcome.verdict == INDETERMINATE}
 
 
 def circumstances(met: Iterable[tuple[str, str]]) -> str:
     """Origins and states in words, where those are not the usual ones: arriving or local, beginning a connection."""
     pairs = set(met)
     origins = {origin for origin, _ in pairs}
-    names = [state.name for state in STATES if any(state.name == name for _, name in pairs)]
+    names = [state.name for state in CONNTRACK_CASES if any(state.name == name for _, name in pairs)]
     notes = []
     if len(origins) == 1:
         notes.append("made by this host" if origins == {"local"} else "arriving")
-    if len(names) == len(STATES):
+    if len(names) == len(CONNTRACK_CASES):
         notes.append("in any connection state")
     elif set(names) - {"NEW", "RELATED (a connection)"} or "NEW" not in names:
         notes.append(f"in state {names[0] if len(names) == 1 else ', '.join(names[:-1]) + ' or ' + names[-1]}")

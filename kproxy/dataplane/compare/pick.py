@@ -17,7 +17,7 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import ICMP_ECHO, SYN
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.conditions import Question
-from kproxy.dataplane.symbolic.hooks import Connected, feasible_start
+from kproxy.dataplane.symbolic.hooks import ConntrackCase, feasible_start
 from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
 from kproxy.netfilter.address import parse_address
@@ -41,7 +41,9 @@ class Picker:
         self._diagrams = setup.fields.diagrams
         self._host = host
         self._feasible: dict[tuple[str, str], Node] = {}
-        self.addresses = {final.address for final in setup.translation.finals if final.address >= 0}
+        self.addresses = {
+            destination.address for destination in setup.translation.destinations if destination.address >= 0
+        }
 
     def agreed(self, condition: Node) -> Node:
         """That questions of the same text have the same answer, wherever they are asked: a witness's rules cannot be
@@ -89,8 +91,8 @@ class Picker:
         site = diagrams.both(place.site.address, place.site.service)
         selecting = {fields.protocol, *range(fields.dst, fields.dst + fields.chunks), fields.dport, fields.dport + 1}
         if not place.state.fresh:
-            selecting |= {*range(fields.later_dst, fields.later_dst + fields.chunks)}
-            selecting |= {fields.later_dport, fields.later_dport + 1}
+            selecting |= {*range(fields.translated_dst, fields.translated_dst + fields.chunks)}
+            selecting |= {fields.translated_dport, fields.translated_dport + 1}
         for number in range(_MOST_UPPER):
             prefer = self._preferences(number % 3)
             wanted = site
@@ -103,8 +105,11 @@ class Picker:
                     yield None, FALSE
                     return
             chosen, _ = self.pick(wanted, prefer)
-            values = {**prefer, **{level: value for level, value in chosen.items() if level < fields.final}}
-            upper = tuple(sorted((level, value) for level, value in values.items() if level < fields.final))
+            values = {
+                **prefer,
+                **{level: value for level, value in chosen.items() if level < fields.destination},
+            }
+            upper = tuple(sorted((level, value) for level, value in values.items() if level < fields.destination))
             if upper not in seen:
                 seen.add(upper)
                 possible = diagrams.restrict(feasible, upper)
@@ -119,12 +124,12 @@ class Picker:
         if any(isinstance(shape.target, (SnatTarget, NetmapTarget)) for shape in self._setup.structure.shapes):
             return TRUE  # these may choose anything
         if fields.family is Family.IPV4:
-            return diagrams.negate(self._loopback(fields.later_src))
+            return diagrams.negate(self._loopback(fields.translated_src))
         if len(self.addresses) > _MOST_MASQUERADED:
             return TRUE
         result = FALSE
         for address in sorted({Values(fields, values).address(fields.dst), *self.addresses}):
-            result = diagrams.either(result, fields.address_between(fields.later_src, address, address))
+            result = diagrams.either(result, fields.address_between(fields.translated_src, address, address))
         return result
 
     def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
@@ -138,32 +143,36 @@ class Picker:
         fields = self._fields
         texts = DOCUMENTATION[fields.family]
         result: dict[int, int] = {}
-        for place, level in enumerate((fields.src, fields.dst, fields.later_dst)):
+        for place, level in enumerate((fields.src, fields.dst, fields.translated_dst)):
             address = parse_address(texts[(place + number) % 3], fields.family) + number
             result |= dict(fields.address_values(level, address))
         result[fields.protocol] = 6
         result |= dict(fields.port_values(fields.dport, 8000 + number))
-        result |= dict(fields.port_values(fields.later_dport, 9000 + number))
+        result |= dict(fields.port_values(fields.translated_dport, 9000 + number))
         result |= dict(fields.port_values(fields.sport, 40000 + number))
-        result |= dict(fields.port_values(fields.later_sport, 50000 + number))
+        result |= dict(fields.port_values(fields.translated_sport, 50000 + number))
         last = len(fields.interfaces.names) - 1
-        for level in (fields.in_interface, fields.out_interface, fields.later_out):
+        for level in (fields.in_interface, fields.out_interface, fields.translated_out):
             result[level] = min(2, last)
         result |= {fields.tcp_flags: SYN, fields.length: 60, fields.ttl: 64, fields.icmp_type: ICMP_ECHO[fields.family]}
         return result
 
-    def _all_feasible(self, origin: str, state: Connected) -> Node:
+    def _all_feasible(self, origin: str, state: ConntrackCase) -> Node:
         fields, diagrams = self._fields, self._diagrams
         result = feasible_start(fields, origin, state)
-        pairs = ((fields.dst, fields.dst_kind), (fields.src, fields.src_kind), (fields.later_dst, fields.later_kind))
+        pairs = (
+            (fields.dst, fields.dst_kind),
+            (fields.src, fields.src_kind),
+            (fields.translated_dst, fields.translated_kind),
+        )
         for level, kind in pairs:
             result = diagrams.both(result, fields.possible(level, kind))
-            if level != fields.later_dst or not state.fresh:
+            if level != fields.translated_dst or not state.fresh:
                 result = diagrams.both(result, self._on_host(level, kind))
         if state.tracked and not state.fresh:
             result = diagrams.both(result, tuples_fit(fields))
         # Connections are translated to addresses that hosts have.
-        return diagrams.both(result, self.unicast(fields.later_dst))
+        return diagrams.both(result, self.unicast(fields.translated_dst))
 
     def _on_host(self, level: int, kind: int) -> Node:
         """What the host tells about an address, if there is one."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kproxy.dataplane.compare.describe import address_set, ports_of
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.hooks import Connected
+from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
 from kproxy.dataplane.symbolic.quantify import exists
 from kproxy.dataplane.symbolic.variables import CHUNK, Fields
@@ -28,11 +28,11 @@ class Site(NamedTuple):
     def text(self, setup: Setup) -> str:
         """In words: `10.96.0.10:53/udp`."""
         fields, diagrams = setup.fields, setup.fields.diagrams
-        later = range(fields.later_dst, fields.later_dst + fields.chunks)
+        translated = range(fields.translated_dst, fields.translated_dst + fields.chunks)
         possible = TRUE
         if fields.family is Family.IPV4:  # what lies above and below is nobody's address
             possible = fields.address_between(fields.dst, 0x01000000, 0xDFFFFFFF)
-        inside = exists(diagrams, self.address, later)
+        inside = exists(diagrams, self.address, translated)
         if diagrams.both(inside, possible) == FALSE:
             possible = TRUE
         address = address_set(fields, fields.dst, inside, possible)
@@ -40,7 +40,7 @@ class Site(NamedTuple):
             address = "any other address"
         elif address.startswith("anywhere"):
             address = "any address" + address.removeprefix("anywhere")
-        service = exists(diagrams, self.service, range(fields.later_dport, fields.later_dport + 2))
+        service = exists(diagrams, self.service, range(fields.translated_dport, fields.translated_dport + 2))
         parts, left_out = _services(fields, service), _services(fields, diagrams.negate(service))
         if not parts:
             return address
@@ -90,21 +90,21 @@ class Place:
 
     site: Site
     origin: str
-    state: Connected
+    state: ConntrackCase
     one: Node
     other: Node
 
 
-def places(setup: Setup, origin: str, state: Connected, one: Node, other: Node) -> Iterator[Place]:
+def places(setup: Setup, origin: str, state: ConntrackCase, one: Node, other: Node) -> Iterator[Place]:
     """All places where two functions differ."""
     fields, diagrams = setup.fields, setup.fields.diagrams
-    addresses = _collect(diagrams, one, other, range(fields.dst, fields.later_dst + fields.chunks), set())
+    addresses = _collect(diagrams, one, other, range(fields.dst, fields.translated_dst + fields.chunks), set())
     seen: set[tuple[Node, Node]] = set()
     # Addresses with rules of their own share most services with all others: those come first, and what is shared
     # is met only once.
     order = sorted(addresses.items(), key=lambda item: -_width(diagrams, item[1]))
     for (first, second), address in order:
-        services = _collect(diagrams, first, second, range(fields.protocol, fields.later_dport + 2), seen)
+        services = _collect(diagrams, first, second, range(fields.protocol, fields.translated_dport + 2), seen)
         for (below, beside), service in services.items():
             yield Place(Site(address, service), origin, state, below, beside)
 

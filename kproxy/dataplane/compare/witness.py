@@ -25,7 +25,7 @@ from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, Interfac
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Packet
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.conditions import AFTER, LOOPED, Listed, Question
-from kproxy.dataplane.symbolic.hooks import Connected
+from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.dataplane.symbolic.translated import Destination
@@ -104,14 +104,14 @@ def situation_of(
     fields: Fields,
     values: Mapping[int, int],
     origin: str,
-    state: Connected,
-    finals: tuple[Destination, ...],
+    state: ConntrackCase,
+    destinations: tuple[Destination, ...],
     lists: Mapping[str, str] = MappingProxyType({}),
     sources: tuple[int, ...] = (),
 ) -> Situation | None:
     """The situation that the values describe, None if there can be none.
 
-    `finals` are the destinations that may come up, `lists` the names of `-m recent` lists on this side, `sources`
+    `destinations` are the destinations that may come up, `lists` the names of `-m recent` lists on this side, `sources`
     the addresses that SNAT may choose.
     """
     read = Values(fields, values)
@@ -145,7 +145,7 @@ def situation_of(
     if origin == "local":
         packet = packet.replace(uid=owner[0], gid=owner[1], socket=owner[2])
     connection = _connection(read, packet, state, answers)
-    host = _host(read, packet, origin, state, finals, answers, lists, sources)
+    host = _host(read, packet, origin, state, destinations, answers, lists, sources)
     if host is None:
         return None
     assumed = tuple(
@@ -182,7 +182,7 @@ def _owner(answers: Mapping[Question, bool]) -> tuple[int, int, bool] | None:
     return ids["uid"], ids["gid"], socket
 
 
-def _connection(read: Values, packet: Packet, state: Connected, answers: Mapping[Question, bool]) -> Connection:
+def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[Question, bool]) -> Connection:
     fields = read.fields
     mark = read.mark(fields.connmark)
     if state.fresh or not state.tracked:
@@ -190,10 +190,10 @@ def _connection(read: Values, packet: Packet, state: Connected, answers: Mapping
     dnat, snat, reply = (bool(read.get(level)) for level in (fields.dnat, fields.snat, fields.reply))
     ports = packet.has_ports
     later = FlowTuple(
-        read.address(fields.later_src),
-        read.port(fields.later_sport) if ports else None,
-        read.address(fields.later_dst),
-        read.port(fields.later_dport) if ports else None,
+        read.address(fields.translated_src),
+        read.port(fields.translated_sport) if ports else None,
+        read.address(fields.translated_dst),
+        read.port(fields.translated_dport) if ports else None,
     )
     moved_dst, moved_src = (snat, dnat) if reply else (dnat, snat)
     after = FlowTuple(
@@ -228,8 +228,8 @@ def _host(
     read: Values,
     packet: Packet,
     origin: str,
-    state: Connected,
-    finals: tuple[Destination, ...],
+    state: ConntrackCase,
+    destinations: tuple[Destination, ...],
     answers: Mapping[Question, bool],
     lists: Mapping[str, str],
     sources: tuple[int, ...],
@@ -240,25 +240,33 @@ def _host(
     moved = state.tracked and not state.fresh
     kinds = [(dst, read.get(fields.dst_kind)), (src, read.get(fields.src_kind))]
     # An address that the packet has already is of the kind that is said there.
-    others = [(final.address, read.get(fields.later_kind)) for final in finals if final.address >= 0]
+    others = [
+        (destination.address, read.get(fields.translated_kind))
+        for destination in destinations
+        if destination.address >= 0
+    ]
     if moved:
-        others.append((read.address(fields.later_dst), read.get(fields.later_kind)))
-        others.append((read.address(fields.later_src), read.get(fields.later_src_kind)))
+        others.append((read.address(fields.translated_dst), read.get(fields.translated_kind)))
+        others.append((read.address(fields.translated_src), read.get(fields.translated_src_kind)))
     kinds += [(address, kind) for address, kind in others if address not in (dst, src)]
     interfaces: dict[str, Interface] = {}
     if (
         not moved
         and origin == "local"
-        and any(level in read.values for level in range(fields.later_src, fields.later_src + fields.chunks))
+        and any(level in read.values for level in range(fields.translated_src, fields.translated_src + fields.chunks))
     ):
         # What MASQUERADE takes for a packet to this host itself.
-        own = src if answers.get(KEPT) else read.address(fields.later_src)
+        own = src if answers.get(KEPT) else read.address(fields.translated_src)
         if KEPT in answers and answers[KEPT] != (own == src):
             return None
         kinds.append((own, LOCAL))
         interfaces["own"] = Interface("own", (InterfaceAddress(family, own, family.bits),))
-    if not moved and origin == "arriving" and any(final.text.startswith("REDIRECT") for final in finals):
-        own = read.address(fields.later_dst)
+    if (
+        not moved
+        and origin == "arriving"
+        and any(destination.text.startswith("REDIRECT") for destination in destinations)
+    ):
+        own = read.address(fields.translated_dst)
         kinds.append((own, LOCAL))
         name = packet.in_interface or ""
         interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
@@ -271,7 +279,7 @@ def _host(
         return None
     local = {address for address, kind in known.items() if kind == LOCAL}
     names = fields.interfaces.names
-    first, later = names[read.get(fields.out_interface)], names[read.get(fields.later_out)]
+    first, later = names[read.get(fields.out_interface)], names[read.get(fields.translated_out)]
     whole = family.full_mask
     routes = [Route(Network(family, dst, whole), first if first != "lo" else None)]
     other = later if origin == "local" and later not in ("", "lo") else first
@@ -281,7 +289,7 @@ def _host(
     for number, address in enumerate(wide):
         beside = InterfaceAddress(family, address ^ 1, 24, address)
         interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
-    recent = _recent(read, packet, answers, finals, lists, sources)
+    recent = _recent(read, packet, answers, destinations, lists, sources)
     if recent is None:
         return None
     sockets = frozenset(
@@ -303,7 +311,7 @@ def _recent(
     read: Values,
     packet: Packet,
     answers: Mapping[Question, bool],
-    finals: tuple[Destination, ...],
+    destinations: tuple[Destination, ...],
     lists: Mapping[str, str],
     sources: tuple[int, ...],
 ) -> dict[str, dict[int, tuple[int, ...]]] | None:
@@ -315,11 +323,13 @@ def _recent(
             continue
         addresses = [packet.src or 0]
         if about.moment == LOOPED:
-            addresses = [packet.src or 0, read.address(read.fields.later_src), *sources]
+            addresses = [packet.src or 0, read.address(read.fields.translated_src), *sources]
         if about.side != "source":
             addresses = [packet.dst or 0]
             if about.moment == AFTER:
-                addresses = [final.address if final.address >= 0 else packet.dst or 0 for final in finals]
+                addresses = [
+                    destination.address if destination.address >= 0 else packet.dst or 0 for destination in destinations
+                ]
         for address in addresses:
             asked.setdefault((about.name, address & about.mask), []).append((about, answer))
     result: dict[str, dict[int, tuple[int, ...]]] = {}

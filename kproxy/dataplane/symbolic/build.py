@@ -12,7 +12,7 @@ from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Translation
 from kproxy.dataplane.symbolic.normalize import Shape, Side, Structure, reduce_both
 from kproxy.dataplane.symbolic.targets import Actions
-from kproxy.dataplane.symbolic.translated import UNCHANGED, finals_of
+from kproxy.dataplane.symbolic.translated import UNCHANGED, destinations_of
 from kproxy.dataplane.symbolic.variables import Fields, Interfaces
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
@@ -112,7 +112,7 @@ def set_up(one: Ruleset, other: Ruleset) -> Setup:
     structure, ours, theirs = reduce_both(one, other)
     marks = _Marks()
     names: set[str] = set()
-    finals = set()
+    destinations = set()
     read_lists: set[str] = set()
     ttl = tproxy = untracking = False
     for shape in structure.shapes:
@@ -128,11 +128,11 @@ def set_up(one: Ruleset, other: Ruleset) -> Setup:
         untracking = (
             untracking or isinstance(target, NotrackTarget) or (isinstance(target, CtTarget) and target.notrack)
         )
-        finals |= set(finals_of(target, family))
-    finals.discard(UNCHANGED)
-    fields = Fields(family, Interfaces(names), len(finals) + 1)
+        destinations |= set(destinations_of(target, family))
+    destinations.discard(UNCHANGED)
+    fields = Fields(family, Interfaces(names), len(destinations) + 1)
     outcomes = Outcomes(fields, marks.watched(fields))
-    translation = Translation(fields, outcomes, (UNCHANGED, *sorted(finals)))
+    translation = Translation(fields, outcomes, (UNCHANGED, *sorted(destinations)))
     actions = Actions(fields, outcomes, translation, frozenset(read_lists))
     evaluator = Evaluator(structure, fields, outcomes, Conditions(fields), actions)
     ways = Ways(fields, outcomes, actions, evaluator, InPlay(ttl, tproxy, untracking, _stateful(one, other)))

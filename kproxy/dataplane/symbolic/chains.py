@@ -2,7 +2,7 @@
 
 Evaluation runs backwards. Given the function that says what becomes of a packet *after* a rule, the rule gives that for
 a packet *before* it: a condition chooses between two functions, a draw mixes them, MARK substitutes mark bits, DNAT
-fixes the destination and files the result under its final destination. So a jump needs no stack and no state: the
+fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state: the
 called chain is evaluated for what comes after the jump.
 
 Three things keep this linear on large rule sets. Conditions that fix a field fix it in what comes after, before the
@@ -196,7 +196,7 @@ class Evaluator:
             place = inside[0]
             level, bounds = diagrams.level[condition], diagrams.bounds[condition]
             start = bounds[place - 1] if place else 0
-            if bounds[place] - start == 1 and self._fields.dst <= level < self._fields.final:
+            if bounds[place] - start == 1 and self._fields.dst <= level < self._fields.destination:
                 fixed.append((level, start))
             condition = children[place]
         return tuple(fixed)

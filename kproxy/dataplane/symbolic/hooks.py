@@ -32,7 +32,7 @@ NFT: Final = Question("variant", "these are rules of iptables-nft, not of iptabl
 
 
 @dataclass(frozen=True)
-class Connected:
+class ConntrackCase:
     """A connection state to evaluate for: the name, what `-m conntrack` sees, whether there is a conntrack entry, and
     whether the packet is the first of its connection."""
 
@@ -42,13 +42,13 @@ class Connected:
     fresh: bool
 
 
-STATES: Final = (
-    Connected("NEW", "NEW", True, True),
-    Connected("ESTABLISHED", "ESTABLISHED", True, False),
-    Connected("RELATED (a connection)", "RELATED", True, True),
-    Connected("RELATED (an ICMP error)", "RELATED", True, False),
-    Connected("INVALID", "INVALID", False, False),
-    Connected("UNTRACKED", "UNTRACKED", False, False),
+CONNTRACK_CASES: Final = (
+    ConntrackCase("NEW", "NEW", True, True),
+    ConntrackCase("ESTABLISHED", "ESTABLISHED", True, False),
+    ConntrackCase("RELATED (a connection)", "RELATED", True, True),
+    ConntrackCase("RELATED (an ICMP error)", "RELATED", True, False),
+    ConntrackCase("INVALID", "INVALID", False, False),
+    ConntrackCase("UNTRACKED", "UNTRACKED", False, False),
 )
 ORIGINS: Final = ("arriving", "local")
 
@@ -82,15 +82,15 @@ class Ways:
         self._end = outcomes.sure(Outcome("ACCEPT"))
         self._to_multicast = fields.address_under(fields.dst, MULTICAST_NETWORKS[fields.family])
 
-    def function(self, side: Side, origin: str, state: Connected) -> Node:
+    def function(self, side: Side, origin: str, state: ConntrackCase) -> Node:
         """What becomes of a packet of this origin and state."""
         fields, diagrams = self._fields, self._diagrams
         hook = "PREROUTING" if origin == "arriving" else "OUTPUT"
         node = self._tracked(side, origin, state)
         if self._in_play.untracking and state.name != "UNTRACKED":
-            other = self._outcomes.change_header(self._tracked(side, origin, STATES[-1]), "not tracked")
+            other = self._outcomes.change_header(self._tracked(side, origin, CONNTRACK_CASES[-1]), "not tracked")
             node = diagrams.ite(diagrams.equals(fields.untracked, 1), other, node)
-        raw = Connected("before", "INVALID", False, False)
+        raw = ConntrackCase("before", "INVALID", False, False)
         node = self._run(side, "raw", hook, raw, BEFORE, node)
         node = diagrams.restrict(node, ((fields.untracked, 0), (fields.assigned, 0)))
         if state.fresh:
@@ -105,14 +105,14 @@ class Ways:
         return node
 
     def _dropped(self) -> Node:
-        return self._translation.file(self._actions.drop, 0)
+        return self._translation.with_destination(self._actions.drop, 0)
 
     def _run(
         self,
         side: Side,
         table: str,
         hook: str,
-        state: Connected,
+        state: ConntrackCase,
         phase: str,
         accept: Node,
         *,
@@ -126,7 +126,7 @@ class Ways:
         if found is None:
             return accept
         if table not in self._in_play.stateful and state.fresh:
-            state = STATES[0]  # no rule of the table can tell, so that the results are shared
+            state = CONNTRACK_CASES[0]  # no rule of the table can tell, so that the results are shared
         stage_key = (hook, table, state, phase, local, looped)
         stage = self._stages.get(stage_key)
         if stage is None:
@@ -148,7 +148,7 @@ class Ways:
         chain, policy = found
         return self._evaluator.table(chain, policy, exits)
 
-    def _tracked(self, side: Side, origin: str, state: Connected) -> Node:
+    def _tracked(self, side: Side, origin: str, state: ConntrackCase) -> Node:
         """From conntrack to the end."""
         if origin == "local":
             straight, rerouted = self._out(side, state)
@@ -158,15 +158,15 @@ class Ways:
         node = self._destination(side, "PREROUTING", state, after, after)
         return self._run(side, "mangle", "PREROUTING", state, BEFORE, node)
 
-    def _destination(self, side: Side, hook: str, state: Connected, onward: Node, rerouted: Node) -> Node:
+    def _destination(self, side: Side, hook: str, state: ConntrackCase, onward: Node, rerouted: Node) -> Node:
         """The nat table where it translates destinations."""
         fields, diagrams = self._fields, self._diagrams
         if not state.fresh:
             if state.tracked:
                 onward = diagrams.ite(self._translated(True), self._elsewhere(rerouted), onward)
-            return self._translation.file(onward, 0)
+            return self._translation.with_destination(onward, 0)
         untranslated = diagrams.restrict(onward, ((fields.dnat, 0),))
-        accept = self._translation.file(untranslated, 0)
+        accept = self._translation.with_destination(untranslated, 0)
         node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
         for key, level in list(fields.questions.items()):
             if isinstance(key, Question) and key.kind == "conntrack" and isinstance(key.where, tuple):
@@ -199,12 +199,12 @@ class Ways:
     def _elsewhere(self, node: Node) -> Node:
         """The function for a packet whose destination the connection translates, to nobody knows where."""
         fields = self._fields
-        now, later = (fields.dst, fields.dport), (fields.later_dst, fields.later_dport)
-        return self._opened(node, now, later, {fields.dst_kind: fields.later_kind})
+        now, translated = (fields.dst, fields.dport), (fields.translated_dst, fields.translated_dport)
+        return self._with_unknown_address(node, now, translated, {fields.dst_kind: fields.translated_kind})
 
     # after PREROUTING
 
-    def _routed(self, side: Side, state: Connected) -> Node:
+    def _routed(self, side: Side, state: ConntrackCase) -> Node:
         fields, diagrams = self._fields, self._diagrams
         onward = self._forward(side, state)
         inward = self._input(side, state)
@@ -223,7 +223,7 @@ class Ways:
         refused = diagrams.either(diagrams.either(strange, nowhere), fields.address_between(fields.dst, *zero))
         return diagrams.ite(refused, self._actions.drop, node)
 
-    def _input(self, side: Side, state: Connected) -> Node:
+    def _input(self, side: Side, state: ConntrackCase) -> Node:
         """The tables of INPUT. Which of nat and security comes first depends on the variant (walk.ORDERS)."""
         node = self._source_last(side, state)
         if side.has_rules("nat", "INPUT") and side.has_rules("security", "INPUT"):
@@ -236,13 +236,13 @@ class Ways:
             node = self._run(side, table, "INPUT", state, AFTER, node)
         return node
 
-    def _source_last(self, side: Side, state: Connected) -> Node:
+    def _source_last(self, side: Side, state: ConntrackCase) -> Node:
         node = self._end
         if state.fresh:
             node = self._run(side, "nat", "INPUT", state, AFTER, node, onward=node)
         return self._run(side, "security", "INPUT", state, AFTER, node)
 
-    def _source_first(self, side: Side, state: Connected) -> Node:
+    def _source_first(self, side: Side, state: ConntrackCase) -> Node:
         diagrams, fields = self._diagrams, self._fields
         after = self._run(side, "security", "INPUT", state, AFTER, self._end)
         if state.fresh:
@@ -255,16 +255,18 @@ class Ways:
     def _other_source(self, node: Node) -> Node:
         """The function for a packet whose source the connection translates, to nobody knows what."""
         fields = self._fields
-        now, later = (fields.src, fields.sport), (fields.later_src, fields.later_sport)
-        return self._opened(node, now, later, {fields.src_kind: fields.later_src_kind})
+        now, translated = (fields.src, fields.sport), (fields.translated_src, fields.translated_sport)
+        return self._with_unknown_address(node, now, translated, {fields.src_kind: fields.translated_src_kind})
 
-    def _opened(self, node: Node, now: tuple[int, int], later: tuple[int, int], kinds: dict[int, int]) -> Node:
+    def _with_unknown_address(
+        self, node: Node, now: tuple[int, int], translated: tuple[int, int], kinds: dict[int, int]
+    ) -> Node:
         """The function with an address and port, given by their first levels, called by levels of their own."""
-        moved = {now[0] + chunk: later[0] + chunk for chunk in range(self._fields.chunks)}
-        moved |= {now[1]: later[1], now[1] + 1: later[1] + 1}
+        moved = {now[0] + chunk: translated[0] + chunk for chunk in range(self._fields.chunks)}
+        moved |= {now[1]: translated[1], now[1] + 1: translated[1] + 1}
         return self._diagrams.permute(node, moved | kinds)
 
-    def _forward(self, side: Side, state: Connected) -> Node:
+    def _forward(self, side: Side, state: ConntrackCase) -> Node:
         fields, diagrams = self._fields, self._diagrams
         node = self._postrouting(side, state, self._end, local=False)
         for table in ("security", "filter", "mangle"):
@@ -275,7 +277,7 @@ class Ways:
             node = diagrams.ite(diagrams.equals(fields.assigned, 1), self._actions.drop, node)
         return node
 
-    def _postrouting(self, side: Side, state: Connected, end: Node, *, local: bool) -> Node:
+    def _postrouting(self, side: Side, state: ConntrackCase, end: Node, *, local: bool) -> Node:
         diagrams, fields = self._diagrams, self._fields
         same = self._same_source(end) if local else end
         if state.fresh:
@@ -310,7 +312,7 @@ class Ways:
 
     # after OUTPUT's nat table
 
-    def _out(self, side: Side, state: Connected) -> tuple[Node, Node]:
+    def _out(self, side: Side, state: ConntrackCase) -> tuple[Node, Node]:
         """From OUTPUT's filter table on: for a packet that keeps its destination, and for one that is routed again.
 
         Only POSTROUTING sees the interface that routing chose the second time (way._route_again).
@@ -319,7 +321,7 @@ class Ways:
         back = diagrams.restrict(self._loop(side, state), ((fields.in_interface, LO),))
         end = diagrams.ite(diagrams.equals(fields.out_interface, LO), back, self._end)
         after = self._postrouting(side, state, end, local=True)
-        elsewhere = diagrams.permute(after, {fields.out_interface: fields.later_out})
+        elsewhere = diagrams.permute(after, {fields.out_interface: fields.translated_out})
         again = diagrams.ite(
             diagrams.equals(fields.dst_kind, LOCAL), diagrams.restrict(after, ((fields.out_interface, LO),)), elsewhere
         )
@@ -331,7 +333,7 @@ class Ways:
         straight = diagrams.ite(diagrams.equals(fields.dst_kind, LOCAL), by_lo, straight)
         return straight, rerouted
 
-    def _loop(self, side: Side, state: Connected) -> Node:
+    def _loop(self, side: Side, state: ConntrackCase) -> Node:
         """The way back in, by the loopback interface: the nat tables are not walked again."""
         node = self._end
         for table in ("security", "filter", "mangle"):
@@ -341,7 +343,7 @@ class Ways:
         return node
 
 
-def feasible_start(fields: Fields, origin: str, state: Connected) -> Node:
+def feasible_start(fields: Fields, origin: str, state: ConntrackCase) -> Node:
     """Which packets of an origin and state there are: conditions that the rules cannot change."""
     diagrams = fields.diagrams
     result = TRUE
@@ -357,5 +359,5 @@ def feasible_start(fields: Fields, origin: str, state: Connected) -> Node:
         arrives = diagrams.among(fields.in_interface, ((LO + 1, diagrams.sizes[fields.in_interface] - 1),))
         return diagrams.both(diagrams.both(result, arrives), outside)
     leaves = diagrams.ite(diagrams.equals(fields.dst_kind, LOCAL), diagrams.equals(fields.out_interface, LO), outside)
-    again = diagrams.among(fields.later_out, ((LO + 1, diagrams.sizes[fields.later_out] - 1),))
+    again = diagrams.among(fields.translated_out, ((LO + 1, diagrams.sizes[fields.translated_out] - 1),))
     return diagrams.both(diagrams.both(result, leaves), again)

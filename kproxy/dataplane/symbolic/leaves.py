@@ -2,7 +2,7 @@
 
 An `Outcome` is everything about a packet's end but its destination, which is a level of the diagram
 (`symbolic_fields`). Weights are exact fractions. A leaf of weight less than one is no mistake: it is the part of the
-distribution that belongs to one final destination.
+distribution that belongs to one translated destination.
 
 Marks that no rule of either side tests cannot change the way of a packet, only what others (routing policy, traffic
 control, the next packet of the connection) make of it. They are not followed bit by bit: an outcome holds how the mark
@@ -21,7 +21,7 @@ from kproxy.dataplane.symbolic.variables import Fields
 ACCEPT: Final = "ACCEPT"
 DROP: Final = "DROP"
 REJECT: Final = "REJECT"
-UNDECIDED: Final = "INDETERMINATE"
+INDETERMINATE: Final = "INDETERMINATE"
 
 Expression = frozenset[int]
 """An exclusive or: levels of mark bits, and -1 for the constant one."""
@@ -229,17 +229,17 @@ class Outcomes:
 
     def _watched_of(self, outcome: Outcome) -> Iterable[int]:
         """The mark bits whose end matters: of a packet that goes no further, only its connection's."""
-        if outcome.verdict in (ACCEPT, UNDECIDED):
+        if outcome.verdict in (ACCEPT, INDETERMINATE):
             return self.watched
         return (level for level in self.watched if level >= self.fields.connmark)
 
     def _before(self, outcome: Outcome, change: Bits) -> Outcome:
         """`outcome.marks` says how the marks end, from those after the change; now from those before it."""
-        table, later = dict(change), dict(outcome.marks)
+        table, after = dict(change), dict(outcome.marks)
         marks: list[tuple[int, Expression]] = []
         for level in self._watched_of(outcome):
             expression: Expression = frozenset()
-            for bit in later.get(level, frozenset({level})):
+            for bit in after.get(level, frozenset({level})):
                 expression ^= table.get(bit, frozenset({bit}))
             if expression != {level}:
                 marks.append((level, expression))

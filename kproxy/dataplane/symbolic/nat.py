@@ -1,7 +1,8 @@
 """Address translation of a whole function of packets.
 
-It fixes the destination in what comes after its hook (or, for addresses that rules do not name, calls it by a level of
-its own: `later_dst` and the like) and files the result under its final destination. Semantics are those of `nat`.
+It fixes the destination in what comes after its hook (or, for addresses that rules do not name, renames it to a
+variable of its own: `translated_dst` and the like) and keeps the result for its translated destination. Semantics are
+those of `concrete.nat`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.symbolic.conditions import Question, Stage
-from kproxy.dataplane.symbolic.leaves import ACCEPT, UNDECIDED, Outcomes
+from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcomes
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
 from kproxy.dataplane.symbolic.translated import (
     KEEP,
-    OPEN,
     UNCHANGED,
+    UNKNOWN,
     Destination,
     address_choices,
     is_simple,
@@ -48,7 +49,7 @@ class Exits:
     Attributes:
         stage: the table and hook.
         accept: the function for a packet that the table accepts.
-        onward: in the nat table, the function for a translated packet after the hook, not filed under any destination.
+        onward: in the nat table, the function for a translated packet after the hook, for whatever destination.
         rerouted: as `onward`, for a packet whose destination address changed.
     """
 
@@ -59,40 +60,42 @@ class Exits:
 
 
 class Translation:
-    """Translates addresses. `finals` lists the final destinations of both sides, `UNCHANGED` first."""
+    """Translates addresses. `destinations` lists the translated destinations of both sides, `UNCHANGED` first."""
 
-    def __init__(self, fields: Fields, outcomes: Outcomes, finals: tuple[Destination, ...]) -> None:
+    def __init__(self, fields: Fields, outcomes: Outcomes, destinations: tuple[Destination, ...]) -> None:
         self._fields = fields
         self._diagrams = fields.diagrams
         self._outcomes = outcomes
-        self.finals = finals
-        self._places = {final: place for place, final in enumerate(finals)}
+        self.destinations = destinations
+        self._numbers = {destination: number for number, destination in enumerate(destinations)}
         self._ports_of: dict[int, list[int]] = {}
         self._addresses_of: dict[int, list[int]] = {}
-        for final in finals:
-            if final.address >= 0 and final.port >= 0:
-                self._ports_of.setdefault(final.address, []).append(final.port)
-                self._addresses_of.setdefault(final.port, []).append(final.address)
+        for destination in destinations:
+            if destination.address >= 0 and destination.port >= 0:
+                self._ports_of.setdefault(destination.address, []).append(destination.port)
+                self._addresses_of.setdefault(destination.port, []).append(destination.address)
         self._sent_from: dict[Destination, tuple[Node, Node]] = {}
-        self._of_new_destination = {fields.later_kind, fields.later_out}
-        self._of_new_source = {fields.later_src_kind, fields.later_sport, fields.later_sport + 1}
-        self._of_new_source |= set(range(fields.later_src, fields.later_src + fields.chunks))
+        self._of_new_destination = {fields.translated_kind, fields.translated_out}
+        self._of_new_source = {fields.translated_src_kind, fields.translated_sport, fields.translated_sport + 1}
+        self._of_new_source |= set(range(fields.translated_src, fields.translated_src + fields.chunks))
 
-    def file(self, node: Node, final: int) -> Node:
-        """The function of packets that end at this final destination: those that go no further have none."""
-        if final == 0:
-            return self.filed(node, 0)
+    def with_destination(self, node: Node, number: int) -> Node:
+        """The function of packets that end at this translated destination: those that go no further have none."""
+        if number == 0:
+            return self.at_destination(node, 0)
         goes = self._outcomes.map_outcomes(
-            node, "goes", lambda outcome: outcome if outcome.verdict in (ACCEPT, UNDECIDED) else None
+            node, "goes", lambda outcome: outcome if outcome.verdict in (ACCEPT, INDETERMINATE) else None
         )
         ends = self._outcomes.map_outcomes(
-            node, "ends", lambda outcome: None if outcome.verdict in (ACCEPT, UNDECIDED) else outcome
+            node, "ends", lambda outcome: None if outcome.verdict in (ACCEPT, INDETERMINATE) else outcome
         )
         if ends == ZERO:
-            return self.filed(goes, final)
+            return self.at_destination(goes, number)
         # Where it depends on what kind of address the new destination is, the end belongs to this destination only.
         loose, bound = self._split(ends, self._of_new_destination)
-        return self._outcomes.add_all([self.filed(self._outcomes.add_all([goes, bound]), final), self.filed(loose, 0)])
+        return self._outcomes.add_all(
+            [self.at_destination(self._outcomes.add_all([goes, bound]), number), self.at_destination(loose, 0)]
+        )
 
     def _split(self, node: Node, levels: set[int]) -> tuple[Node, Node]:
         """A function where some levels do not change it, and the rest."""
@@ -103,28 +106,28 @@ class Translation:
         loose = diagrams.ite(same, node, ZERO)
         return diagrams.restrict(loose, tuple((level, 0) for level in sorted(levels))), diagrams.ite(same, ZERO, node)
 
-    def filed(self, node: Node, final: int) -> Node:
-        """The function under one final destination, and nothing under the others."""
-        diagrams, level = self._diagrams, self._fields.final
+    def at_destination(self, node: Node, number: int) -> Node:
+        """The function for one translated destination, `ZERO` for the others."""
+        diagrams, level = self._diagrams, self._fields.destination
         if diagrams.level[node] > level:
-            return diagrams.equals(level, final, node, ZERO)
-        return diagrams.ite(diagrams.equals(level, final), node, ZERO)
+            return diagrams.equals(level, number, node, ZERO)
+        return diagrams.ite(diagrams.equals(level, number), node, ZERO)
 
     def source(self, target: Target, exits: Exits) -> Node:
         """SNAT, MASQUERADE, or NETMAP where sources are translated."""
         fields, diagrams = self._fields, self._diagrams
         later = exits.onward
-        moved = {fields.sport: fields.later_sport, fields.sport + 1: fields.later_sport + 1}
+        moved = {fields.sport: fields.translated_sport, fields.sport + 1: fields.translated_sport + 1}
         wanted = target.to_source if isinstance(target, SnatTarget) else None
         if wanted is None or wanted.addresses is None or wanted.addresses[0] != wanted.addresses[1]:
-            moved |= {fields.src + chunk: fields.later_src + chunk for chunk in range(fields.chunks)}
+            moved |= {fields.src + chunk: fields.translated_src + chunk for chunk in range(fields.chunks)}
             if isinstance(target, MasqueradeTarget):  # takes one of the host's own
                 later = diagrams.restrict(later, ((fields.src_kind, LOCAL),))
             else:
-                moved[fields.src_kind] = fields.later_src_kind
+                moved[fields.src_kind] = fields.translated_src_kind
         else:
             later = diagrams.restrict(later, fields.address_values(fields.src, wanted.addresses[0]))
-            later = self._kind_of(later, fields.src_kind, fields.later_src_kind, wanted.addresses[0])
+            later = self._kind_of(later, fields.src_kind, fields.translated_src_kind, wanted.addresses[0])
             if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
                 moved = {}
         later = self._diagrams.permute(diagrams.restrict(later, ((fields.snat, 1),)), moved)
@@ -157,24 +160,24 @@ class Translation:
             return diagrams.both(here, fields.port_in(fields.sport, ports))
         return diagrams.both(here, diagrams.negate(fields.has_ports())) if random else here
 
-    def _kind_of(self, node: Node, kind: int, later: int, address: int) -> Node:
+    def _kind_of(self, node: Node, kind: int, translated: int, address: int) -> Node:
         certain = self._fields.certain_kind(address)
         if certain is not None:
             return self._diagrams.restrict(node, ((kind, certain),))
-        return self._diagrams.permute(node, {kind: later})
+        return self._diagrams.permute(node, {kind: translated})
 
     def destination(self, target: Target, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
         fields = self._fields
         if isinstance(target, DnatTarget) and is_simple(target):
-            return self._to(simple_destination(target), known, exits)
+            return self._sent_to(simple_destination(target), known, exits)
         if isinstance(target, DnatTarget):
             wanted, random = target.to_destination, target.random
         elif isinstance(target, RedirectTarget):
             wanted, random = redirect_range(target, fields.family, exits.stage.hook), target.random
         else:
             assert isinstance(target, NetmapTarget), target
-            return self._to(Destination(OPEN, KEEP, target.to_save()[3:]), known, exits)
+            return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), known, exits)
         redirected = isinstance(target, RedirectTarget)
         result = []
         addresses = address_choices(wanted, redirected)
@@ -199,81 +202,86 @@ class Translation:
         parts = []
         choices = port_choices(wanted, random)
         for port, about in choices:
-            final = Destination(address, port, " ".join(filter(None, (text, about))))
-            parts.append(self._outcomes.scale(self._to(final, known, exits), Fraction(1, len(choices))))
+            destination = Destination(address, port, " ".join(filter(None, (text, about))))
+            parts.append(self._outcomes.scale(self._sent_to(destination, known, exits), Fraction(1, len(choices))))
         result = self._outcomes.add_all(parts)
         if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
             stays = self._diagrams.restrict(self._fields.port_in(self._fields.dport, ports), known)
-            kept = self._to(Destination(address, KEEP, text), known, exits) if stays != FALSE else result
+            kept = self._sent_to(Destination(address, KEEP, text), known, exits) if stays != FALSE else result
             result = self._diagrams.ite(stays, kept, result)
         return result
 
-    def _to(self, final: Destination, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
-        """The function for a packet sent to a final destination, filed under it."""
+    def _sent_to(self, destination: Destination, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
+        """The function for a packet that is sent to a translated destination."""
         fields, diagrams = self._fields, self._diagrams
-        if final == UNCHANGED:
-            return diagrams.restrict(self.file(exits.onward, 0), known)
-        place = self._places[final]
-        sent = self._file_exact(diagrams.restrict(self.treated(final, exits), ((fields.dnat, 1),)), final, place)
-        if OPEN in (final.address, final.port):
+        if destination == UNCHANGED:
+            return diagrams.restrict(self.with_destination(exits.onward, 0), known)
+        number = self._numbers[destination]
+        sent = self._with_exact_destination(
+            diagrams.restrict(self.treated(destination, exits), ((fields.dnat, 1),)), destination, number
+        )
+        if UNKNOWN in (destination.address, destination.port):
             return diagrams.restrict(sent, known)
         # Sent to where it goes anyway, a packet does not count as translated; to another port there, it is not routed
         # again.
-        there = TRUE if final.address == KEEP else diagrams.restrict(self._at_address(final.address), known)
+        there = TRUE if destination.address == KEEP else diagrams.restrict(self._at_address(destination.address), known)
         if there == FALSE:
             return diagrams.restrict(sent, known)
-        if final.port == KEEP:
+        if destination.port == KEEP:
             stays = exits.accept
         else:
-            other_port = self._send(Destination(KEEP, final.port), exits.onward)
-            stays = self._file_exact(diagrams.restrict(other_port, ((fields.dnat, 1),)), final, place)
-            here = fields.port_in(fields.dport, Range(final.port, final.port))
+            other_port = self._send(Destination(KEEP, destination.port), exits.onward)
+            stays = self._with_exact_destination(
+                diagrams.restrict(other_port, ((fields.dnat, 1),)), destination, number
+            )
+            here = fields.port_in(fields.dport, Range(destination.port, destination.port))
             stays = diagrams.ite(here, exits.accept, stays)
         return diagrams.restrict(diagrams.ite(there, stays, sent), known)
 
-    def treated(self, final: Destination, exits: Exits) -> Node:
+    def treated(self, destination: Destination, exits: Exits) -> Node:
         """The function for a packet that is sent on to a destination, in terms of the packet before."""
-        start = exits.rerouted if final.address != KEEP else exits.onward
-        if start != self._sent_from.get(final, (-1, ZERO))[0]:
-            self._sent_from[final] = start, self._send(final, start)
-        return self._sent_from[final][1]
+        start = exits.rerouted if destination.address != KEEP else exits.onward
+        if start != self._sent_from.get(destination, (-1, ZERO))[0]:
+            self._sent_from[destination] = start, self._send(destination, start)
+        return self._sent_from[destination][1]
 
-    def _send(self, final: Destination, after: Node) -> Node:
+    def _send(self, destination: Destination, after: Node) -> Node:
         fields, diagrams = self._fields, self._diagrams
         moved: dict[int, int] = {}
         fixed: tuple[tuple[int, int], ...] = ()
-        if final.address >= 0:
-            fixed += fields.address_values(fields.dst, final.address)
-            certain = fields.certain_kind(final.address)
+        if destination.address >= 0:
+            fixed += fields.address_values(fields.dst, destination.address)
+            certain = fields.certain_kind(destination.address)
             if certain is None:
-                moved[fields.dst_kind] = fields.later_kind
+                moved[fields.dst_kind] = fields.translated_kind
             else:
                 fixed += ((fields.dst_kind, certain),)
-        elif final.address == OPEN:
-            moved |= {fields.dst + chunk: fields.later_dst + chunk for chunk in range(fields.chunks)}
-            if final.text.startswith("REDIRECT"):
+        elif destination.address == UNKNOWN:
+            moved |= {fields.dst + chunk: fields.translated_dst + chunk for chunk in range(fields.chunks)}
+            if destination.text.startswith("REDIRECT"):
                 fixed += ((fields.dst_kind, LOCAL),)
             else:
-                moved[fields.dst_kind] = fields.later_kind
-        if final.port >= 0:
-            fixed += fields.port_values(fields.dport, final.port)
-        elif final.port == OPEN:
-            moved |= {fields.dport: fields.later_dport, fields.dport + 1: fields.later_dport + 1}
+                moved[fields.dst_kind] = fields.translated_kind
+        if destination.port >= 0:
+            fixed += fields.port_values(fields.dport, destination.port)
+        elif destination.port == UNKNOWN:
+            moved |= {fields.dport: fields.translated_dport, fields.dport + 1: fields.translated_dport + 1}
         return self._diagrams.permute(diagrams.restrict(after, tuple(sorted(fixed))), moved)
 
     def _at_address(self, address: int) -> Node:
         return self._fields.address_is(self._fields.dst, address)
 
-    def _file_exact(self, after: Node, final: Destination, place: int) -> Node:
-        """File under the most exact name: an address whose port stays is address and port where the port is known."""
+    def _with_exact_destination(self, after: Node, destination: Destination, number: int) -> Node:
+        """The function for the most exact destination: an address whose port stays is address and port where the port is
+        known."""
         fields, diagrams = self._fields, self._diagrams
-        result = self.file(after, place)
-        if final.address >= 0 and final.port == KEEP:
-            for port in self._ports_of.get(final.address, ()):
-                exact = self.file(after, self._places[Destination(final.address, port)])
+        result = self.with_destination(after, number)
+        if destination.address >= 0 and destination.port == KEEP:
+            for port in self._ports_of.get(destination.address, ()):
+                exact = self.with_destination(after, self._numbers[Destination(destination.address, port)])
                 result = diagrams.ite(fields.port_in(fields.dport, Range(port, port)), exact, result)
-        elif final.address == KEEP and final.port >= 0:
-            for address in self._addresses_of.get(final.port, ()):
-                exact = self.file(after, self._places[Destination(address, final.port)])
+        elif destination.address == KEEP and destination.port >= 0:
+            for address in self._addresses_of.get(destination.port, ()):
+                exact = self.with_destination(after, self._numbers[Destination(address, destination.port)])
                 result = diagrams.ite(self._at_address(address), exact, result)
         return result

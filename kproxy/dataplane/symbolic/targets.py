@@ -12,9 +12,9 @@ from kproxy.dataplane.symbolic.conditions import BEFORE, Listed, Question, Seen,
 from kproxy.dataplane.symbolic.leaves import (
     ACCEPT,
     DROP,
+    INDETERMINATE,
     ONE,
     REJECT,
-    UNDECIDED,
     Bits,
     Expression,
     Outcome,
@@ -75,7 +75,7 @@ class Actions:
             DscpTarget: self._dscp,
             HlTarget: self._hops,
             MarkTarget: self._mark,
-            NfqueueTarget: self._undecided,
+            NfqueueTarget: self._indeterminate,
             NotrackTarget: self._untrack,
             OpaqueTarget: self._opaque,
             RejectTarget: self._reject,
@@ -97,7 +97,7 @@ class Actions:
             return self._translate(target, known, exits)
         action = self._actions.get(type(target))
         if action is None:
-            return self._undecided(target, after, exits)
+            return self._indeterminate(target, after, exits)
         return action(target, after, exits)
 
     def verdict(self, name: str, exits: Exits) -> Node:
@@ -106,12 +106,12 @@ class Actions:
             return exits.accept
         if name == DROP:
             return self._stop(Outcome(DROP), exits)
-        return self._stop(Outcome(UNDECIDED, f"{name}: user space decides"), exits)
+        return self._stop(Outcome(INDETERMINATE, f"{name}: user space decides"), exits)
 
     def _stop(self, outcome: Outcome, exits: Exits) -> Node:
-        """The end of the way: before the destination is translated, that is without a final destination."""
+        """The end of the way: before the destination is translated, that is without a translated destination."""
         node = self._outcomes.sure(outcome)
-        return self.translation.filed(node, 0) if exits.stage.phase == BEFORE else node
+        return self.translation.at_destination(node, 0) if exits.stage.phase == BEFORE else node
 
     # matches that act
 
@@ -153,11 +153,15 @@ class Actions:
 
     # targets
 
-    def _undecided(self, target: Target, _after: Node, exits: Exits) -> Node:
-        return self._stop(Outcome(UNDECIDED, target.to_save()), exits)
+    def _indeterminate(self, target: Target, _after: Node, exits: Exits) -> Node:
+        return self._stop(Outcome(INDETERMINATE, target.to_save()), exits)
 
     def _opaque(self, target: OpaqueTarget, after: Node, exits: Exits) -> Node:
-        return self._header(target, after, exits) if target.name in _HARMLESS else self._undecided(target, after, exits)
+        return (
+            self._header(target, after, exits)
+            if target.name in _HARMLESS
+            else self._indeterminate(target, after, exits)
+        )
 
     def _header(self, target: Target, after: Node, _exits: Exits) -> Node:
         return self._outcomes.change_header(after, target.to_save()[3:])
@@ -281,7 +285,7 @@ class Actions:
         at_source = stage.hook in ("POSTROUTING", "INPUT")
         if stage.table != "nat" or (not isinstance(target, NetmapTarget) and wants_source != at_source):
             text = f"{target.NAME} in table {stage.table} at {stage.hook}"
-            return self._stop(Outcome(UNDECIDED, text), exits)
+            return self._stop(Outcome(INDETERMINATE, text), exits)
         if at_source:
             return self._diagrams.restrict(self.translation.source(target, exits), known)
         return self.translation.destination(target, known, exits)

@@ -1,4 +1,4 @@
-"""Final destinations: what DNAT, REDIRECT and NETMAP may make of a packet's destination, read from the target alone."""
+"""Translated destinations: what DNAT, REDIRECT and NETMAP may make of a destination, read from the target alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kproxy.netfilter.iptables.targets import DnatTarget, NatRange, NetmapTarget
 
 KEEP: Final = -1
 """The packet's own address or port."""
-OPEN: Final = -2
+UNKNOWN: Final = -2
 """An address or port that rules do not name."""
 
 
 class Destination(NamedTuple):
-    """A final destination: address and port, each a number, `KEEP`, or `OPEN` with a text that says what is known."""
+    """A translated destination: address and port, each a number, `KEEP`, or `UNKNOWN` with a text for what is known."""
 
     address: int
     port: int
@@ -52,38 +52,38 @@ def redirect_range(target: RedirectTarget, family: Family, hook: str) -> NatRang
 
 
 def address_choices(wanted: NatRange, redirected: bool = False) -> list[tuple[int, str]]:
-    """The addresses that a target may choose, with a text for one that is open; all have the same chance."""
+    """The addresses that a target may choose, with a text for one that is unknown; all have the same chance."""
     if wanted.addresses is None:
-        return [(OPEN, "REDIRECT")] if redirected else [(KEEP, "")]
+        return [(UNKNOWN, "REDIRECT")] if redirected else [(KEEP, "")]
     first, last = wanted.addresses
     if first == last:
         return [(first, "")]
     if 0 <= last - first < MAX_CHOICES:
         return [(address, "") for address in range(first, last + 1)]
-    return [(OPEN, f"{format_address(first, wanted.family)}-{format_address(last, wanted.family)}")]
+    return [(UNKNOWN, f"{format_address(first, wanted.family)}-{format_address(last, wanted.family)}")]
 
 
 def port_choices(wanted: NatRange, random: bool) -> list[tuple[int, str]]:
     """The ports that a target may choose for a packet whose port is not in its range."""
     ports = wanted.ports
     if ports is None:
-        return [(OPEN, "port at random")] if random else [(KEEP, "")]
+        return [(UNKNOWN, "port at random")] if random else [(KEEP, "")]
     if ports.first == ports.last:
         return [(ports.first, "")]
     if wanted.base_port is not None:
-        return [(OPEN, f"ports {ports.text('-')}/{wanted.base_port}")]
+        return [(UNKNOWN, f"ports {ports.text('-')}/{wanted.base_port}")]
     if not random:
         return [(ports.first, "")]
     if ports.last - ports.first + 1 > MAX_CHOICES:
-        return [(OPEN, f"ports {ports.text('-')}")]
+        return [(UNKNOWN, f"ports {ports.text('-')}")]
     return [(port, "") for port in range(ports.first, ports.last + 1)]
 
 
-def finals_of(target: Target | None, family: Family) -> list[Destination]:
-    """All final destinations that a target may lead to."""
+def destinations_of(target: Target | None, family: Family) -> list[Destination]:
+    """All translated destinations that a target may lead to."""
     found = []
     if isinstance(target, NetmapTarget):
-        return [Destination(OPEN, KEEP, target.to_save()[3:])]
+        return [Destination(UNKNOWN, KEEP, target.to_save()[3:])]
     ranges: list[tuple[NatRange, bool, bool]] = []
     if isinstance(target, DnatTarget):
         ranges.append((target.to_destination, target.random, False))

@@ -87,7 +87,7 @@ def _stranger(patterns: Sequence[str]) -> str:
 class Fields:
     """The levels for one family, and the diagrams that use them."""
 
-    def __init__(self, family: Family, interfaces: Interfaces, finals: int) -> None:
+    def __init__(self, family: Family, interfaces: Interfaces, destinations: int) -> None:
         self.family = family
         self.interfaces = interfaces
         chunks = family.bits // CHUNK
@@ -102,22 +102,22 @@ class Fields:
         self.untracked = take(1, 2)
         self.assigned = take(1, 2)
         self.dst = take(chunks, wide)
-        self.later_dst = take(chunks, wide)
+        self.translated_dst = take(chunks, wide)
         self.protocol = take(1, 256)
         self.dport = take(2, 256)
-        self.later_dport = take(2, 256)
-        self.final = take(1, max(finals, 1))
+        self.translated_dport = take(2, 256)
+        self.destination = take(1, max(destinations, 1))
         self.src = take(chunks, wide)
-        self.later_src = take(chunks, wide)
+        self.translated_src = take(chunks, wide)
         self.sport = take(2, 256)
-        self.later_sport = take(2, 256)
+        self.translated_sport = take(2, 256)
         self.in_interface = take(1, len(interfaces.names))
         self.out_interface = take(1, len(interfaces.names))
-        self.later_out = take(1, len(interfaces.names))
+        self.translated_out = take(1, len(interfaces.names))
         self.dst_kind = take(1, 4)
-        self.later_kind = take(1, 4)
+        self.translated_kind = take(1, 4)
         self.src_kind = take(1, 4)
-        self.later_src_kind = take(1, 4)
+        self.translated_src_kind = take(1, 4)
         self.reply = take(1, 2)
         self.dnat = take(1, 2)
         self.snat = take(1, 2)

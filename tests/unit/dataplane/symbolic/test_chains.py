@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.dataplane.compare.compare import deep_recursion
-from kproxy.dataplane.compare.consistency import tied, tuples_fit
+from kproxy.dataplane.compare.consistency import correlated, tuples_fit
 from kproxy.dataplane.compare.distribution import Distribution, distribution_at
 from kproxy.dataplane.compare.witness import Observation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.conditions import Question
-from kproxy.dataplane.symbolic.hooks import LO, ORIGINS, STATES, Connected
+from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
 from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.netfilter import Family
@@ -27,7 +27,7 @@ SNAT = (parse_address("10.0.0.9", Family.IPV4),)
 """What SNAT rules of the generator rewrite to."""
 
 
-def random_values(random: Random, setup: Setup, origin: str, state: Connected) -> dict[int, int]:
+def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCase) -> dict[int, int]:
     """Values for all fields, from what the rules of the generator can tell apart."""
     fields = setup.fields
     values: dict[int, int] = {}
@@ -39,11 +39,11 @@ def random_values(random: Random, setup: Setup, origin: str, state: Connected) -
 
     dst = address(fields.dst, *ADDRESSES, "8.8.8.8")
     src = address(fields.src, *ADDRESSES[:2], "8.8.4.4", "127.0.0.1")
-    address(fields.later_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
-    address(fields.later_src, "10.0.0.2", "9.9.9.9")
+    address(fields.translated_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
+    address(fields.translated_src, "10.0.0.2", "9.9.9.9")
     for level, ports in (
-        (fields.dport, (80, 81, 5)), (fields.later_dport, (80, 5)), (fields.sport, (1000,)),
-        (fields.later_sport, (1000, 2000)),
+        (fields.dport, (80, 81, 5)), (fields.translated_dport, (80, 5)), (fields.sport, (1000,)),
+        (fields.translated_sport, (1000, 2000)),
     ):  # fmt: skip
         values.update(fields.port_values(level, random.choice(ports)))
     values[fields.protocol] = random.choice((6, 17))
@@ -51,9 +51,9 @@ def random_values(random: Random, setup: Setup, origin: str, state: Connected) -
     values[fields.src_kind] = (
         values[fields.dst_kind] if src == dst else 1 if src == "127.0.0.1" else random.randrange(2)
     )
-    values[fields.later_kind] = random.randrange(2)
+    values[fields.translated_kind] = random.randrange(2)
     names = len(fields.interfaces.names)
-    for level in (fields.in_interface, fields.out_interface, fields.later_out):
+    for level in (fields.in_interface, fields.out_interface, fields.translated_out):
         values[level] = random.randrange(LO + 1, names)
     if origin == "local":
         values[fields.in_interface] = 0
@@ -71,7 +71,7 @@ def random_values(random: Random, setup: Setup, origin: str, state: Connected) -
         values[level] = {"recent": held, "rate": rates}.get(key.kind, random.randrange(2))
         if key == KEPT:
             read = Values(fields, values)
-            values[level] = int(read.address(fields.src) == read.address(fields.later_src))
+            values[level] = int(read.address(fields.src) == read.address(fields.translated_src))
     if state.tracked and not state.fresh:
         fit = tuples_fit(fields)
         asked = [
@@ -107,10 +107,10 @@ def plain_observation(seen: dict[Observation, Fraction], fresh: bool) -> dict[tu
     return result
 
 
-def tied_at(setup: Setup, node: Node, values: dict[int, int], state: Connected) -> Node:
-    """A function at these values, below the final destination: there, addresses that are the same are of one kind."""
-    upper = tuple((level, values.get(level, 0)) for level in range(setup.fields.final))
-    return tied(setup, setup.fields.diagrams.restrict(node, upper), state, values)
+def correlated_at(setup: Setup, node: Node, values: dict[int, int], state: ConntrackCase) -> Node:
+    """A function at these values, below the translated destination: there, equal addresses are of one kind."""
+    upper = tuple((level, values.get(level, 0)) for level in range(setup.fields.destination))
+    return correlated(setup, setup.fields.diagrams.restrict(node, upper), state, values)
 
 
 def check(seed: int, points: int) -> int:
@@ -122,26 +122,28 @@ def check(seed: int, points: int) -> int:
     with deep_recursion():
         setup = set_up(*rulesets)
         watches = [watch_of(setup, side) for side in setup.sides]
-        opens = any(final.text for final in setup.translation.finals)
+        unknown = any(destination.text for destination in setup.translation.destinations)
         for origin in ORIGINS:
-            for state in STATES:
+            for state in CONNTRACK_CASES:
                 if state.name == "RELATED (an ICMP error)":
                     continue
                 nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
                 for _ in range(points):
                     values = random_values(random, setup, origin, state)
                     situation = situation_of(
-                        setup.fields, values, origin, state, setup.translation.finals, sources=SNAT
+                        setup.fields, values, origin, state, setup.translation.destinations, sources=SNAT
                     )
                     if situation is None:
                         continue
                     compared += 1
-                    found = [distribution_at(setup, tied_at(setup, node, values, state), values) for node in nodes]
+                    found = [
+                        distribution_at(setup, correlated_at(setup, node, values, state), values) for node in nodes
+                    ]
                     seen = [observe(each, situation, watch) for each, watch in zip(rulesets, watches, strict=True)]
                     label = f"seed {seed}: {situation.packet}, {situation.host.local_addresses}, {state.name}"
                     for one, other in zip(found, seen, strict=True):
                         assert sum(one.values()) == 1, label
-                        if not opens:
+                        if not unknown:
                             assert plain(one, state.fresh) == plain_observation(other, state.fresh), label
                     assert (found[0] == found[1]) == (seen[0] == seen[1]), label
     return compared
