@@ -19,8 +19,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.examine import Examiner, Finding, circumstances
-from kproxy.dataplane.compare.regions import Place, Site
-from kproxy.dataplane.compare.regions import places as places_of
+from kproxy.dataplane.compare.regions import Region, Site, differing_regions
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.trace import TraceResult, trace
@@ -37,7 +36,7 @@ Progress = Callable[[str], None]
 """Is told what is being done, in a few words."""
 
 EXAMINED: Final = 50
-"""So many places are put into words unless all are asked for."""
+"""So many regions are put into words unless all are asked for."""
 
 _RECURSION: Final = 50_000
 
@@ -121,7 +120,7 @@ def compare(
     """Compare two rule sets.
 
     With `host`, only packets that its known addresses allow count; else what holds must hold for every host. `examine`
-    limits how many differing places are put into words, and leaves out unusual packets where usual ones differ, too
+    limits how many differing regions are put into words, and leaves out unusual packets where usual ones differ, too
     (`Comparison.unusual`); None: everything.
 
     Raises:
@@ -149,28 +148,28 @@ def _compare(
     remarks: tuple[str, ...],
 ) -> Comparison:
     examiner = Examiner(setup, rulesets, host)
-    places: dict[Site, list[Place]] = {}
+    regions: dict[Site, list[Region]] = {}
     for origin in ORIGINS:
         for state in CONNTRACK_CASES:
             tell(f"evaluating {origin} packets, {state.name}")
-            nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
+            nodes = [setup.pipeline.function(side, origin, state) for side in setup.sides]
             if nodes[0] != nodes[1]:
                 nodes = [setup.outcomes.settle_marks(node) for node in nodes]
-            for place in places_of(setup, origin, state, nodes[0], nodes[1]):
-                places.setdefault(place.site, []).append(place)
-    setup.fields.diagrams.forget()
+            for region in differing_regions(setup, origin, state, nodes[0], nodes[1]):
+                regions.setdefault(region.site, []).append(region)
+    setup.variables.diagrams.forget()
     tell("putting differences into words")
     told: dict[tuple[str, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
     undecided: dict[Undecided, None] = {}
     examined = 0
-    for examined, (site, candidates) in enumerate(places.items(), 1):
+    for examined, (site, candidates) in enumerate(regions.items(), 1):
         where = site.text(setup)
         for finding, met in examiner.examine(candidates):
             if finding.reason:
                 undecided[Undecided(where, finding.reason)] = None
             else:
                 pairs = told.setdefault((where, finding.words()), (finding, {}))[1]
-                pairs |= {(place.origin, place.state.name): None for place in met}
+                pairs |= {(region.origin, region.state.name): None for region in met}
         if examine is not None and examined >= examine and told:
             break
     unusual = 0
@@ -184,7 +183,7 @@ def _compare(
         key = _Key(finding.sources, conditions, finding.one, finding.other)
         merged.setdefault(key, ([], finding))[0].append(where)
     differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
-    left = len(places) - examined if places else 0
+    left = len(regions) - examined if regions else 0
     if not differences and not undecided:
         remarks += _mark_remarks(*rulesets)
     return Comparison(not differences and not undecided, differences, left, unusual, tuple(undecided), remarks)
@@ -249,7 +248,7 @@ def _idle_texts(ruleset: Ruleset) -> Counter[str]:
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Diagrams are as deep as there are fields, and a rule set may have a field per list or rate."""
+    """Diagrams are as deep as there are variables, and a rule set may have a variable per list or rate."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _RECURSION))
     try:

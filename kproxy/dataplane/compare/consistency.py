@@ -1,6 +1,6 @@
-"""What holds between fields once addresses are known: one address is of one kind, and has one way out.
+"""What holds between variables once addresses are known: one address is of one kind, and has one way out.
 
-Diagrams treat the kinds of the destination, the new destination and the source as fields of their own. Where two of
+Diagrams treat the kinds of the destination, the new destination and the source as variables of their own. Where two of
 these are the same address, their kinds are the same. That depends on all translated destinations, so it is not in the
 functions; it is put in here, for one destination at a time, before a difference is believed.
 """
@@ -17,7 +17,7 @@ from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import TRUE, ZERO, Node
-from kproxy.dataplane.symbolic.variables import Fields
+from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.address import Network
 
 
@@ -28,40 +28,40 @@ def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[i
     A translated destination that is the packet's own counts as none, and what becomes of packets that go no further is
     put together.
     """
-    fields, diagrams, translation = setup.fields, setup.fields.diagrams, setup.translation
-    read = Values(fields, values or {})
-    dst = None if values is None else read.address(fields.dst)
-    port = read.port(fields.dport) if read.get(fields.protocol) in PORT_PROTOCOLS else 0
+    variables, diagrams, translation = setup.variables, setup.variables.diagrams, setup.translation
+    read = Values(variables, values or {})
+    dst = None if values is None else read.address(variables.dst)
+    port = read.port(variables.dport) if read.get(variables.protocol) in PORT_PROTOCOLS else 0
     moved = state.tracked and not state.fresh
     parts: dict[int, Node] = {}
     start = 0
-    for end, child in zip(*diagrams.parts(node, fields.destination), strict=True):
-        for place in range(start, end) if child != ZERO else ():
-            destination = translation.destinations[place]
+    for end, child in zip(*diagrams.parts(node, variables.destination), strict=True):
+        for position in range(start, end) if child != ZERO else ():
+            destination = translation.destinations[position]
             address = destination.address
             if moved:
-                address = -1 if dst is None else read.address(fields.translated_dst)
+                address = -1 if dst is None else read.address(variables.translated_dst)
             result = child
             if address >= 0 and address == dst:
-                result = diagrams.permute(result, {fields.translated_kind: fields.dst_kind})
-                result = diagrams.permute(result, {fields.translated_out: fields.out_interface})
-            elif address >= 0 and diagrams.reaches(result, fields.translated_kind):
-                same = diagrams.permute(result, {fields.translated_kind: fields.src_kind})
-                result = diagrams.ite(fields.address_is(fields.src, address), same, result)
+                result = diagrams.permute(result, {variables.translated_kind: variables.dst_kind})
+                result = diagrams.permute(result, {variables.translated_out: variables.out_interface})
+            elif address >= 0 and diagrams.reaches(result, variables.translated_kind):
+                same = diagrams.permute(result, {variables.translated_kind: variables.src_kind})
+                result = diagrams.ite(variables.address_is(variables.src, address), same, result)
             own = (
                 dst is not None
                 and destination.address in (dst, -1)
                 and destination.port in (port, -1)
                 and not destination.text
             )
-            where = 0 if own else place
+            where = 0 if own else position
             parts[where] = setup.outcomes.add_all([parts[where], result]) if where in parts else result
         start = end
     result = _ends_together(setup, parts)
     if dst is None:
         return result
-    same = diagrams.permute(result, {fields.src_kind: fields.dst_kind})
-    return diagrams.ite(fields.address_is(fields.src, dst), same, result)
+    same = diagrams.permute(result, {variables.src_kind: variables.dst_kind})
+    return diagrams.ite(variables.address_is(variables.src, dst), same, result)
 
 
 def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
@@ -70,8 +70,8 @@ def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
     outcomes = setup.outcomes
     going: dict[int, Node] = {}
     ends = [ZERO]
-    for place, part in parts.items():
-        going[place] = outcomes.map_outcomes(part, "goes", lambda outcome: outcome if _goes(outcome) else None)
+    for position, part in parts.items():
+        going[position] = outcomes.map_outcomes(part, "goes", lambda outcome: outcome if _goes(outcome) else None)
         ends.append(
             outcomes.map_outcomes(
                 part, "stops", lambda outcome: None if _goes(outcome) else outcome._replace(source="")
@@ -87,45 +87,45 @@ def _goes(outcome: Outcome) -> bool:
 
 def _by_final(setup: Setup, parts: Mapping[int, Node]) -> Node:
     """The function with these parts by number of the translated destination."""
-    fields, diagrams = setup.fields, setup.fields.diagrams
+    variables, diagrams = setup.variables, setup.variables.diagrams
     bounds: list[int] = []
     children: list[Node] = []
-    for place, child in sorted(parts.items()):
-        if place > (bounds[-1] if bounds else 0):
-            bounds.append(place)
+    for position, child in sorted(parts.items()):
+        if position > (bounds[-1] if bounds else 0):
+            bounds.append(position)
             children.append(ZERO)
-        bounds.append(place + 1)
+        bounds.append(position + 1)
         children.append(child)
-    if not bounds or bounds[-1] < diagrams.sizes[fields.destination]:
-        bounds.append(diagrams.sizes[fields.destination])
+    if not bounds or bounds[-1] < diagrams.sizes[variables.destination]:
+        bounds.append(diagrams.sizes[variables.destination])
         children.append(ZERO)
-    return diagrams.compose_node(fields.destination, bounds, children)
+    return diagrams.compose_node(variables.destination, bounds, children)
 
 
-def tuples_fit(fields: Fields) -> Node:
+def tuples_fit(variables: Variables) -> Node:
     """Of a packet whose connection is known: what rules ask about the connection's tuples is what the packet's own
     addresses and ports say, and those that the connection translates them to."""
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
     result = TRUE
-    for key, level in list(fields.questions.items()):
+    for key, level in list(variables.questions.items()):
         if not isinstance(key, Question) or key.kind != "conntrack" or not isinstance(key.where, tuple):
             continue
         name, wanted = key.where
         seen = {
-            place: fields.address_under(getattr(fields, place), wanted)
+            position: variables.address_under(getattr(variables, position), wanted)
             if isinstance(wanted, Network)
-            else fields.port_in(getattr(fields, _PORTS[place]), wanted)
-            for place in _PORTS
+            else variables.port_in(getattr(variables, _PORTS[position]), wanted)
+            for position in _PORTS
         }
         forward, backward = _TUPLES[name.removesuffix("port")]
         ways = []
-        for place, translated in (forward, backward):
-            now = seen[place]
+        for position, translated in (forward, backward):
+            now = seen[position]
             if translated:
-                moved = diagrams.equals(getattr(fields, translated), 1)
-                now = diagrams.ite(moved, seen[f"translated_{place}"], now)
+                moved = diagrams.equals(getattr(variables, translated), 1)
+                now = diagrams.ite(moved, seen[f"translated_{position}"], now)
             ways.append(now)
-        held = diagrams.ite(diagrams.equals(fields.reply, 1), ways[1], ways[0])
+        held = diagrams.ite(diagrams.equals(variables.reply, 1), ways[1], ways[0])
         yes = diagrams.equals(level, 1)
         result = diagrams.both(result, diagrams.ite(held, yes, diagrams.negate(yes)))
     return result

@@ -1,6 +1,6 @@
 """Differences in words: where two functions differ, as one box of packet space around a witness, and how.
 
-The box is grown from the witness: one field after the other is widened to all values for which the rule sets still
+The box is grown from the witness: one variable after the other is widened to all values for which the rule sets still
 differ, given what was chosen before. Values that no packet can have do not count. So a box says "from anywhere" exactly
 if the difference does not depend on the source, and every packet in the box is treated differently.
 """
@@ -18,11 +18,11 @@ from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
 from kproxy.dataplane.symbolic.translated import UNKNOWN
-from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Fields
+from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Variables
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 
-_MOST_PARTS: Final = 4
+_MAX_PARTS: Final = 4
 
 
 class Group(NamedTuple):
@@ -32,29 +32,30 @@ class Group(NamedTuple):
     levels: range
 
 
-def groups_of(fields: Fields) -> list[Group]:
+def groups_of(variables: Variables) -> list[Group]:
     """The groups in the order in which a box is widened."""
-    chunks = fields.chunks
+    chunks = variables.chunks
 
     def single(*names: str) -> list[Group]:
-        return [Group(name, range(level, level + 1)) for name in names for level in (getattr(fields, name),)]
+        return [Group(name, range(level, level + 1)) for name in names for level in (getattr(variables, name),)]
 
     # What kind an address is comes before the address: else a set would take in addresses that cannot be of this kind.
     groups = single("dst_kind", "translated_kind", "src_kind", "translated_src_kind")
-    groups.append(Group("translation", range(fields.reply, fields.snat + 1)))
-    groups.append(Group("src", range(fields.src, fields.src + chunks)))
-    groups.append(Group("sport", range(fields.sport, fields.sport + 2)))
+    groups.append(Group("translation", range(variables.reply, variables.snat + 1)))
+    groups.append(Group("src", range(variables.src, variables.src + chunks)))
+    groups.append(Group("sport", range(variables.sport, variables.sport + 2)))
     groups += single(
         "in_interface", "out_interface", "translated_out", "icmp_type", "icmp_code", "tcp_flags", "fragment"
     )
     groups += single("length", "ttl", "tos")
-    groups.append(Group("translated_src", range(fields.translated_src, fields.translated_src + chunks)))
-    groups.append(Group("translated_sport", range(fields.translated_sport, fields.translated_sport + 2)))
-    groups += [Group(f"mark {31 - bit}", range(fields.mark + bit, fields.mark + bit + 1)) for bit in range(32)]
+    groups.append(Group("translated_src", range(variables.translated_src, variables.translated_src + chunks)))
+    groups.append(Group("translated_sport", range(variables.translated_sport, variables.translated_sport + 2)))
+    groups += [Group(f"mark {31 - bit}", range(variables.mark + bit, variables.mark + bit + 1)) for bit in range(32)]
     groups += [
-        Group(f"connmark {31 - bit}", range(fields.connmark + bit, fields.connmark + bit + 1)) for bit in range(32)
+        Group(f"connmark {31 - bit}", range(variables.connmark + bit, variables.connmark + bit + 1))
+        for bit in range(32)
     ]
-    groups += [Group("question", range(level, level + 1)) for level in fields.questions.values()]
+    groups += [Group("question", range(level, level + 1)) for level in variables.questions.values()]
     return groups
 
 
@@ -66,18 +67,18 @@ class Side(NamedTuple):
     possible: Node
 
 
-def box_around(fields: Fields, different: Node, possible: Node, values: Mapping[int, int]) -> list[Side]:
+def box_around(variables: Variables, different: Node, possible: Node, values: Mapping[int, int]) -> list[Side]:
     """The widest box around some values inside a condition; groups that are free are left out.
 
     What is not `possible` does not count.
     """
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
     inside = diagrams.either(different, diagrams.negate(possible))
     support = diagrams.support(inside)
-    used = [group for group in groups_of(fields) if any(level in support for level in group.levels)]
+    used = [group for group in groups_of(variables) if any(level in support for level in group.levels)]
     box = []
-    for place, group in enumerate(used):
-        others = [level for other in used[place + 1 :] for level in other.levels]
+    for position, group in enumerate(used):
+        others = [level for other in used[position + 1 :] for level in other.levels]
         fixed = tuple((level, values.get(level, 0)) for level in sorted(others))
         chosen = diagrams.restrict(inside, fixed)
         if chosen != TRUE:
@@ -88,20 +89,20 @@ def box_around(fields: Fields, different: Node, possible: Node, values: Mapping[
     return box
 
 
-def box_text(fields: Fields, box: Iterable[Side]) -> tuple[str, str]:
+def box_text(variables: Variables, box: Iterable[Side]) -> tuple[str, str]:
     """A box in words: the sources, and the other conditions."""
     sources = "anywhere"
     rest: list[str] = []
     bits: dict[str, list[tuple[int, int]]] = {}
     for group, condition, possible in box:
         if group.name == "src":
-            sources = address_set(fields, group.levels.start, condition, possible)
+            sources = address_set(variables, group.levels.start, condition, possible)
         elif group.name.startswith(("mark ", "connmark ")):
             name, _, bit = group.name.partition(" ")
-            wanted = int(fields.diagrams.at(condition, {group.levels.start: 1}) == TRUE)
+            wanted = int(variables.diagrams.at(condition, {group.levels.start: 1}) == TRUE)
             bits.setdefault(name, []).append((int(bit), wanted))
         else:
-            text = _condition_text(fields, group, condition, possible)
+            text = _condition_text(variables, group, condition, possible)
             if text:
                 rest.append(text)
     for name, found in bits.items():
@@ -111,24 +112,24 @@ def box_text(fields: Fields, box: Iterable[Side]) -> tuple[str, str]:
     return sources, ", ".join(rest)
 
 
-def _condition_text(fields: Fields, group: Group, condition: Node, possible: Node) -> str:
-    level, diagrams = group.levels.start, fields.diagrams
+def _condition_text(variables: Variables, group: Group, condition: Node, possible: Node) -> str:
+    level, diagrams = group.levels.start, variables.diagrams
     if group.name in ("sport", "translated_sport"):
-        ports = ports_of(fields, level, condition)
-        shown = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ports[:_MOST_PARTS])
-        return f"{_NAMES[group.name]} {shown}{', ...' if len(ports) > _MOST_PARTS else ''}"
+        ports = ports_of(variables, level, condition)
+        shown = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ports[:_MAX_PARTS])
+        return f"{_NAMES[group.name]} {shown}{', ...' if len(ports) > _MAX_PARTS else ''}"
     if group.name == "translated_src":
-        return f"rewritten source {address_set(fields, level, condition)}"
+        return f"rewritten source {address_set(variables, level, condition)}"
     if group.name == "translation":
-        return _translation_text(fields, condition, possible)
+        return _translation_text(variables, condition, possible)
     wanted = condition if group.name.endswith("kind") else diagrams.both(condition, possible)
     values = [value for value in range(diagrams.sizes[level]) if diagrams.at(wanted, {level: value}) == TRUE]
     if group.name == "question":
-        key = next(key for key, place in fields.questions.items() if place == level)
+        key = next(key for key, position in variables.questions.items() if position == level)
         text = key.text if isinstance(key, Question) else str(key)
         return f"where `{text}` {'holds' if values == [1] else 'does not hold'}"
     if group.name in ("in_interface", "out_interface", "translated_out"):
-        names = fields.interfaces.names
+        names = variables.interfaces.names
         return f"{_NAMES[group.name]} {' or '.join(names[value] for value in values if value) or 'no interface'}"
     if group.name.endswith("kind"):
         return _kind_text(_NAMES[group.name], values)
@@ -149,20 +150,21 @@ def _kind_text(name: str, values: list[int]) -> str:
 
 _NAMES: Final = {
     "sport": "source port", "translated_sport": "rewritten source port", "in_interface": "in by",
-    "out_interface": "out by", "translated_out": "out by", "dst_kind": "the destination", "translated_kind": "the new destination",
-    "src_kind": "the source", "translated_src_kind": "the rewritten source", "icmp_type": "ICMP type",
-    "icmp_code": "ICMP code", "tcp_flags": "TCP flags", "length": "length", "ttl": "TTL", "tos": "TOS",
+    "out_interface": "out by", "translated_out": "out by", "dst_kind": "the destination",
+    "translated_kind": "the new destination", "src_kind": "the source",
+    "translated_src_kind": "the rewritten source", "icmp_type": "ICMP type", "icmp_code": "ICMP code",
+    "tcp_flags": "TCP flags", "length": "length", "ttl": "TTL", "tos": "TOS",
 }  # fmt: skip
 
 
-def _translation_text(fields: Fields, condition: Node, possible: Node) -> str:
+def _translation_text(variables: Variables, condition: Node, possible: Node) -> str:
     """Which connections, by direction and translation: `reply`, `dnat` and `snat` are three levels in a row."""
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
     held = []
     for reply in (0, 1):
         for dnat in (0, 1):
             for snat in (0, 1):
-                point = {fields.reply: reply, fields.dnat: dnat, fields.snat: snat}
+                point = {variables.reply: reply, variables.dnat: dnat, variables.snat: snat}
                 if diagrams.at(possible, point) == TRUE and diagrams.at(condition, point) == TRUE:
                     held.append((bool(snat if reply else dnat), reply, dnat, snat))
     if all(moved for moved, *_ in held):
@@ -180,17 +182,17 @@ def _translation_text(fields: Fields, condition: Node, possible: Node) -> str:
 def _ranges(values: list[int]) -> str:
     parts: list[str] = []
     start = None
-    for place, value in enumerate(values):
+    for position, value in enumerate(values):
         start = value if start is None else start
-        if place + 1 == len(values) or values[place + 1] != value + 1:
+        if position + 1 == len(values) or values[position + 1] != value + 1:
             parts.append(str(start) if start == value else f"{start}-{value}")
             start = None
-    return ", ".join(parts[:_MOST_PARTS]) + (", ..." if len(parts) > _MOST_PARTS else "")
+    return ", ".join(parts[:_MAX_PARTS]) + (", ..." if len(parts) > _MAX_PARTS else "")
 
 
-def intervals_of(fields: Fields, level: int, condition: Node, count: int, bits: int) -> list[tuple[int, int]]:
+def intervals_of(variables: Variables, level: int, condition: Node, count: int, bits: int) -> list[tuple[int, int]]:
     """A condition on chunks of one number, as ascending intervals; at most a few hundred."""
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
     found: list[tuple[int, int]] = []
 
     def walk(node: Node, chunk: int, prefix: int) -> None:
@@ -223,18 +225,18 @@ def intervals_of(fields: Fields, level: int, condition: Node, count: int, bits: 
     return found
 
 
-def ports_of(fields: Fields, level: int, condition: Node) -> list[tuple[int, int]]:
+def ports_of(variables: Variables, level: int, condition: Node) -> list[tuple[int, int]]:
     """A condition on a port as intervals."""
-    return intervals_of(fields, level, condition, 2, 8)
+    return intervals_of(variables, level, condition, 2, 8)
 
 
-def address_set(fields: Fields, level: int, condition: Node, possible: Node = TRUE) -> str:
+def address_set(variables: Variables, level: int, condition: Node, possible: Node = TRUE) -> str:
     """A set of addresses in words: whichever is shorter of what it holds and what it leaves out. Addresses that are not
     possible may count as either."""
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
 
     def parts(node: Node) -> list[str]:
-        return _networks(intervals_of(fields, level, node, fields.chunks, CHUNK), fields.family)
+        return _networks(intervals_of(variables, level, node, variables.chunks, CHUNK), variables.family)
 
     most = diagrams.either(condition, diagrams.negate(possible))
     if most == TRUE:
@@ -248,9 +250,7 @@ def address_set(fields: Fields, level: int, condition: Node, possible: Node = TR
 
 
 def _listed(parts: list[str]) -> str:
-    return ", ".join(parts[:_MOST_PARTS]) + (
-        f" and {len(parts) - _MOST_PARTS} more" if len(parts) > _MOST_PARTS else ""
-    )
+    return ", ".join(parts[:_MAX_PARTS]) + (f" and {len(parts) - _MAX_PARTS} more" if len(parts) > _MAX_PARTS else "")
 
 
 def _networks(intervals: list[tuple[int, int]], family: Family) -> list[str]:
@@ -312,7 +312,7 @@ def distributions_text(family: Family, protocol: int, one: Distribution, other: 
     marks = _unmarked(one) == _unmarked(other)
     first, second = (_parts(family, item, ports, source, rest, marks) for item in (one, other))
     same = first.items() & second.items()
-    if min(len(first), len(second)) <= _MOST_PARTS or len(same) in (0, len(first), len(second)):
+    if min(len(first), len(second)) <= _MAX_PARTS or len(same) in (0, len(first), len(second)):
         return _parts_text(first), _parts_text(second)
     texts = [
         _parts_text({text: weight for text, weight in item.items() if (text, weight) not in same}, partly=True)
@@ -383,9 +383,9 @@ def _parts(
 def _parts_text(parts: dict[str, Fraction], *, partly: bool = False) -> str:
     shown = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
     sure = len(parts) == 1 and not partly
-    words = [text if sure else f"{share(weight)} {text}" for text, weight in shown[:_MOST_PARTS]]
-    if len(shown) > _MOST_PARTS:
-        words.append(f"{len(shown) - _MOST_PARTS} more")
+    words = [text if sure else f"{share(weight)} {text}" for text, weight in shown[:_MAX_PARTS]]
+    if len(shown) > _MAX_PARTS:
+        words.append(f"{len(shown) - _MAX_PARTS} more")
     joined = words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" and {words[-1]}"
     if sure:
         return f"sends all {joined}" if joined.startswith("to ") else _VERBS.get(joined.split(" ")[0], "") + joined

@@ -26,18 +26,18 @@ Distribution = dict[Fate, Fraction]
 
 def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Distribution:
     """Everything that can become of the packet with these values, with its chances."""
-    fields, diagrams = setup.fields, setup.fields.diagrams
-    while diagrams.level[node] < fields.destination:
+    variables, diagrams = setup.variables, setup.variables.diagrams
+    while diagrams.level[node] < variables.destination:
         node = diagrams.at_level(node, values)
     pending = []
     start = 0
-    for end, child in zip(*diagrams.parts(node, fields.destination), strict=True):
+    for end, child in zip(*diagrams.parts(node, variables.destination), strict=True):
         if child != ZERO:
             pending += [(destination, child) for destination in range(start, end)]
         start = end
-    read = Values(fields, values)
-    ports = read.get(fields.protocol) in PORT_PROTOCOLS
-    here = (read.address(fields.dst), read.port(fields.dport) if ports else 0)
+    read = Values(variables, values)
+    ports = read.get(variables.protocol) in PORT_PROTOCOLS
+    here = (read.address(variables.dst), read.port(variables.dport) if ports else 0)
     result: Distribution = {}
     for destination, child in pending:
         leaf = diagrams.at(child, values)

@@ -1,4 +1,4 @@
-"""Examining where two outcome functions differ: a confirmed witness for each place, and the difference in words.
+"""Examining where two outcome functions differ: a confirmed witness for each position, and the difference in words.
 
 Packets are picked (`compare_pick`) from the region in which two functions differ, one per path of the diagram, until
 the concrete evaluator confirms one. A region that no packet can be in (an address cannot be local and not local) is no
@@ -21,7 +21,7 @@ from kproxy.dataplane.compare.describe import (
 )
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
-from kproxy.dataplane.compare.regions import Place
+from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Situation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
@@ -39,8 +39,8 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.targets import SnatTarget
 
-_MOST_TRIES: Final = 60
-_MOST_BOXES: Final = 3
+_MAX_TRIES: Final = 60
+_MAX_BOXES: Final = 3
 NOT_MODELLED: Final = "multicast is not modelled"
 """What the evaluator says of multicast once it is routed."""
 UNCONFIRMED: Final = "the model sees a difference here that traces do not confirm"
@@ -91,12 +91,12 @@ class Shown(NamedTuple):
 
 
 class Examiner:
-    """Examines places of one comparison."""
+    """Examines regions of one comparison."""
 
     def __init__(self, setup: Setup, rulesets: tuple[Ruleset, Ruleset], host: Host | None) -> None:
         self._setup = setup
-        self._fields = setup.fields
-        self._diagrams = setup.fields.diagrams
+        self._variables = setup.variables
+        self._diagrams = setup.variables.diagrams
         self._rulesets = rulesets
         self._indexes: list[Index | None] = [None, None]
         self._host = host
@@ -104,9 +104,9 @@ class Examiner:
             sorted(
                 {
                     address
-                    for shape in setup.structure.shapes
-                    if isinstance(shape.target, SnatTarget) and shape.target.to_source.addresses is not None
-                    for address in shape.target.to_source.addresses[:1]
+                    for normalized in setup.structure.rules
+                    if isinstance(normalized.target, SnatTarget) and normalized.target.to_source.addresses is not None
+                    for address in normalized.target.to_source.addresses[:1]
                 }
             )
         )
@@ -117,7 +117,7 @@ class Examiner:
 
     def _find_one_sided(self) -> frozenset[str]:
         """Matches that are not interpreted and that only one rule set has."""
-        opaque = {key.text for key in self._fields.questions if isinstance(key, Question) and key.kind in _UNUSUAL}
+        opaque = {key.text for key in self._variables.questions if isinstance(key, Question) and key.kind in _UNUSUAL}
         if not opaque:
             return frozenset()
         first, second = (
@@ -128,32 +128,32 @@ class Examiner:
 
     # witnesses
 
-    def examine(self, places: list[Place]) -> list[tuple[Finding, list[Place]]]:
-        """What differs at a site: places of one site, for all origins and states; each finding with its places."""
+    def examine(self, regions: list[Region]) -> list[tuple[Finding, list[Region]]]:
+        """What differs at a site: regions of one site, for all origins and states; each finding with its regions."""
         results: dict[tuple[Node, Node, bool, bool], list[Finding]] = {}
-        merged: dict[tuple[str, ...], tuple[Finding, list[Place]]] = {}
-        for place in places:
-            key = (place.one, place.other, place.origin == "local", place.state.fresh)
+        merged: dict[tuple[str, ...], tuple[Finding, list[Region]]] = {}
+        for region in regions:
+            key = (region.one, region.other, region.origin == "local", region.state.fresh)
             if key not in results:
-                results[key] = self._examine(place)
+                results[key] = self._examine(region)
             for finding in results[key]:
-                merged.setdefault(finding.words(), (finding, []))[1].append(place)
+                merged.setdefault(finding.words(), (finding, []))[1].append(region)
         return list(merged.values())
 
-    def _examine(self, place: Place) -> list[Finding]:
-        fields, diagrams = self._fields, self._diagrams
+    def _examine(self, region: Region) -> list[Finding]:
+        variables, diagrams = self._variables, self._diagrams
         findings: list[Finding] = []
         if self._one_sided is None:
             self._one_sided = self._find_one_sided()
         one_sided = self._one_sided
-        different = where_different(diagrams, place.one, place.other, fields.destination)
+        different = where_different(diagrams, region.one, region.other, variables.destination)
         certain = different
-        for key, level in fields.questions.items():
+        for key, level in variables.questions.items():
             if isinstance(key, Question) and key.text in one_sided:
                 certain = for_all(diagrams, certain, range(level, level + 1), TRUE)
         reason = ""
-        for _ in range(_MOST_BOXES):
-            finding, different_left, reason = self._find(place, certain, reason)
+        for _ in range(_MAX_BOXES):
+            finding, different_left, reason = self._find(region, certain, reason)
             if finding is None:
                 break
             findings.append(finding)
@@ -164,7 +164,7 @@ class Examiner:
             findings.append(Finding(reason=reason))
         unsure = diagrams.both(different, diagrams.negate(certain)) if not findings else FALSE
         if unsure != FALSE:
-            finding, _, reason = self._find(place, unsure, "")
+            finding, _, reason = self._find(region, unsure, "")
             if finding is not None or reason:
                 texts = sorted(one_sided & {self._question_text(level) for level in diagrams.support(unsure)})
                 why = ", ".join(f"`{text}`" for text in texts)
@@ -175,46 +175,46 @@ class Examiner:
 
     def _question_text(self, level: int) -> str:
         return next(
-            (key.text for key, at in self._fields.questions.items() if at == level and isinstance(key, Question)), ""
+            (key.text for key, at in self._variables.questions.items() if at == level and isinstance(key, Question)), ""
         )
 
-    def _find(self, place: Place, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
+    def _find(self, region: Region, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
         """A confirmed difference inside a condition, and what is left of the condition without its box."""
-        fields, diagrams = self._fields, self._diagrams
-        everywhere = [correlated(self._setup, node, place.state) for node in (place.one, place.other)]
-        rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], fields.destination))
+        variables, diagrams = self._variables, self._diagrams
+        everywhere = [correlated(self._setup, node, region.state) for node in (region.one, region.other)]
+        rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], variables.destination))
         if rest == FALSE:
             return None, rest, reason
         exhausted = False
-        for values, feasible in self._picker.upper_values(place, rest):
+        for values, feasible in self._picker.upper_values(region, rest):
             if values is None:
                 exhausted = True
                 break
-            nodes = [correlated(self._setup, node, place.state, values) for node in (place.one, place.other)]
-            inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], fields.destination), rest)
+            nodes = [correlated(self._setup, node, region.state, values) for node in (region.one, region.other)]
+            inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], variables.destination), rest)
             inside = diagrams.both(inside, feasible)
-            for _ in range(_MOST_TRIES):
+            for _ in range(_MAX_TRIES):
                 if inside == FALSE:
                     break
                 agreed = diagrams.both(inside, self._picker.agreed(inside))
                 chosen, path = self._picker.pick(inside if agreed == FALSE else agreed, values)
-                found = self._try(place, nodes, {**values, **self._picker.same_answers(chosen)})
+                found = self._try(region, nodes, {**values, **self._picker.same_answers(chosen)})
                 if isinstance(found, str):
                     reason = found or reason
                     inside = diagrams.both(inside, diagrams.negate(path))
                     continue
-                return (*self._put(place, found, rest, feasible), reason)
+                return (*self._put(region, found, rest, feasible), reason)
             else:
                 reason = reason or TOO_MANY
         return None, rest, reason if exhausted else reason or TOO_MANY
 
-    def _put(self, place: Place, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
+    def _put(self, region: Region, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
         """A confirmed difference in words, and what is left of its condition without its box."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         point = found.point
-        box = box_around(fields, rest, diagrams.both(feasible, self._usual(point)), point)
-        sources, conditions = box_text(fields, box)
-        texts = distributions_text(fields.family, point.get(fields.protocol, 0), found.one, found.other)
+        box = box_around(variables, rest, diagrams.both(feasible, self._usual(point)), point)
+        sources, conditions = box_text(variables, box)
+        texts = distributions_text(variables.family, point.get(variables.protocol, 0), found.one, found.other)
         covered = TRUE
         for _, condition, _ in box:
             covered = diagrams.both(covered, condition)
@@ -226,51 +226,54 @@ class Examiner:
 
     def _is_ordinary(self, point: Mapping[int, int]) -> bool:
         """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""
-        fields = self._fields
-        kinds = [point.get(kind, 0) for kind in (fields.dst_kind, fields.translated_kind)]
-        endpoint = Values(fields, point).address(fields.dst) in self._picker.addresses
+        variables = self._variables
+        kinds = [point.get(kind, 0) for kind in (variables.dst_kind, variables.translated_kind)]
+        endpoint = Values(variables, point).address(variables.dst) in self._picker.addresses
         return all(kind in (UNICAST, LOCAL) for kind in kinds) and not (endpoint and kinds[0] == LOCAL)
 
     def _usual(self, point: Mapping[int, int]) -> Node:
         """Which sources count when a difference is put into words: not those that no host sends a packet from, unless
         it is about them."""
-        fields, diagrams = self._fields, self._diagrams
-        usual = diagrams.among(fields.src_kind, ((UNICAST, LOCAL),))
-        usual = diagrams.both(usual, self._picker.unicast(fields.src))
+        variables, diagrams = self._variables, self._diagrams
+        usual = diagrams.among(variables.src_kind, ((UNICAST, LOCAL),))
+        usual = diagrams.both(usual, self._picker.unicast(variables.src))
         return usual if diagrams.at(usual, point) == TRUE else TRUE
 
-    def _try(self, place: Place, nodes: list[Node], values: dict[int, int]) -> Shown | str:
+    def _try(self, region: Region, nodes: list[Node], values: dict[int, int]) -> Shown | str:
         """Whether a packet shows a difference; if not, why, or nothing if it is sure that it cannot."""
-        fields = self._fields
-        if place.origin == "local" and LOCAL in (values.get(fields.dst_kind), values.get(fields.translated_kind)):
+        variables = self._variables
+        if region.origin == "local" and LOCAL in (
+            values.get(variables.dst_kind),
+            values.get(variables.translated_kind),
+        ):
             # What MASQUERADE takes for a packet that the host sends to itself.
-            masqueraded = parse_address(DOCUMENTATION[fields.family][2], fields.family) + 100
-            values = {**dict(fields.address_values(fields.translated_src, masqueraded)), **values}
-        read = Values(fields, values)
-        if read.address(fields.src) == read.address(fields.dst):  # one address is of one kind: see `correlated`
-            values = {**values, fields.src_kind: values.get(fields.dst_kind, 0)}
+            masqueraded = parse_address(DOCUMENTATION[variables.family][2], variables.family) + 100
+            values = {**dict(variables.address_values(variables.translated_src, masqueraded)), **values}
+        read = Values(variables, values)
+        if read.address(variables.src) == read.address(variables.dst):  # one address is of one kind: see `correlated`
+            values = {**values, variables.src_kind: values.get(variables.dst_kind, 0)}
         result = ""
         for point in self._variants(values):
             one, other = (distribution_at(self._setup, node, point) for node in nodes)
             if one != other:
-                found = self._observe(place, point, one, other)
+                found = self._observe(region, point, one, other)
                 if not isinstance(found, str):
                     return found
                 result = found or result
                 break
         return result
 
-    def _observe(self, place: Place, point: dict[int, int], one: Distribution, other: Distribution) -> Shown | str:
+    def _observe(self, region: Region, point: dict[int, int], one: Distribution, other: Distribution) -> Shown | str:
         """Whether the concrete evaluator confirms that distributions at a point differ; if not, why."""
-        fields = self._fields
+        variables = self._variables
         unsure = [_indeterminate_part(item) for item in (one, other)]
         if unsure[0] != unsure[1]:
             details = sorted({fate.outcome.detail for item in unsure for fate in item})
             return f"depends on {', '.join(details)}"
-        read = Values(fields, point)
+        read = Values(variables, point)
         here = (
-            read.address(fields.dst),
-            read.port(fields.dport) if point.get(fields.protocol) in PORT_PROTOCOLS else 0,
+            read.address(variables.dst),
+            read.port(variables.dport) if point.get(variables.protocol) in PORT_PROTOCOLS else 0,
         )
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
         destinations = tuple(
@@ -281,10 +284,10 @@ class Examiner:
                 or ((destination.address, destination.port) != here and destination.address in self._picker.addresses)
             )
         )
-        if place.state.fresh and not self._allows(destinations, point):
+        if region.state.fresh and not self._allows(destinations, point):
             return ""
         situations = [
-            situation_of(fields, point, place.origin, place.state, destinations, names, self._sources)
+            situation_of(variables, point, region.origin, region.state, destinations, names, self._sources)
             for names in self._names
         ]
         first, second = situations
@@ -305,8 +308,8 @@ class Examiner:
         """Whether new destinations can be of this kind on the given host."""
         if self._host is None or self._host.local_addresses is None:
             return True
-        local = point.get(self._fields.translated_kind, 0) == LOCAL
-        family = self._fields.family
+        local = point.get(self._variables.translated_kind, 0) == LOCAL
+        family = self._variables.family
         return all(
             self._host.is_local(family, destination.address) == local
             for destination in destinations
@@ -317,7 +320,7 @@ class Examiner:
         """The values, and the same with one bit of a mark turned, which may show how marks end differently."""
         yield values
         if self._setup.outcomes.watched:
-            for level in range(self._fields.mark, self._fields.connmark + 32):
+            for level in range(self._variables.mark, self._variables.connmark + 32):
                 yield {**values, level: 1 - values.get(level, 0)}
 
     def _index(self, number: int) -> Index:
@@ -327,10 +330,10 @@ class Examiner:
         return found
 
     def _chances(self, item: Distribution, values: Mapping[int, int]) -> tuple[tuple[str, Fraction], ...]:
-        ports = values.get(self._fields.protocol, 0) in PORT_PROTOCOLS
+        ports = values.get(self._variables.protocol, 0) in PORT_PROTOCOLS
         parts: dict[str, Fraction] = {}
         for fate, weight in item.items():
-            text = fate_text(self._fields.family, fate, ports)
+            text = fate_text(self._variables.family, fate, ports)
             parts[text] = parts.get(text, Fraction(0)) + weight
         return tuple(sorted(parts.items(), key=lambda part: (-part[1], part[0])))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kproxy.dataplane.compare.consistency import tuples_fit
-from kproxy.dataplane.compare.regions import Place
+from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import ICMP_ECHO, SYN
@@ -24,8 +24,8 @@ from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.targets import NetmapTarget, SnatTarget
 
-_MOST_UPPER: Final = 8
-_MOST_MASQUERADED: Final = 60
+_MAX_UPPER: Final = 8
+_MAX_MASQUERADED: Final = 60
 DOCUMENTATION: Final = {
     Family.IPV4: ("198.51.100.7", "203.0.113.9", "192.0.2.11"),
     Family.IPV6: ("2001:db8:1::7", "2001:db8:2::9", "2001:db8:3::b"),
@@ -37,8 +37,8 @@ class Picker:
 
     def __init__(self, setup: Setup, host: Host | None) -> None:
         self._setup = setup
-        self._fields = setup.fields
-        self._diagrams = setup.fields.diagrams
+        self._variables = setup.variables
+        self._diagrams = setup.variables.diagrams
         self._host = host
         self._feasible: dict[tuple[str, str], Node] = {}
         self.addresses = {
@@ -69,31 +69,36 @@ class Picker:
     def _asked_alike(self) -> list[list[int]]:
         """The questions that the rules put in the same words, several at a time."""
         by_text: dict[str, list[int]] = {}
-        for key, level in self._fields.questions.items():
+        for key, level in self._variables.questions.items():
             if isinstance(key, Question):
                 by_text.setdefault(key.text, []).append(level)
         return [levels for levels in by_text.values() if len(levels) > 1]
 
-    def upper_values(self, place: Place, different: Node) -> Iterator[tuple[dict[int, int] | None, Node]]:
+    def upper_values(self, region: Region, different: Node) -> Iterator[tuple[dict[int, int] | None, Node]]:
         """Destination, protocol and port of packets to a site, with what is feasible for them; None after the last.
 
         First some that read well; if none of those will do, whatever can be.
         """
-        fields, diagrams = self._fields, self._diagrams
-        key = (place.origin, place.state.name)
+        variables, diagrams = self._variables, self._diagrams
+        key = (region.origin, region.state.name)
         feasible = self._feasible.get(key)
         if feasible is None:
-            feasible = self._all_feasible(place.origin, place.state)
-            if place.origin == "local" and place.state.fresh and fields.family is Family.IPV4:
+            feasible = self._all_feasible(region.origin, region.state)
+            if region.origin == "local" and region.state.fresh and variables.family is Family.IPV4:
                 feasible = diagrams.both(feasible, self._masqueraded({}))
             self._feasible[key] = feasible
         seen: set[tuple[tuple[int, int], ...]] = set()
-        site = diagrams.both(place.site.address, place.site.service)
-        selecting = {fields.protocol, *range(fields.dst, fields.dst + fields.chunks), fields.dport, fields.dport + 1}
-        if not place.state.fresh:
-            selecting |= {*range(fields.translated_dst, fields.translated_dst + fields.chunks)}
-            selecting |= {fields.translated_dport, fields.translated_dport + 1}
-        for number in range(_MOST_UPPER):
+        site = diagrams.both(region.site.address, region.site.service)
+        selecting = {
+            variables.protocol,
+            *range(variables.dst, variables.dst + variables.chunks),
+            variables.dport,
+            variables.dport + 1,
+        }
+        if not region.state.fresh:
+            selecting |= {*range(variables.translated_dst, variables.translated_dst + variables.chunks)}
+            selecting |= {variables.translated_dport, variables.translated_dport + 1}
+        for number in range(_MAX_UPPER):
             prefer = self._preferences(number % 3)
             wanted = site
             if number >= 3:
@@ -107,29 +112,29 @@ class Picker:
             chosen, _ = self.pick(wanted, prefer)
             values = {
                 **prefer,
-                **{level: value for level, value in chosen.items() if level < fields.destination},
+                **{level: value for level, value in chosen.items() if level < variables.destination},
             }
-            upper = tuple(sorted((level, value) for level, value in values.items() if level < fields.destination))
+            upper = tuple(sorted((level, value) for level, value in values.items() if level < variables.destination))
             if upper not in seen:
                 seen.add(upper)
                 possible = diagrams.restrict(feasible, upper)
-                if place.origin == "local" and place.state.fresh and fields.family is Family.IPV6:
+                if region.origin == "local" and region.state.fresh and variables.family is Family.IPV6:
                     possible = diagrams.both(possible, self._masqueraded(values))
                 yield values, possible
 
     def _masqueraded(self, values: Mapping[int, int]) -> Node:
         """What MASQUERADE may choose for a packet that the host sends to itself (`nat.masquerade_address`): IPv4 takes
         an address of global scope, IPv6 the destination."""
-        fields, diagrams = self._fields, self._diagrams
-        if any(isinstance(shape.target, (SnatTarget, NetmapTarget)) for shape in self._setup.structure.shapes):
+        variables, diagrams = self._variables, self._diagrams
+        if any(isinstance(normalized.target, (SnatTarget, NetmapTarget)) for normalized in self._setup.structure.rules):
             return TRUE  # these may choose anything
-        if fields.family is Family.IPV4:
-            return diagrams.negate(self._loopback(fields.translated_src))
-        if len(self.addresses) > _MOST_MASQUERADED:
+        if variables.family is Family.IPV4:
+            return diagrams.negate(self._loopback(variables.translated_src))
+        if len(self.addresses) > _MAX_MASQUERADED:
             return TRUE
         result = FALSE
-        for address in sorted({Values(fields, values).address(fields.dst), *self.addresses}):
-            result = diagrams.either(result, fields.address_between(fields.translated_src, address, address))
+        for address in sorted({Values(variables, values).address(variables.dst), *self.addresses}):
+            result = diagrams.either(result, variables.address_between(variables.translated_src, address, address))
         return result
 
     def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
@@ -139,72 +144,77 @@ class Picker:
         return node
 
     def _preferences(self, number: int) -> dict[int, int]:
-        """Values for fields that may have any, in three variants."""
-        fields = self._fields
-        texts = DOCUMENTATION[fields.family]
+        """Values for variables that may have any, in three variants."""
+        variables = self._variables
+        texts = DOCUMENTATION[variables.family]
         result: dict[int, int] = {}
-        for place, level in enumerate((fields.src, fields.dst, fields.translated_dst)):
-            address = parse_address(texts[(place + number) % 3], fields.family) + number
-            result |= dict(fields.address_values(level, address))
-        result[fields.protocol] = 6
-        result |= dict(fields.port_values(fields.dport, 8000 + number))
-        result |= dict(fields.port_values(fields.translated_dport, 9000 + number))
-        result |= dict(fields.port_values(fields.sport, 40000 + number))
-        result |= dict(fields.port_values(fields.translated_sport, 50000 + number))
-        last = len(fields.interfaces.names) - 1
-        for level in (fields.in_interface, fields.out_interface, fields.translated_out):
+        for position, level in enumerate((variables.src, variables.dst, variables.translated_dst)):
+            address = parse_address(texts[(position + number) % 3], variables.family) + number
+            result |= dict(variables.address_values(level, address))
+        result[variables.protocol] = 6
+        result |= dict(variables.port_values(variables.dport, 8000 + number))
+        result |= dict(variables.port_values(variables.translated_dport, 9000 + number))
+        result |= dict(variables.port_values(variables.sport, 40000 + number))
+        result |= dict(variables.port_values(variables.translated_sport, 50000 + number))
+        last = len(variables.interfaces.names) - 1
+        for level in (variables.in_interface, variables.out_interface, variables.translated_out):
             result[level] = min(2, last)
-        result |= {fields.tcp_flags: SYN, fields.length: 60, fields.ttl: 64, fields.icmp_type: ICMP_ECHO[fields.family]}
+        result |= {
+            variables.tcp_flags: SYN,
+            variables.length: 60,
+            variables.ttl: 64,
+            variables.icmp_type: ICMP_ECHO[variables.family],
+        }
         return result
 
     def _all_feasible(self, origin: str, state: ConntrackCase) -> Node:
-        fields, diagrams = self._fields, self._diagrams
-        result = feasible_start(fields, origin, state)
+        variables, diagrams = self._variables, self._diagrams
+        result = feasible_start(variables, origin, state)
         pairs = (
-            (fields.dst, fields.dst_kind),
-            (fields.src, fields.src_kind),
-            (fields.translated_dst, fields.translated_kind),
+            (variables.dst, variables.dst_kind),
+            (variables.src, variables.src_kind),
+            (variables.translated_dst, variables.translated_kind),
         )
         for level, kind in pairs:
-            result = diagrams.both(result, fields.possible(level, kind))
-            if level != fields.translated_dst or not state.fresh:
+            result = diagrams.both(result, variables.possible(level, kind))
+            if level != variables.translated_dst or not state.fresh:
                 result = diagrams.both(result, self._on_host(level, kind))
         if state.tracked and not state.fresh:
-            result = diagrams.both(result, tuples_fit(fields))
+            result = diagrams.both(result, tuples_fit(variables))
         # Connections are translated to addresses that hosts have.
-        return diagrams.both(result, self.unicast(fields.translated_dst))
+        return diagrams.both(result, self.unicast(variables.translated_dst))
 
     def _on_host(self, level: int, kind: int) -> Node:
         """What the host tells about an address, if there is one."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         if self._host is None or self._host.local_addresses is None:
             return TRUE
         local = self._loopback(level)
         for family, address in sorted(self._host.local_addresses, key=lambda pair: (pair[0].value, pair[1])):
-            if family is fields.family:
-                local = diagrams.either(local, fields.address_between(level, address, address))
+            if family is variables.family:
+                local = diagrams.either(local, variables.address_between(level, address, address))
         others = diagrams.negate(diagrams.equals(kind, LOCAL))
         if self._host.interfaces is None:  # then no network of its own is known, and no broadcast address
-            certain = diagrams.negate(fields.possible(level, kind))
+            certain = diagrams.negate(variables.possible(level, kind))
             never = diagrams.both(diagrams.equals(kind, BROADCAST), self.unicast(level))
             others = diagrams.both(others, diagrams.negate(diagrams.either(certain, never)))
         return diagrams.ite(local, diagrams.equals(kind, LOCAL), others)
 
     def unicast(self, level: int) -> Node:
         """Addresses that hosts have."""
-        fields, diagrams = self._fields, self._diagrams
-        if fields.family is Family.IPV4:
-            return fields.address_between(level, 0x01000000, 0xDFFFFFFF)
+        variables, diagrams = self._variables, self._diagrams
+        if variables.family is Family.IPV4:
+            return variables.address_between(level, 0x01000000, 0xDFFFFFFF)
         return diagrams.both(
-            fields.address_between(level, 2, Family.IPV6.full_mask),
-            diagrams.negate(fields.address_under(level, MULTICAST_NETWORKS[Family.IPV6])),
+            variables.address_between(level, 2, Family.IPV6.full_mask),
+            diagrams.negate(variables.address_under(level, MULTICAST_NETWORKS[Family.IPV6])),
         )
 
     def _loopback(self, level: int) -> Node:
-        fields = self._fields
-        if fields.family is Family.IPV4:
-            return fields.address_between(level, 0x7F000000, 0x7FFFFFFF)
-        return fields.address_between(level, 1, 1)
+        variables = self._variables
+        if variables.family is Family.IPV4:
+            return variables.address_between(level, 0x7F000000, 0x7FFFFFFF)
+        return variables.address_between(level, 1, 1)
 
     def pick(self, condition: Node, prefer: Mapping[int, int]) -> tuple[dict[int, int], Node]:
         """Values that fulfil a condition, preferred ones where possible, and the condition of their path."""

@@ -1,7 +1,7 @@
 """Where two outcome functions differ: sites, which are services or addresses, and what is left of the functions there.
 
-Functions that differ are walked side by side down to the fields that select a service. Pairs of what is left below are
-collected with all destinations that lead to them, so that the walk is linear however the destinations are spread.
+Functions that differ are walked side by side down to the variables that select a service. Pairs of what is left below
+are collected with all destinations that lead to them, so that the walk is linear however the destinations are spread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
 from kproxy.dataplane.symbolic.quantify import exists
-from kproxy.dataplane.symbolic.variables import CHUNK, Fields
+from kproxy.dataplane.symbolic.variables import CHUNK, Variables
 from kproxy.netfilter.family import Family, protocol_name
 
 
@@ -27,21 +27,21 @@ class Site(NamedTuple):
 
     def text(self, setup: Setup) -> str:
         """In words: `10.96.0.10:53/udp`."""
-        fields, diagrams = setup.fields, setup.fields.diagrams
-        translated = range(fields.translated_dst, fields.translated_dst + fields.chunks)
+        variables, diagrams = setup.variables, setup.variables.diagrams
+        translated = range(variables.translated_dst, variables.translated_dst + variables.chunks)
         possible = TRUE
-        if fields.family is Family.IPV4:  # what lies above and below is nobody's address
-            possible = fields.address_between(fields.dst, 0x01000000, 0xDFFFFFFF)
+        if variables.family is Family.IPV4:  # what lies above and below is nobody's address
+            possible = variables.address_between(variables.dst, 0x01000000, 0xDFFFFFFF)
         inside = exists(diagrams, self.address, translated)
         if diagrams.both(inside, possible) == FALSE:
             possible = TRUE
-        address = address_set(fields, fields.dst, inside, possible)
+        address = address_set(variables, variables.dst, inside, possible)
         if " more" in address or address.count(",") > 2:
             address = "any other address"
         elif address.startswith("anywhere"):
             address = "any address" + address.removeprefix("anywhere")
-        service = exists(diagrams, self.service, range(fields.translated_dport, fields.translated_dport + 2))
-        parts, left_out = _services(fields, service), _services(fields, diagrams.negate(service))
+        service = exists(diagrams, self.service, range(variables.translated_dport, variables.translated_dport + 2))
+        parts, left_out = _services(variables, service), _services(variables, diagrams.negate(service))
         if not parts:
             return address
         if len(left_out) < len(parts):
@@ -58,14 +58,14 @@ def _listed(parts: list[tuple[str, str]]) -> str:
     return ", ".join(shown) + (", ..." if len(parts) > 4 else "")
 
 
-def _services(fields: Fields, condition: Node) -> list[tuple[str, str]]:
+def _services(variables: Variables, condition: Node) -> list[tuple[str, str]]:
     """Ports and protocol, as texts; ports empty for any. Nothing if every packet is meant."""
     if condition == TRUE:
         return []
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
     parts = []
     start = 0
-    bounds, children = diagrams.parts(condition, fields.protocol)
+    bounds, children = diagrams.parts(condition, variables.protocol)
     for end, child in zip(bounds, children, strict=True):
         if child != FALSE:
             name = protocol_name(start) if end == start + 1 else f"protocols {start}-{end - 1}"
@@ -76,7 +76,7 @@ def _services(fields: Fields, condition: Node) -> list[tuple[str, str]]:
                 if child == TRUE
                 else ",".join(
                     str(first) if first == last else f"{first}-{last}"
-                    for first, last in ports_of(fields, fields.dport, child)[:8]
+                    for first, last in ports_of(variables, variables.dport, child)[:8]
                 )
             )
             parts.append((ports, name))
@@ -85,7 +85,7 @@ def _services(fields: Fields, condition: Node) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Region:
     """What is left of two functions at a site, for one origin and state."""
 
     site: Site
@@ -95,18 +95,18 @@ class Place:
     other: Node
 
 
-def places(setup: Setup, origin: str, state: ConntrackCase, one: Node, other: Node) -> Iterator[Place]:
-    """All places where two functions differ."""
-    fields, diagrams = setup.fields, setup.fields.diagrams
-    addresses = _collect(diagrams, one, other, range(fields.dst, fields.translated_dst + fields.chunks), set())
+def differing_regions(setup: Setup, origin: str, state: ConntrackCase, one: Node, other: Node) -> Iterator[Region]:
+    """All regions where two functions differ."""
+    variables, diagrams = setup.variables, setup.variables.diagrams
+    addresses = _collect(diagrams, one, other, range(variables.dst, variables.translated_dst + variables.chunks), set())
     seen: set[tuple[Node, Node]] = set()
     # Addresses with rules of their own share most services with all others: those come first, and what is shared
     # is met only once.
     order = sorted(addresses.items(), key=lambda item: -_width(diagrams, item[1]))
     for (first, second), address in order:
-        services = _collect(diagrams, first, second, range(fields.protocol, fields.translated_dport + 2), seen)
+        services = _collect(diagrams, first, second, range(variables.protocol, variables.translated_dport + 2), seen)
         for (below, beside), service in services.items():
-            yield Place(Site(address, service), origin, state, below, beside)
+            yield Region(Site(address, service), origin, state, below, beside)
 
 
 def _width(diagrams: Diagrams, condition: Node) -> int:

@@ -1,7 +1,7 @@
 """A witness: one packet of a region, with the host and the connection that put it there, and what the concrete
 evaluator makes of it.
 
-The symbolic engine says that two rule sets differ; a witness shows it. `Situation` turns values of the fields into a
+The symbolic engine says that two rule sets differ; a witness shows it. `Situation` turns values of the variables into a
 packet, a host and a connection; `observe` sends the packet through a rule set and says what becomes of it in the terms
 in which rule sets are compared. What a host cannot be given (the answer of a match that is not interpreted) is put into
 the rules: the match is taken out, or the rule.
@@ -29,7 +29,7 @@ from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.dataplane.symbolic.translated import Destination
-from kproxy.dataplane.symbolic.variables import BROADCAST, CHUNK, LOCAL, Fields
+from kproxy.dataplane.symbolic.variables import BROADCAST, CHUNK, LOCAL, Variables
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.codec import Masked
 from kproxy.netfilter.iptables.matches import (
@@ -71,20 +71,20 @@ class Situation:
 
 
 class Values:
-    """Values of fields by level, read as addresses, ports and marks; what is not there is 0."""
+    """Values of variables by level, read as addresses, ports and marks; what is not there is 0."""
 
-    def __init__(self, fields: Fields, values: Mapping[int, int]) -> None:
-        self.fields = fields
+    def __init__(self, variables: Variables, values: Mapping[int, int]) -> None:
+        self.variables = variables
         self.values = values
 
     def get(self, level: int) -> int:
-        """One field."""
+        """One variable."""
         return self.values.get(level, 0)
 
     def address(self, level: int) -> int:
         """An address."""
         result = 0
-        for chunk in range(self.fields.chunks):
+        for chunk in range(self.variables.chunks):
             result = result << CHUNK | self.get(level + chunk)
         return result
 
@@ -101,7 +101,7 @@ class Values:
 
 
 def situation_of(
-    fields: Fields,
+    variables: Variables,
     values: Mapping[int, int],
     origin: str,
     state: ConntrackCase,
@@ -114,31 +114,31 @@ def situation_of(
     `destinations` are the destinations that may come up, `lists` the names of `-m recent` lists on this side, `sources`
     the addresses that SNAT may choose.
     """
-    read = Values(fields, values)
-    protocol = read.get(fields.protocol)
+    read = Values(variables, values)
+    protocol = read.get(variables.protocol)
     ports = protocol in PORT_PROTOCOLS
-    names = fields.interfaces.names
+    names = variables.interfaces.names
     packet = Packet(
-        fields.family,
-        read.address(fields.src),
-        read.address(fields.dst),
+        variables.family,
+        read.address(variables.src),
+        read.address(variables.dst),
         protocol,
-        read.port(fields.sport) if ports else None,
-        read.port(fields.dport) if ports else None,
-        icmp_type=read.get(fields.icmp_type) if protocol in (ICMP, ICMPV6) else None,
-        icmp_code=read.get(fields.icmp_code) if protocol in (ICMP, ICMPV6) else None,
-        tcp_flags=read.get(fields.tcp_flags) if protocol == TCP else None,
-        in_interface=names[read.get(fields.in_interface)] if origin == "arriving" else "",
+        read.port(variables.sport) if ports else None,
+        read.port(variables.dport) if ports else None,
+        icmp_type=read.get(variables.icmp_type) if protocol in (ICMP, ICMPV6) else None,
+        icmp_code=read.get(variables.icmp_code) if protocol in (ICMP, ICMPV6) else None,
+        tcp_flags=read.get(variables.tcp_flags) if protocol == TCP else None,
+        in_interface=names[read.get(variables.in_interface)] if origin == "arriving" else "",
         in_port="",
         out_port="",
-        mark=read.mark(fields.mark),
+        mark=read.mark(variables.mark),
         origin=origin,
-        length=read.get(fields.length),
-        ttl=read.get(fields.ttl),
-        tos=read.get(fields.tos),
-        fragment=bool(read.get(fields.fragment)),
+        length=read.get(variables.length),
+        ttl=read.get(variables.ttl),
+        tos=read.get(variables.tos),
+        fragment=bool(read.get(variables.fragment)),
     )
-    answers = {key: bool(read.get(level)) for key, level in fields.questions.items() if isinstance(key, Question)}
+    answers = {key: bool(read.get(level)) for key, level in variables.questions.items() if isinstance(key, Question)}
     owner = _owner(answers)
     if owner is None:
         return None
@@ -183,17 +183,17 @@ def _owner(answers: Mapping[Question, bool]) -> tuple[int, int, bool] | None:
 
 
 def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[Question, bool]) -> Connection:
-    fields = read.fields
-    mark = read.mark(fields.connmark)
+    variables = read.variables
+    mark = read.mark(variables.connmark)
     if state.fresh or not state.tracked:
         return Connection(state.ctstate, mark=mark)
-    dnat, snat, reply = (bool(read.get(level)) for level in (fields.dnat, fields.snat, fields.reply))
+    dnat, snat, reply = (bool(read.get(level)) for level in (variables.dnat, variables.snat, variables.reply))
     ports = packet.has_ports
     later = FlowTuple(
-        read.address(fields.translated_src),
-        read.port(fields.translated_sport) if ports else None,
-        read.address(fields.translated_dst),
-        read.port(fields.translated_dport) if ports else None,
+        read.address(variables.translated_src),
+        read.port(variables.translated_sport) if ports else None,
+        read.address(variables.translated_dst),
+        read.port(variables.translated_dport) if ports else None,
     )
     moved_dst, moved_src = (snat, dnat) if reply else (dnat, snat)
     after = FlowTuple(
@@ -234,29 +234,32 @@ def _host(
     lists: Mapping[str, str],
     sources: tuple[int, ...],
 ) -> Host | None:
-    fields = read.fields
-    family = fields.family
+    variables = read.variables
+    family = variables.family
     src, dst = packet.src or 0, packet.dst or 0
     moved = state.tracked and not state.fresh
-    kinds = [(dst, read.get(fields.dst_kind)), (src, read.get(fields.src_kind))]
+    kinds = [(dst, read.get(variables.dst_kind)), (src, read.get(variables.src_kind))]
     # An address that the packet has already is of the kind that is said there.
     others = [
-        (destination.address, read.get(fields.translated_kind))
+        (destination.address, read.get(variables.translated_kind))
         for destination in destinations
         if destination.address >= 0
     ]
     if moved:
-        others.append((read.address(fields.translated_dst), read.get(fields.translated_kind)))
-        others.append((read.address(fields.translated_src), read.get(fields.translated_src_kind)))
+        others.append((read.address(variables.translated_dst), read.get(variables.translated_kind)))
+        others.append((read.address(variables.translated_src), read.get(variables.translated_src_kind)))
     kinds += [(address, kind) for address, kind in others if address not in (dst, src)]
     interfaces: dict[str, Interface] = {}
     if (
         not moved
         and origin == "local"
-        and any(level in read.values for level in range(fields.translated_src, fields.translated_src + fields.chunks))
+        and any(
+            level in read.values
+            for level in range(variables.translated_src, variables.translated_src + variables.chunks)
+        )
     ):
         # What MASQUERADE takes for a packet to this host itself.
-        own = src if answers.get(KEPT) else read.address(fields.translated_src)
+        own = src if answers.get(KEPT) else read.address(variables.translated_src)
         if KEPT in answers and answers[KEPT] != (own == src):
             return None
         kinds.append((own, LOCAL))
@@ -266,26 +269,26 @@ def _host(
         and origin == "arriving"
         and any(destination.text.startswith("REDIRECT") for destination in destinations)
     ):
-        own = read.address(fields.translated_dst)
+        own = read.address(variables.translated_dst)
         kinds.append((own, LOCAL))
         name = packet.in_interface or ""
         interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
     known: dict[int, int] = {}
     for address, kind in kinds:
-        certain = fields.certain_kind(address)
+        certain = variables.certain_kind(address)
         if known.setdefault(address, kind if certain is None else certain) != kind and certain is None:
             return None
-    if known[dst] != read.get(fields.dst_kind) or known[src] != read.get(fields.src_kind):
+    if known[dst] != read.get(variables.dst_kind) or known[src] != read.get(variables.src_kind):
         return None
     local = {address for address, kind in known.items() if kind == LOCAL}
-    names = fields.interfaces.names
-    first, later = names[read.get(fields.out_interface)], names[read.get(fields.translated_out)]
+    names = variables.interfaces.names
+    first, later = names[read.get(variables.out_interface)], names[read.get(variables.translated_out)]
     whole = family.full_mask
     routes = [Route(Network(family, dst, whole), first if first != "lo" else None)]
     other = later if origin == "local" and later not in ("", "lo") else first
     other = first if origin == "arriving" else other
     routes.append(Route(Network(family, 0, 0), other if other not in ("", "lo") else None))
-    wide = [address for address, kind in known.items() if kind == BROADCAST and fields.certain_kind(address) is None]
+    wide = [address for address, kind in known.items() if kind == BROADCAST and variables.certain_kind(address) is None]
     for number, address in enumerate(wide):
         beside = InterfaceAddress(family, address ^ 1, 24, address)
         interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
@@ -323,7 +326,7 @@ def _recent(
             continue
         addresses = [packet.src or 0]
         if about.moment == LOOPED:
-            addresses = [packet.src or 0, read.address(read.fields.translated_src), *sources]
+            addresses = [packet.src or 0, read.address(read.variables.translated_src), *sources]
         if about.side != "source":
             addresses = [packet.dst or 0]
             if about.moment == AFTER:
@@ -431,13 +434,13 @@ class Watch:
 
 def watch_of(setup: Setup, side: Side) -> Watch:
     """What to watch on a side."""
-    fields, read = setup.fields, setup.actions.read_lists
+    variables, read = setup.variables, setup.targets.read_lists
     mark = connmark = 0
     for level in setup.outcomes.watched:
-        if level < fields.connmark:
-            mark |= 1 << 31 - (level - fields.mark)
+        if level < variables.connmark:
+            mark |= 1 << 31 - (level - variables.mark)
         else:
-            connmark |= 1 << 31 - (level - fields.connmark)
+            connmark |= 1 << 31 - (level - variables.connmark)
     names = side.lists or {name: name for name in read}
     return Watch(mark, connmark, {name: ours for name, ours in names.items() if ours in read})
 

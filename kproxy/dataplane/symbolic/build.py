@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.conditions import Conditions
-from kproxy.dataplane.symbolic.hooks import InPlay, Ways
+from kproxy.dataplane.symbolic.hooks import HookPipeline, InPlay
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Translation
-from kproxy.dataplane.symbolic.normalize import Shape, Side, Structure, reduce_both
-from kproxy.dataplane.symbolic.targets import Actions
+from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure, reduce_both
+from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import UNCHANGED, destinations_of
-from kproxy.dataplane.symbolic.variables import Fields, Interfaces
+from kproxy.dataplane.symbolic.variables import Interfaces, Variables
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import (
@@ -44,11 +44,11 @@ class Setup:
     family: Family
     structure: Structure
     sides: tuple[Side, Side]
-    fields: Fields
+    variables: Variables
     outcomes: Outcomes
     translation: Translation
-    actions: Actions
-    ways: Ways
+    targets: Targets
+    pipeline: HookPipeline
 
 
 @dataclass
@@ -60,13 +60,13 @@ class _Marks:
     connection_read: int = 0
     connection_changed: int = 0
 
-    def take(self, shape: Shape) -> None:
-        for match in shape.matches:
+    def take(self, normalized: NormalizedRule) -> None:
+        for match in normalized.matches:
             if isinstance(match, MarkMatch):
                 self.tested |= match.mark.value.mask
             elif isinstance(match, ConnmarkMatch):
                 self.connection_read |= match.mark.value.mask
-        target = shape.target
+        target = normalized.target
         if isinstance(target, MarkTarget):
             self.changed |= target.xmark.mask | target.xmark.value
         elif isinstance(target, TproxyTarget):
@@ -78,10 +78,10 @@ class _Marks:
             else:
                 self.connection_changed |= UINT32
 
-    def watched(self, fields: Fields) -> list[int]:
+    def watched(self, variables: Variables) -> list[int]:
         mark, connection = self.changed & ~self.tested, self.connection_changed & self.connection_read
-        levels = [fields.mark + 31 - bit for bit in range(32) if mark >> bit & 1]
-        return levels + [fields.connmark + 31 - bit for bit in range(32) if connection >> bit & 1]
+        levels = [variables.mark + 31 - bit for bit in range(32) if mark >> bit & 1]
+        return levels + [variables.connmark + 31 - bit for bit in range(32) if connection >> bit & 1]
 
 
 def _stateful(*rulesets: Ruleset) -> frozenset[str]:
@@ -115,11 +115,11 @@ def set_up(one: Ruleset, other: Ruleset) -> Setup:
     destinations = set()
     read_lists: set[str] = set()
     ttl = tproxy = untracking = False
-    for shape in structure.shapes:
-        rule, target = shape.rule, shape.target
+    for normalized in structure.rules:
+        rule, target = normalized.rule, normalized.target
         names |= {name.value for name in (rule.in_interface, rule.out_interface) if name is not None}
-        marks.take(shape)
-        for match in shape.matches:
+        marks.take(normalized)
+        for match in normalized.matches:
             ttl = ttl or isinstance(match, (TtlMatch, HlMatch))
             if isinstance(match, RecentMatch) and match.action.value != "set":
                 read_lists.add(match.name)
@@ -130,10 +130,12 @@ def set_up(one: Ruleset, other: Ruleset) -> Setup:
         )
         destinations |= set(destinations_of(target, family))
     destinations.discard(UNCHANGED)
-    fields = Fields(family, Interfaces(names), len(destinations) + 1)
-    outcomes = Outcomes(fields, marks.watched(fields))
-    translation = Translation(fields, outcomes, (UNCHANGED, *sorted(destinations)))
-    actions = Actions(fields, outcomes, translation, frozenset(read_lists))
-    evaluator = Evaluator(structure, fields, outcomes, Conditions(fields), actions)
-    ways = Ways(fields, outcomes, actions, evaluator, InPlay(ttl, tproxy, untracking, _stateful(one, other)))
-    return Setup(family, structure, (ours, theirs), fields, outcomes, translation, actions, ways)
+    variables = Variables(family, Interfaces(names), len(destinations) + 1)
+    outcomes = Outcomes(variables, marks.watched(variables))
+    translation = Translation(variables, outcomes, (UNCHANGED, *sorted(destinations)))
+    targets = Targets(variables, outcomes, translation, frozenset(read_lists))
+    evaluator = Evaluator(structure, variables, outcomes, Conditions(variables), targets)
+    pipeline = HookPipeline(
+        variables, outcomes, targets, evaluator, InPlay(ttl, tproxy, untracking, _stateful(one, other))
+    )
+    return Setup(family, structure, (ours, theirs), variables, outcomes, translation, targets, pipeline)

@@ -5,7 +5,7 @@ a packet *before* it: a condition chooses between two functions, a draw mixes th
 fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state: the
 called chain is evaluated for what comes after the jump.
 
-Three things keep this linear on large rule sets. Conditions that fix a field fix it in what comes after, before the
+Three things keep this linear on large rule sets. Conditions that fix a variable fix it in what comes after, before the
 rule's target is evaluated, so that inside a service's chain everything is small. Runs of rules of which nothing falls
 through (`Diagrams.is_closed`), as in a dispatch chain or among a service's endpoints, are merged pairwise. And results
 are remembered by chain number, so that what both sides share is evaluated once.
@@ -19,14 +19,14 @@ from fractions import Fraction
 from types import NoneType
 from typing import Final
 
-from kproxy.dataplane.symbolic.conditions import Conditions, Draw, Seen, Stage
+from kproxy.dataplane.symbolic.conditions import Conditions, Draw, RecentCheck, Stage
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.nat import Exits
-from kproxy.dataplane.symbolic.normalize import Shape, Structure
-from kproxy.dataplane.symbolic.targets import Actions
+from kproxy.dataplane.symbolic.normalize import NormalizedRule, Structure
+from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
-from kproxy.dataplane.symbolic.variables import Fields
+from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.iptables.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
@@ -40,41 +40,41 @@ from kproxy.netfilter.iptables.targets import (
 )
 
 Known = tuple[tuple[int, int], ...]
-"""Fields that are fixed on the way into a chain: ascending pairs of level and value."""
+"""Variables that are fixed on the way into a chain: ascending pairs of level and value."""
 
-_MOST_REMEMBERED: Final = 300_000
+_MAX_REMEMBERED: Final = 300_000
 _SHORT: Final = 3
-_MOST_DESTINATIONS: Final = 64
+_MAX_DESTINATIONS: Final = 64
 _OF_THE_PACKET: Final = (MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch)
 _GOING_ON: Final = (NoneType, MarkTarget, ConnmarkTarget)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PreparedRule:
     """A rule ready for evaluation. If `plain`, all its matches are in `condition` and `chance`; else `steps` holds the
     matches one by one, in order."""
 
-    shape: Shape
+    normalized: NormalizedRule
     condition: Node
     chance: Fraction
     plain: bool
-    steps: tuple[Node | Draw | Seen, ...]
+    steps: tuple[Node | Draw | RecentCheck, ...]
     known: Known
 
 
 class Evaluator:
-    """Evaluates the chains of both sides over the same fields."""
+    """Evaluates the chains of both sides over the same variables."""
 
     def __init__(
-        self, structure: Structure, fields: Fields, outcomes: Outcomes, conditions: Conditions, actions: Actions
+        self, structure: Structure, variables: Variables, outcomes: Outcomes, conditions: Conditions, targets: Targets
     ) -> None:
         self._structure = structure
-        self._fields = fields
-        self._diagrams = fields.diagrams
+        self._variables = variables
+        self._diagrams = variables.diagrams
         self._outcomes = outcomes
         self._conditions = conditions
-        self._actions = actions
-        self._rules: dict[tuple[int, Stage | None], list[Rule]] = {}
+        self._targets = targets
+        self._rules: dict[tuple[int, Stage | None], list[PreparedRule]] = {}
         self._same_everywhere: dict[int, bool] = {}
         self._results: dict[tuple[object, ...], Node] = {}
         self._dnats: dict[int, tuple[bool, tuple[Destination, ...] | None]] = {}
@@ -83,7 +83,7 @@ class Evaluator:
 
     def table(self, chain: int, policy: str, exits: Exits) -> Node:
         """A built-in chain: the function for a packet that comes to it."""
-        end = self._actions.verdict(policy, exits)
+        end = self._targets.verdict(policy, exits)
         return self._chain(chain, end, (), exits)
 
     def _chain(self, number: int, back: Node, known: Known, exits: Exits) -> Node:
@@ -93,15 +93,17 @@ class Evaluator:
         key: tuple[object, ...] = (number, back, known, self._reached(number, known, exits))
         found = self._results.get(key)
         if found is None:
-            if len(self._results) > _MOST_REMEMBERED:
+            if len(self._results) > _MAX_REMEMBERED:
                 self._results.clear()
             found = self._results[key] = self._evaluate(self._ready(number, exits.stage), back, known, exits)
         return found
 
     def _is_worth_remembering(self, number: int) -> bool:
         """Endpoints' chains and the like are short, many, and hardly ever come up twice for the same packets."""
-        shapes = self._structure.chains[number]
-        return len(shapes) > _SHORT or any(shape.callee >= 0 and self._may_end(shape.callee) for shape in shapes)
+        rules = self._structure.chains[number]
+        return len(rules) > _SHORT or any(
+            normalized.callee >= 0 and self._may_end(normalized.callee) for normalized in rules
+        )
 
     def _reached(self, number: int, known: Known, exits: Exits) -> object:
         """What a chain can see of what comes after its table: everything, or for a service's chain only how its
@@ -110,7 +112,7 @@ class Evaluator:
         if not targets:
             return exits
         stage = exits.stage
-        reached = [self._actions.translation.treated(target, exits) for target in targets]
+        reached = [self._targets.translation.treated(target, exits) for target in targets]
         return stage, self._diagrams.restrict(exits.accept, known), tuple(reached)
 
     def _destinations(self, number: int) -> tuple[Destination, ...]:
@@ -120,26 +122,28 @@ class Evaluator:
         if found is None:
             found = self._dnats[number] = self._all_dnats(number)
         own, inside = found
-        return () if own or inside is None or len(inside) > _MOST_DESTINATIONS else inside
+        return () if own or inside is None or len(inside) > _MAX_DESTINATIONS else inside
 
     def _all_dnats(self, number: int) -> tuple[bool, tuple[Destination, ...] | None]:
         own = False
         inside: dict[Destination, None] | None = {}
-        for shape in self._structure.chains[number]:
-            if isinstance(shape.target, DnatTarget) and is_simple(shape.target):
+        for normalized in self._structure.chains[number]:
+            if isinstance(normalized.target, DnatTarget) and is_simple(normalized.target):
                 own = True
                 if inside is not None:
-                    inside[simple_destination(shape.target)] = None
-            elif isinstance(shape.target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)):
+                    inside[simple_destination(normalized.target)] = None
+            elif isinstance(
+                normalized.target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)
+            ):
                 inside = None
-            elif shape.callee >= 0:
-                self._destinations(shape.callee)
-                below = self._dnats[shape.callee][1]
+            elif normalized.callee >= 0:
+                self._destinations(normalized.callee)
+                below = self._dnats[normalized.callee][1]
                 if below is None or inside is None:
                     inside = None
                 else:
                     inside |= dict.fromkeys(below)
-            if inside is not None and len(inside) > _MOST_DESTINATIONS:
+            if inside is not None and len(inside) > _MAX_DESTINATIONS:
                 inside = None
         return own, None if inside is None else tuple(inside)
 
@@ -148,60 +152,62 @@ class Evaluator:
         found = self._ends.get(number)
         if found is None:
             found = self._ends[number] = any(
-                self._may_end(shape.callee) if shape.callee >= 0 else not isinstance(shape.target, _GOING_ON)
-                for shape in self._structure.chains[number]
+                self._may_end(normalized.callee)
+                if normalized.callee >= 0
+                else not isinstance(normalized.target, _GOING_ON)
+                for normalized in self._structure.chains[number]
             )
         return found
 
-    def _ready(self, number: int, stage: Stage) -> list[Rule]:
+    def _ready(self, number: int, stage: Stage) -> list[PreparedRule]:
         same = self._same_everywhere.get(number)
         if same is None:
-            shapes = self._structure.chains[number]
-            same = self._same_everywhere[number] = all(map(asks_the_same_everywhere, shapes))
+            rules = self._structure.chains[number]
+            same = self._same_everywhere[number] = all(map(asks_the_same_everywhere, rules))
         key = (number, None if same else stage)
         found = self._rules.get(key)
         if found is None:
-            found = [self._prepare(shape, stage) for shape in self._structure.chains[number]]
+            found = [self._prepare(normalized, stage) for normalized in self._structure.chains[number]]
             self._rules[key] = found
         return found
 
-    def _prepare(self, shape: Shape, stage: Stage) -> Rule:
-        condition = self._conditions.head(shape.rule, stage)
+    def _prepare(self, normalized: NormalizedRule, stage: Stage) -> PreparedRule:
+        condition = self._conditions.head(normalized.rule, stage)
         chance = Fraction(1)
-        steps: list[Node | Draw | Seen] = []
+        steps: list[Node | Draw | RecentCheck] = []
         plain = True
-        for match in shape.matches:
-            asked = self._conditions.match(match, stage, shape.rank)
+        for match in normalized.matches:
+            asked = self._conditions.match(match, stage, normalized.rank)
             steps.append(asked)
             if isinstance(asked, Draw):
                 chance *= asked.chance
-            elif isinstance(asked, Seen):
+            elif isinstance(asked, RecentCheck):
                 plain = False
             else:
                 condition = self._diagrams.both(condition, asked)
         if not plain:
-            condition = self._conditions.head(shape.rule, stage)
+            condition = self._conditions.head(normalized.rule, stage)
             steps = [condition, *steps]
-        return Rule(shape, condition, chance, plain, tuple(steps), self._fixed(condition))
+        return PreparedRule(normalized, condition, chance, plain, tuple(steps), self._fixed(condition))
 
     def _fixed(self, condition: Node) -> Known:
-        """The fields that a condition fixes to one value, as far as they come first; not those that targets change."""
+        """The variables that a condition fixes to one value, if they come first and no target changes it."""
         diagrams = self._diagrams
         fixed = []
         while condition > TRUE:
             children = diagrams.children[condition]
-            inside = [place for place, child in enumerate(children) if child != FALSE]
+            inside = [position for position, child in enumerate(children) if child != FALSE]
             if len(inside) != 1:
                 break
-            place = inside[0]
+            position = inside[0]
             level, bounds = diagrams.level[condition], diagrams.bounds[condition]
-            start = bounds[place - 1] if place else 0
-            if bounds[place] - start == 1 and self._fields.dst <= level < self._fields.destination:
+            start = bounds[position - 1] if position else 0
+            if bounds[position] - start == 1 and self._variables.dst <= level < self._variables.destination:
                 fixed.append((level, start))
-            condition = children[place]
+            condition = children[position]
         return tuple(fixed)
 
-    def _evaluate(self, rules: Sequence[Rule], back: Node, known: Known, exits: Exits) -> Node:
+    def _evaluate(self, rules: Sequence[PreparedRule], back: Node, known: Known, exits: Exits) -> Node:
         diagrams = self._diagrams
         after = back
         closed: list[Node] = []  # of a run of rules of which nothing falls through; the last rule first
@@ -210,9 +216,9 @@ class Evaluator:
             condition = diagrams.restrict(rule.condition, known) if known else rule.condition
             if condition == FALSE and rule.plain:
                 continue
-            if rule.plain and (self._may_end(rule.shape.callee) if rule.shape.callee >= 0 else True):
+            if rule.plain and (self._may_end(rule.normalized.callee) if rule.normalized.callee >= 0 else True):
                 inside = _joined(known, rule.known)
-                result = self._target(rule.shape, MISS, back, inside, exits)
+                result = self._target(rule.normalized, MISS, back, inside, exits)
                 if diagrams.is_closed(result):
                     if rule.chance == 1:
                         after, draws = self._mixed(after, draws), []
@@ -275,37 +281,37 @@ class Evaluator:
             return self._outcomes.add_all([self._outcomes.scale(yes, chance), self._outcomes.scale(no, 1 - chance)])
         return MISS  # only asked whether something falls through: it does
 
-    def _target(self, shape: Shape, after: Node, back: Node, known: Known, exits: Exits) -> Node:
+    def _target(self, normalized: NormalizedRule, after: Node, back: Node, known: Known, exits: Exits) -> Node:
         """What a rule that applies makes of a packet: `after` is the next rule's function."""
-        if shape.callee >= 0:
-            onward = back if shape.goto else after
-            return self._chain(shape.callee, self._diagrams.restrict(onward, known), known, exits)
-        if isinstance(shape.target, Verdict) and shape.target.verdict == "RETURN":
+        if normalized.callee >= 0:
+            onward = back if normalized.goto else after
+            return self._chain(normalized.callee, self._diagrams.restrict(onward, known), known, exits)
+        if isinstance(normalized.target, Verdict) and normalized.target.verdict == "RETURN":
             return self._diagrams.restrict(back, known)
-        return self._actions.apply(shape.target, self._diagrams.restrict(after, known), known, exits)
+        return self._targets.apply(normalized.target, self._diagrams.restrict(after, known), known, exits)
 
-    def _rule(self, rule: Rule, condition: Node, after: Node, back: Node, known: Known, exits: Exits) -> Node:
+    def _rule(self, rule: PreparedRule, condition: Node, after: Node, back: Node, known: Known, exits: Exits) -> Node:
         diagrams = self._diagrams
         if rule.plain:
-            result = self._target(rule.shape, after, back, _joined(known, rule.known), exits)
+            result = self._target(rule.normalized, after, back, _joined(known, rule.known), exits)
             if rule.chance != 1:
                 result = self._mix(rule.chance, result, after)
             return diagrams.ite(condition, result, after)
-        result = self._target(rule.shape, after, back, known, exits)
+        result = self._target(rule.normalized, after, back, known, exits)
         for step in reversed(rule.steps):
             if isinstance(step, Draw):
                 result = self._mix(step.chance, result, after)
-            elif isinstance(step, Seen):
-                result = self._actions.seen(step, result, after, exits.stage)
+            elif isinstance(step, RecentCheck):
+                result = self._targets.seen(step, result, after, exits.stage)
             else:
                 result = diagrams.ite(step, result, after)
         return result
 
 
-def asks_the_same_everywhere(shape: Shape) -> bool:
+def asks_the_same_everywhere(normalized: NormalizedRule) -> bool:
     """Whether what a rule asks does not depend on the hook, the table or the connection's state."""
-    plain = shape.rule.in_interface is None and shape.rule.out_interface is None
-    return plain and all(isinstance(match, _OF_THE_PACKET) for match in shape.matches)
+    plain = normalized.rule.in_interface is None and normalized.rule.out_interface is None
+    return plain and all(isinstance(match, _OF_THE_PACKET) for match in normalized.matches)
 
 
 def _joined(known: Known, more: Known) -> Known:
@@ -314,4 +320,4 @@ def _joined(known: Known, more: Known) -> Known:
     return tuple(sorted({**dict(known), **dict(more)}.items())) if known else more
 
 
-__all__ = ["ZERO", "Evaluator", "Rule"]
+__all__ = ["ZERO", "Evaluator", "PreparedRule"]

@@ -1,8 +1,8 @@
-"""What each match asks, as a condition on the fields.
+"""What each match asks, as a condition on the variables.
 
 Every match becomes one of three things: a condition (`Node`), a draw (a probability), or an effect that always applies
-and changes something. What the fields do not hold (a set's members, a rate, a match that is not interpreted) becomes a
-*question*: yes or no, the same on both sides where the same is asked. Semantics are those of `evaluate`.
+and changes something. What the variables do not hold (a set's members, a rate, a match that is not interpreted) becomes
+a *question*: yes or no, the same on both sides where the same is asked. Semantics are those of `concrete.matches`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kproxy.dataplane.symbolic.variables import (
     MULTICAST,
     NO_INTERFACE,
     UNICAST,
-    Fields,
+    Variables,
 )
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
@@ -97,14 +97,14 @@ class Draw(NamedTuple):
     chance: Fraction
 
 
-class Seen(NamedTuple):
+class RecentCheck(NamedTuple):
     """A `-m recent` match: an effect on a list, and for anything but `set` a condition too."""
 
     condition: Node
     match: RecentMatch
 
 
-Asked = Node | Draw | Seen
+Asked = Node | Draw | RecentCheck
 
 
 class Question(NamedTuple):
@@ -121,8 +121,8 @@ class Question(NamedTuple):
 class Conditions:
     """Translates the matches of rules; one for both sides, so that equal matches get equal conditions."""
 
-    def __init__(self, fields: Fields) -> None:
-        self.fields = fields
+    def __init__(self, variables: Variables) -> None:
+        self.variables = variables
         self._heads: dict[tuple[object, ...], Node] = {}
         self._matches: dict[tuple[Match, Stage], Asked] = {}
 
@@ -136,36 +136,36 @@ class Conditions:
         return found
 
     def _head(self, rule: Rule, stage: Stage) -> Node:
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         parts = []
-        for level, network in ((fields.dst, rule.destination), (fields.src, rule.source)):
+        for level, network in ((variables.dst, rule.destination), (variables.src, rule.source)):
             if network is not None:
-                parts.append(self._signed(fields.address_under(level, network.value), network))
+                parts.append(self._signed(variables.address_under(level, network.value), network))
         if rule.protocol is not None:
-            parts.append(self._signed(diagrams.equals(fields.protocol, rule.protocol.value), rule.protocol))
+            parts.append(self._signed(diagrams.equals(variables.protocol, rule.protocol.value), rule.protocol))
         for level, name, present in (
-            (fields.in_interface, rule.in_interface, stage.input),
-            (fields.out_interface, rule.out_interface, stage.output),
+            (variables.in_interface, rule.in_interface, stage.input),
+            (variables.out_interface, rule.out_interface, stage.output),
         ):
             if name is not None:
                 parts.append(self._signed(self._interface(level, name.value, present), name))
         if rule.fragment is not None:
-            parts.append(diagrams.equals(fields.fragment, int(rule.fragment)))
+            parts.append(diagrams.equals(variables.fragment, int(rule.fragment)))
         return self._all(parts)
 
     def _interface(self, level: int, pattern: str, present: bool) -> Node:
-        fields = self.fields
+        variables = self.variables
         if not present:
-            return TRUE if (NO_INTERFACE, NO_INTERFACE) in fields.interfaces.atoms(pattern) else FALSE
-        return fields.interface_fits(level, pattern)
+            return TRUE if (NO_INTERFACE, NO_INTERFACE) in variables.interfaces.atoms(pattern) else FALSE
+        return variables.interface_fits(level, pattern)
 
     def _signed(self, condition: Node, wanted: Negatable[Any]) -> Node:
-        return self.fields.diagrams.negate(condition) if wanted.negated else condition
+        return self.variables.diagrams.negate(condition) if wanted.negated else condition
 
     def _all(self, parts: list[Node]) -> Node:
         result = TRUE
-        for part in sorted(parts, key=lambda node: self.fields.diagrams.level[node]):
-            result = self.fields.diagrams.both(result, part)
+        for part in sorted(parts, key=lambda node: self.variables.diagrams.level[node]):
+            result = self.variables.diagrams.both(result, part)
         return result
 
     def match(self, match: Match, stage: Stage, role: Hashable) -> Asked:
@@ -182,11 +182,11 @@ class Conditions:
         if isinstance(match, HashlimitMatch):
             # A named table of buckets, shared by all rules that name it; `above` asks the opposite of `upto`.
             within = self._question("rate", match.to_save().replace("--hashlimit-above", "--hashlimit-upto"))
-            return within if match.above is None else self.fields.diagrams.negate(within)
+            return within if match.above is None else self.variables.diagrams.negate(within)
         return self._question("rate", match.to_save(), role)
 
     def _question(self, kind: str, text: str, where: Hashable = "") -> Node:
-        return self.fields.question(Question(kind, text, where))
+        return self.variables.question(Question(kind, text, where))
 
     def _match(self, match: Match, stage: Stage) -> Asked:
         if isinstance(match, (CommentMatch, NfacctMatch)):
@@ -218,60 +218,60 @@ class Conditions:
         return self._question("opaque", match.to_save(), where)
 
     def _plain(self, match: Match, stage: Stage) -> Node | None:
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         if isinstance(match, MarkMatch):
-            return self._signed(fields.bits_equal(fields.mark, match.mark.value), match.mark)
+            return self._signed(variables.bits_equal(variables.mark, match.mark.value), match.mark)
         if isinstance(match, ConnmarkMatch):
             if not stage.tracked:
                 return FALSE
-            return self._signed(fields.bits_equal(fields.connmark, match.mark.value), match.mark)
+            return self._signed(variables.bits_equal(variables.connmark, match.mark.value), match.mark)
         if isinstance(match, MultiportMatch):
             return self._multiport(match)
         if isinstance(match, IprangeMatch):
             parts = []
-            for level, wanted in ((fields.src, match.src_range), (fields.dst, match.dst_range)):
+            for level, wanted in ((variables.src, match.src_range), (variables.dst, match.dst_range)):
                 if wanted is not None:
-                    inside = fields.address_between(level, wanted.value.first.value, wanted.value.last.value)
+                    inside = variables.address_between(level, wanted.value.first.value, wanted.value.last.value)
                     parts.append(self._signed(inside, wanted))
             return self._all(parts)
         if isinstance(match, (IcmpMatch, Icmp6Match)):
             return self._icmp(match)
         if isinstance(match, LengthMatch):
-            return self._signed(self._within(fields.length, match.length.value), match.length)
+            return self._signed(self._within(variables.length, match.length.value), match.length)
         if isinstance(match, TtlMatch):
             return self._hops(match.ttl_eq, match.ttl_lt, match.ttl_gt)
         if isinstance(match, HlMatch):
             return self._hops(match.hl_eq, match.hl_lt, match.hl_gt)
         if isinstance(match, DscpMatch):
             value = match.dscp.value << 2
-            return self._signed(diagrams.among(fields.tos, ((value, value | 3),)), match.dscp)
+            return self._signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
         if isinstance(match, TosMatch):
-            return self._signed(fields.octet_under(fields.tos, match.tos.value), match.tos)
+            return self._signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
         return None
 
     def _within(self, level: int, wanted: Range) -> Node:
         if wanted.first > wanted.last:
             return FALSE
-        return self.fields.diagrams.among(level, ((wanted.first, wanted.last),))
+        return self.variables.diagrams.among(level, ((wanted.first, wanted.last),))
 
     def _hops(self, equal: Negatable[int] | None, less: int | None, greater: int | None) -> Node:
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         if equal is not None:
-            return self._signed(diagrams.equals(fields.ttl, equal.value), equal)
+            return self._signed(diagrams.equals(variables.ttl, equal.value), equal)
         if less is not None:
-            return diagrams.among(fields.ttl, ((0, less - 1),)) if less else FALSE
-        return diagrams.among(fields.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
+            return diagrams.among(variables.ttl, ((0, less - 1),)) if less else FALSE
+        return diagrams.among(variables.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
 
     def _transport(self, match: TcpMatch | UdpMatch | SctpMatch) -> Node:
-        fields = self.fields
+        variables = self.variables
         parts = []
-        for level, ports in ((fields.sport, match.sport), (fields.dport, match.dport)):
+        for level, ports in ((variables.sport, match.sport), (variables.dport, match.dport)):
             if ports is not None:
-                parts.append(self._signed(fields.port_in(level, ports.value), ports))
+                parts.append(self._signed(variables.port_in(level, ports.value), ports))
         if isinstance(match, TcpMatch):
             if match.flags is not None:
                 wanted = Masked(match.flags.value.comp, match.flags.value.mask)
-                parts.append(self._signed(fields.octet_under(fields.tcp_flags, wanted), match.flags))
+                parts.append(self._signed(variables.octet_under(variables.tcp_flags, wanted), match.flags))
             if match.option is not None:
                 parts.append(self._signed(self._question("header", f"TCP option {match.option.value}"), match.option))
         if isinstance(match, SctpMatch) and match.chunks is not None:
@@ -280,24 +280,30 @@ class Conditions:
         return self._all(parts)
 
     def _multiport(self, match: MultiportMatch) -> Node:
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         wanted = match.sports or match.dports or match.ports
         if wanted is None:
             return self._question("opaque", match.to_save())
-        levels = (fields.sport,) if match.sports else (fields.dport,) if match.dports else (fields.sport, fields.dport)
+        levels = (
+            (variables.sport,)
+            if match.sports
+            else (variables.dport,)
+            if match.dports
+            else (variables.sport, variables.dport)
+        )
         inside = FALSE
         for level in levels:
             for ports in wanted.value:
-                inside = diagrams.either(inside, fields.port_in(level, ports))
-        return diagrams.both(fields.has_ports(), self._signed(inside, wanted))
+                inside = diagrams.either(inside, variables.port_in(level, ports))
+        return diagrams.both(variables.has_ports(), self._signed(inside, wanted))
 
     def _icmp(self, match: IcmpMatch | Icmp6Match) -> Node:
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         wanted = match.icmp_type.value
         if isinstance(match, IcmpMatch) and wanted.type == 255:
             return FALSE if match.icmp_type.negated else TRUE
-        codes = self._within(fields.icmp_code, wanted.codes)
-        return self._signed(diagrams.equals(fields.icmp_type, wanted.type, codes), match.icmp_type)
+        codes = self._within(variables.icmp_code, wanted.codes)
+        return self._signed(diagrams.equals(variables.icmp_type, wanted.type, codes), match.icmp_type)
 
     def _conntrack(self, match: ConntrackMatch | StateMatch, stage: Stage) -> Node:
         wanted = match.state if isinstance(match, StateMatch) else match.ctstate
@@ -306,40 +312,40 @@ class Conditions:
             return self._all(parts)
         if not stage.tracked:
             return self._all(parts) if parts else FALSE
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         if match.ctdir is not None:
-            backward = FALSE if stage.fresh else diagrams.equals(fields.reply, 1)
+            backward = FALSE if stage.fresh else diagrams.equals(variables.reply, 1)
             parts.append(diagrams.negate(backward) if match.ctdir == "ORIGINAL" else backward)
         new = stage.fresh and not stage.looped
         for name, level, network in (
-            ("ctorigsrc", fields.src if new else None, match.ctorigsrc),
-            ("ctorigdst", fields.dst if new and stage.phase == BEFORE else None, match.ctorigdst),
-            ("ctreplsrc", fields.dst if new else None, match.ctreplsrc),
-            ("ctrepldst", fields.src if new else None, match.ctrepldst),
+            ("ctorigsrc", variables.src if new else None, match.ctorigsrc),
+            ("ctorigdst", variables.dst if new and stage.phase == BEFORE else None, match.ctorigdst),
+            ("ctreplsrc", variables.dst if new else None, match.ctreplsrc),
+            ("ctrepldst", variables.src if new else None, match.ctrepldst),
         ):
             if network is not None:
                 if level is None:
                     text = f"--{name} {network.value}"
-                    held = self.fields.question(Question("conntrack", text, (name, network.value)))
+                    held = self.variables.question(Question("conntrack", text, (name, network.value)))
                 else:
-                    held = fields.address_under(level, network.value)
+                    held = variables.address_under(level, network.value)
                 parts.append(self._signed(held, network))
         for name, level, ports in (
-            ("ctorigsrcport", fields.sport if new else None, match.ctorigsrcport),
-            ("ctorigdstport", fields.dport if new and stage.phase == BEFORE else None, match.ctorigdstport),
-            ("ctreplsrcport", fields.dport if new else None, match.ctreplsrcport),
-            ("ctrepldstport", fields.sport if new else None, match.ctrepldstport),
+            ("ctorigsrcport", variables.sport if new else None, match.ctorigsrcport),
+            ("ctorigdstport", variables.dport if new and stage.phase == BEFORE else None, match.ctorigdstport),
+            ("ctreplsrcport", variables.dport if new else None, match.ctreplsrcport),
+            ("ctrepldstport", variables.sport if new else None, match.ctrepldstport),
         ):
             if ports is not None:
                 if level is None:
-                    held = self.fields.question(
+                    held = self.variables.question(
                         Question("conntrack", f"--{name} {ports.value.text()}", (name, ports.value))
                     )
                 else:
-                    held = fields.port_in(level, ports.value)
+                    held = variables.port_in(level, ports.value)
                 parts.append(self._signed(held, ports))
         if match.ctproto is not None:
-            parts.append(self._signed(diagrams.equals(fields.protocol, match.ctproto.value), match.ctproto))
+            parts.append(self._signed(diagrams.equals(variables.protocol, match.ctproto.value), match.ctproto))
         if match.ctstatus is not None:
             parts.append(self._signed(self._status(match.ctstatus.value, stage), match.ctstatus))
         if match.ctexpire is not None:
@@ -347,15 +353,15 @@ class Conditions:
         return self._all(parts)
 
     def _state(self, names: frozenset[str], stage: Stage) -> Node:
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         if stage.table == "raw" and not stage.looped:  # only a rule of this table can have said anything yet
             answers = [TRUE if name in names else FALSE for name in ("UNTRACKED", "INVALID")]
-            return diagrams.ite(diagrams.equals(fields.untracked, 1), *answers)
+            return diagrams.ite(diagrams.equals(variables.untracked, 1), *answers)
         if stage.ctstate in names:
             return TRUE
         result = FALSE
         if stage.tracked:
-            for name, level in (("DNAT", fields.dnat), ("SNAT", fields.snat)):
+            for name, level in (("DNAT", variables.dnat), ("SNAT", variables.snat)):
                 # The first packet's connection is not translated before the nat tables have translated it.
                 if name in names and not (
                     stage.fresh and (stage.phase == BEFORE or (name == "SNAT" and not stage.looped))
@@ -370,21 +376,21 @@ class Conditions:
             return TRUE
         result = FALSE
         for name in sorted(names):
-            result = self.fields.diagrams.either(result, self._question("conntrack", f"--ctstatus {name}", name))
+            result = self.variables.diagrams.either(result, self._question("conntrack", f"--ctstatus {name}", name))
         return result
 
     def _addrtype(self, match: AddrtypeMatch, stage: Stage) -> Node:
-        fields = self.fields
+        variables = self.variables
         if match.limit_iface_in or match.limit_iface_out:
             return self._question("opaque", match.to_save(), (stage.hook, stage.table))
         parts = []
         for level, kind, wanted in (
-            (fields.src, fields.src_kind, match.src_type),
-            (fields.dst, fields.dst_kind, match.dst_type),
+            (variables.src, variables.src_kind, match.src_type),
+            (variables.dst, variables.dst_kind, match.dst_type),
         ):
             if wanted is not None:
                 held = self._kind_v4(kind, wanted.value)
-                if fields.family is Family.IPV6:
+                if variables.family is Family.IPV6:
                     held = self._kind_v6(level, kind, wanted.value, match, stage)
                 parts.append(self._signed(held, wanted))
         return self._all(parts)
@@ -392,15 +398,15 @@ class Conditions:
     def _kind_v4(self, level: int, names: frozenset[str]) -> Node:
         numbers = {"UNICAST": UNICAST, "LOCAL": LOCAL, "BROADCAST": BROADCAST, "MULTICAST": MULTICAST}
         wanted = sorted(numbers[name] for name in names if name in numbers)
-        return self.fields.diagrams.among(level, [(number, number) for number in wanted])
+        return self.variables.diagrams.among(level, [(number, number) for number in wanted])
 
     def _kind_v6(self, level: int, kind: int, names: frozenset[str], match: AddrtypeMatch, stage: Stage) -> Node:
         """As `matches_state._fits_v6`: types are alternatives only among those that routing answers."""
-        fields, diagrams = self.fields, self.fields.diagrams
+        variables, diagrams = self.variables, self.variables.diagrams
         if not names <= {"LOCAL", "UNICAST", "MULTICAST", "UNSPEC"}:
             return self._question("opaque", match.to_save(), (stage.hook, stage.table))
-        multicast = fields.address_under(level, Network(Family.IPV6, 0xFF << 120, 0xFF << 120))
-        zero = fields.address_under(level, Network(Family.IPV6, 0, Family.IPV6.full_mask))
+        multicast = variables.address_under(level, Network(Family.IPV6, 0xFF << 120, 0xFF << 120))
+        zero = variables.address_under(level, Network(Family.IPV6, 0, Family.IPV6.full_mask))
         parts = []
         if "MULTICAST" in names:
             parts.append(multicast)
@@ -415,9 +421,9 @@ class Conditions:
     def _recent(self, match: RecentMatch, stage: Stage) -> Asked:
         action = match.action.value
         if action == "set":
-            return Seen(FALSE if match.action.negated else TRUE, match)
-        held = self.fields.question(recent_question(match, stage))
-        return Seen(self._signed(held, match.action), match)
+            return RecentCheck(FALSE if match.action.negated else TRUE, match)
+        held = self.variables.question(recent_question(match, stage))
+        return RecentCheck(self._signed(held, match.action), match)
 
     def _set(self, match: SetMatch, stage: Stage) -> Node:
         reference = match.match_set.value
@@ -433,7 +439,7 @@ class Conditions:
         parts = []
         if match.socket_exists is not None:
             held = self._question("owner", "-m owner --socket-exists", "socket")
-            parts.append(held if match.socket_exists else self.fields.diagrams.negate(held))
+            parts.append(held if match.socket_exists else self.variables.diagrams.negate(held))
         for name, wanted in (("uid", match.uid_owner), ("gid", match.gid_owner)):
             if wanted is not None:
                 groups = name == "gid" and match.suppl_groups

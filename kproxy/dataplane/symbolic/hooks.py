@@ -1,7 +1,7 @@
 """The way through the hooks as one function per origin and connection state, built from its end to its beginning.
 
 It is the way of `way` and `inbound`, for every host at once: whether an address is the host's own, and by which
-interface a packet leaves, are fields. What else a host may do to a packet on its own (refuse to forward it, say)
+interface a packet leaves, are variables. What else a host may do to a packet on its own (refuse to forward it, say)
 depends on the packet alone and not on the rules, so it can only make more packets alike; the functions are those of a
 host that lets everything pass.
 """
@@ -19,8 +19,8 @@ from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
 from kproxy.dataplane.symbolic.nat import Exits
 from kproxy.dataplane.symbolic.normalize import Side
-from kproxy.dataplane.symbolic.targets import Actions
-from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Fields
+from kproxy.dataplane.symbolic.targets import Targets
+from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import Range
@@ -64,48 +64,48 @@ class InPlay:
     stateful: frozenset[str]
 
 
-class Ways:
+class HookPipeline:
     """Builds the functions of both sides."""
 
     def __init__(
-        self, fields: Fields, outcomes: Outcomes, actions: Actions, evaluator: Evaluator, in_play: InPlay
+        self, variables: Variables, outcomes: Outcomes, targets: Targets, evaluator: Evaluator, in_play: InPlay
     ) -> None:
-        self._fields = fields
-        self._diagrams = fields.diagrams
+        self._variables = variables
+        self._diagrams = variables.diagrams
         self._outcomes = outcomes
-        self._actions = actions
-        self._translation = actions.translation
+        self._targets = targets
+        self._translation = targets.translation
         self._evaluator = evaluator
         self._in_play = in_play
         self._stages: dict[tuple[object, ...], Stage] = {}
         self._exits: dict[tuple[object, ...], Exits] = {}
         self._end = outcomes.sure(Outcome("ACCEPT"))
-        self._to_multicast = fields.address_under(fields.dst, MULTICAST_NETWORKS[fields.family])
+        self._to_multicast = variables.address_under(variables.dst, MULTICAST_NETWORKS[variables.family])
 
     def function(self, side: Side, origin: str, state: ConntrackCase) -> Node:
         """What becomes of a packet of this origin and state."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         hook = "PREROUTING" if origin == "arriving" else "OUTPUT"
         node = self._tracked(side, origin, state)
         if self._in_play.untracking and state.name != "UNTRACKED":
             other = self._outcomes.change_header(self._tracked(side, origin, CONNTRACK_CASES[-1]), "not tracked")
-            node = diagrams.ite(diagrams.equals(fields.untracked, 1), other, node)
+            node = diagrams.ite(diagrams.equals(variables.untracked, 1), other, node)
         raw = ConntrackCase("before", "INVALID", False, False)
         node = self._run(side, "raw", hook, raw, BEFORE, node)
-        node = diagrams.restrict(node, ((fields.untracked, 0), (fields.assigned, 0)))
+        node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
         if state.fresh:
             node = self._outcomes.forget_marks_of_dropped(node)
         if origin == "local":
             return node
-        if fields.family is Family.IPV6:
+        if variables.family is Family.IPV6:
             loopback = diagrams.either(
-                fields.address_between(fields.src, 1, 1), fields.address_between(fields.dst, 1, 1)
+                variables.address_between(variables.src, 1, 1), variables.address_between(variables.dst, 1, 1)
             )
             node = diagrams.ite(loopback, self._dropped(), node)
         return node
 
     def _dropped(self) -> Node:
-        return self._translation.with_destination(self._actions.drop, 0)
+        return self._translation.with_destination(self._targets.drop, 0)
 
     def _run(
         self,
@@ -160,31 +160,31 @@ class Ways:
 
     def _destination(self, side: Side, hook: str, state: ConntrackCase, onward: Node, rerouted: Node) -> Node:
         """The nat table where it translates destinations."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         if not state.fresh:
             if state.tracked:
                 onward = diagrams.ite(self._translated(True), self._elsewhere(rerouted), onward)
             return self._translation.with_destination(onward, 0)
-        untranslated = diagrams.restrict(onward, ((fields.dnat, 0),))
+        untranslated = diagrams.restrict(onward, ((variables.dnat, 0),))
         accept = self._translation.with_destination(untranslated, 0)
         node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
-        for key, level in list(fields.questions.items()):
+        for key, level in list(variables.questions.items()):
             if isinstance(key, Question) and key.kind == "conntrack" and isinstance(key.where, tuple):
                 node = self._answered(node, level, key.where)
         return node
 
     def _answered(self, node: Node, level: int, where: tuple[object, ...]) -> Node:
         """What rules asked about the original destination is known where the packet still has it."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         name, wanted = where
         if name == "ctorigdst" and isinstance(wanted, Network):
-            held = fields.address_under(fields.dst, wanted)
+            held = variables.address_under(variables.dst, wanted)
         elif name == "ctorigdstport" and isinstance(wanted, Range):
-            held = fields.port_in(fields.dport, wanted)
+            held = variables.port_in(variables.dport, wanted)
         elif name == "ctorigsrc" and isinstance(wanted, Network):
-            held = fields.address_under(fields.src, wanted)
+            held = variables.address_under(variables.src, wanted)
         elif name == "ctorigsrcport" and isinstance(wanted, Range):
-            held = fields.port_in(fields.sport, wanted)
+            held = variables.port_in(variables.sport, wanted)
         else:
             return node
         yes, no = (diagrams.restrict(node, ((level, value),)) for value in (1, 0))
@@ -192,36 +192,39 @@ class Ways:
 
     def _translated(self, destination: bool) -> Node:
         """Whether the connection translates the destination (or source) of a packet of its direction."""
-        fields, diagrams = self._fields, self._diagrams
-        forward, backward = (fields.dnat, fields.snat) if destination else (fields.snat, fields.dnat)
-        return diagrams.ite(diagrams.equals(fields.reply, 1), diagrams.equals(backward, 1), diagrams.equals(forward, 1))
+        variables, diagrams = self._variables, self._diagrams
+        forward, backward = (variables.dnat, variables.snat) if destination else (variables.snat, variables.dnat)
+        return diagrams.ite(
+            diagrams.equals(variables.reply, 1), diagrams.equals(backward, 1), diagrams.equals(forward, 1)
+        )
 
     def _elsewhere(self, node: Node) -> Node:
-        """The function for a packet whose destination the connection translates, to nobody knows where."""
-        fields = self._fields
-        now, translated = (fields.dst, fields.dport), (fields.translated_dst, fields.translated_dport)
-        return self._with_unknown_address(node, now, translated, {fields.dst_kind: fields.translated_kind})
+        """The function for a packet whose destination the connection translates to an unknown one."""
+        variables = self._variables
+        now, translated = (variables.dst, variables.dport), (variables.translated_dst, variables.translated_dport)
+        return self._with_unknown_address(node, now, translated, {variables.dst_kind: variables.translated_kind})
 
     # after PREROUTING
 
     def _routed(self, side: Side, state: ConntrackCase) -> Node:
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         onward = self._forward(side, state)
         inward = self._input(side, state)
-        here = diagrams.among(fields.dst_kind, ((LOCAL, BROADCAST),))
-        here = diagrams.ite(self._to_multicast, fields.question(MULTICAST), here)
+        here = diagrams.among(variables.dst_kind, ((LOCAL, BROADCAST),))
+        here = diagrams.ite(self._to_multicast, variables.question(MULTICAST), here)
         node = diagrams.ite(here, inward, onward)
-        if fields.family is Family.IPV6:
+        if variables.family is Family.IPV6:
             return node
         # inbound._martian: refused by every host
         zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
         strange = diagrams.either(
-            fields.address_under(fields.src, MULTICAST_NETWORKS[Family.IPV4]), fields.address_between(fields.src, *ones)
+            variables.address_under(variables.src, MULTICAST_NETWORKS[Family.IPV4]),
+            variables.address_between(variables.src, *ones),
         )
-        to_all = fields.address_between(fields.dst, *ones)
-        nowhere = diagrams.both(fields.address_between(fields.src, *zero), diagrams.negate(to_all))
-        refused = diagrams.either(diagrams.either(strange, nowhere), fields.address_between(fields.dst, *zero))
-        return diagrams.ite(refused, self._actions.drop, node)
+        to_all = variables.address_between(variables.dst, *ones)
+        nowhere = diagrams.both(variables.address_between(variables.src, *zero), diagrams.negate(to_all))
+        refused = diagrams.either(diagrams.either(strange, nowhere), variables.address_between(variables.dst, *zero))
+        return diagrams.ite(refused, self._targets.drop, node)
 
     def _input(self, side: Side, state: ConntrackCase) -> Node:
         """The tables of INPUT. Which of nat and security comes first depends on the variant (walk.ORDERS)."""
@@ -231,7 +234,7 @@ class Ways:
             if side.variant:
                 node = first if side.variant == "nft" else node
             else:
-                node = self._diagrams.ite(self._fields.question(NFT), first, node)
+                node = self._diagrams.ite(self._variables.question(NFT), first, node)
         for table in ("filter", "mangle"):
             node = self._run(side, table, "INPUT", state, AFTER, node)
         return node
@@ -243,45 +246,45 @@ class Ways:
         return self._run(side, "security", "INPUT", state, AFTER, node)
 
     def _source_first(self, side: Side, state: ConntrackCase) -> Node:
-        diagrams, fields = self._diagrams, self._fields
+        diagrams, variables = self._diagrams, self._variables
         after = self._run(side, "security", "INPUT", state, AFTER, self._end)
         if state.fresh:
-            accept = diagrams.restrict(after, ((fields.snat, 0),))
+            accept = diagrams.restrict(after, ((variables.snat, 0),))
             return self._run(side, "nat", "INPUT", state, AFTER, accept, onward=after)
         if state.tracked:
             return diagrams.ite(self._translated(False), self._other_source(after), after)
         return after
 
     def _other_source(self, node: Node) -> Node:
-        """The function for a packet whose source the connection translates, to nobody knows what."""
-        fields = self._fields
-        now, translated = (fields.src, fields.sport), (fields.translated_src, fields.translated_sport)
-        return self._with_unknown_address(node, now, translated, {fields.src_kind: fields.translated_src_kind})
+        """The function for a packet whose source the connection translates to an unknown one."""
+        variables = self._variables
+        now, translated = (variables.src, variables.sport), (variables.translated_src, variables.translated_sport)
+        return self._with_unknown_address(node, now, translated, {variables.src_kind: variables.translated_src_kind})
 
     def _with_unknown_address(
         self, node: Node, now: tuple[int, int], translated: tuple[int, int], kinds: dict[int, int]
     ) -> Node:
         """The function with an address and port, given by their first levels, called by levels of their own."""
-        moved = {now[0] + chunk: translated[0] + chunk for chunk in range(self._fields.chunks)}
+        moved = {now[0] + chunk: translated[0] + chunk for chunk in range(self._variables.chunks)}
         moved |= {now[1]: translated[1], now[1] + 1: translated[1] + 1}
         return self._diagrams.permute(node, moved | kinds)
 
     def _forward(self, side: Side, state: ConntrackCase) -> Node:
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         node = self._postrouting(side, state, self._end, local=False)
         for table in ("security", "filter", "mangle"):
             node = self._run(side, table, "FORWARD", state, AFTER, node)
         if self._in_play.ttl:
-            node = self._actions.decremented(node)
+            node = self._targets.decremented(node)
         if self._in_play.tproxy:
-            node = diagrams.ite(diagrams.equals(fields.assigned, 1), self._actions.drop, node)
+            node = diagrams.ite(diagrams.equals(variables.assigned, 1), self._targets.drop, node)
         return node
 
     def _postrouting(self, side: Side, state: ConntrackCase, end: Node, *, local: bool) -> Node:
-        diagrams, fields = self._diagrams, self._fields
+        diagrams, variables = self._diagrams, self._variables
         same = self._same_source(end) if local else end
         if state.fresh:
-            accept = diagrams.restrict(same, ((fields.snat, 0),))
+            accept = diagrams.restrict(same, ((variables.snat, 0),))
             node = self._run(side, "nat", "POSTROUTING", state, AFTER, accept, local=local, onward=end)
         elif state.tracked and local:
             node = diagrams.ite(self._translated(False), self._other_source(end), same)
@@ -292,11 +295,11 @@ class Ways:
     def _same_source(self, node: Node) -> Node:
         """The function for a packet whose source was not rewritten: what is asked of it later is what is asked now."""
         moved = {}
-        for key, level in list(self._fields.questions.items()):
+        for key, level in list(self._variables.questions.items()):
             earlier = asked_before(key) if isinstance(key, Question) else None
             if earlier is not None:
-                self._fields.question(earlier)
-                moved[level] = self._fields.questions[earlier]
+                self._variables.question(earlier)
+                moved[level] = self._variables.questions[earlier]
         node = self._outcomes.map_outcomes(
             node,
             "same source",
@@ -317,20 +320,22 @@ class Ways:
 
         Only POSTROUTING sees the interface that routing chose the second time (way._route_again).
         """
-        fields, diagrams = self._fields, self._diagrams
-        back = diagrams.restrict(self._loop(side, state), ((fields.in_interface, LO),))
-        end = diagrams.ite(diagrams.equals(fields.out_interface, LO), back, self._end)
+        variables, diagrams = self._variables, self._diagrams
+        back = diagrams.restrict(self._loop(side, state), ((variables.in_interface, LO),))
+        end = diagrams.ite(diagrams.equals(variables.out_interface, LO), back, self._end)
         after = self._postrouting(side, state, end, local=True)
-        elsewhere = diagrams.permute(after, {fields.out_interface: fields.translated_out})
+        elsewhere = diagrams.permute(after, {variables.out_interface: variables.translated_out})
         again = diagrams.ite(
-            diagrams.equals(fields.dst_kind, LOCAL), diagrams.restrict(after, ((fields.out_interface, LO),)), elsewhere
+            diagrams.equals(variables.dst_kind, LOCAL),
+            diagrams.restrict(after, ((variables.out_interface, LO),)),
+            elsewhere,
         )
         straight, rerouted = after, again
         for table in ("security", "filter"):
             straight = self._run(side, table, "OUTPUT", state, AFTER, straight)
             rerouted = self._run(side, table, "OUTPUT", state, AFTER, rerouted)
-        by_lo = diagrams.restrict(straight, ((fields.out_interface, LO),))
-        straight = diagrams.ite(diagrams.equals(fields.dst_kind, LOCAL), by_lo, straight)
+        by_lo = diagrams.restrict(straight, ((variables.out_interface, LO),))
+        straight = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), by_lo, straight)
         return straight, rerouted
 
     def _loop(self, side: Side, state: ConntrackCase) -> Node:
@@ -343,21 +348,23 @@ class Ways:
         return node
 
 
-def feasible_start(fields: Fields, origin: str, state: ConntrackCase) -> Node:
+def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> Node:
     """Which packets of an origin and state there are: conditions that the rules cannot change."""
-    diagrams = fields.diagrams
+    diagrams = variables.diagrams
     result = TRUE
     if state.ctstate == "RELATED":
         errors = {ICMP: (3, 4, 5, 11, 12), ICMPV6: (1, 2, 3, 4)}
-        number = ICMP if fields.family is Family.IPV4 else ICMPV6
-        kinds = diagrams.among(fields.icmp_type, [(kind, kind) for kind in errors[number]])
-        error = diagrams.equals(fields.protocol, number, kinds)
+        number = ICMP if variables.family is Family.IPV4 else ICMPV6
+        kinds = diagrams.among(variables.icmp_type, [(kind, kind) for kind in errors[number]])
+        error = diagrams.equals(variables.protocol, number, kinds)
         result = diagrams.negate(error) if state.fresh else error
-    outside = diagrams.among(fields.out_interface, ((LO + 1, diagrams.sizes[fields.out_interface] - 1),))
+    outside = diagrams.among(variables.out_interface, ((LO + 1, diagrams.sizes[variables.out_interface] - 1),))
     if origin == "arriving":
         # Nothing is forwarded by way of the loopback interface: it would come back and be forwarded for ever.
-        arrives = diagrams.among(fields.in_interface, ((LO + 1, diagrams.sizes[fields.in_interface] - 1),))
+        arrives = diagrams.among(variables.in_interface, ((LO + 1, diagrams.sizes[variables.in_interface] - 1),))
         return diagrams.both(diagrams.both(result, arrives), outside)
-    leaves = diagrams.ite(diagrams.equals(fields.dst_kind, LOCAL), diagrams.equals(fields.out_interface, LO), outside)
-    again = diagrams.among(fields.translated_out, ((LO + 1, diagrams.sizes[fields.translated_out] - 1),))
+    leaves = diagrams.ite(
+        diagrams.equals(variables.dst_kind, LOCAL), diagrams.equals(variables.out_interface, LO), outside
+    )
+    again = diagrams.among(variables.translated_out, ((LO + 1, diagrams.sizes[variables.translated_out] - 1),))
     return diagrams.both(diagrams.both(result, leaves), again)

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.symbolic.mtbdd import ZERO, Node
-from kproxy.dataplane.symbolic.variables import Fields
+from kproxy.dataplane.symbolic.variables import Variables
 
 ACCEPT: Final = "ACCEPT"
 DROP: Final = "DROP"
@@ -61,8 +61,8 @@ class Outcomes:
     `watched` are the levels of mark bits whose end an outcome tells.
     """
 
-    def __init__(self, fields: Fields, watched: Iterable[int] = ()) -> None:
-        self.fields = fields
+    def __init__(self, variables: Variables, watched: Iterable[int] = ()) -> None:
+        self.variables = variables
         self.watched = tuple(sorted(watched))
         self._outcomes: list[Outcome] = []
         self._outcome_numbers: dict[Outcome, int] = {}
@@ -89,24 +89,24 @@ class Outcomes:
 
     def sure(self, outcome: Outcome) -> Node:
         """The leaf of one outcome with certainty."""
-        return self.fields.diagrams.leaf(((self._number(outcome), self._one),))
+        return self.variables.diagrams.leaf(((self._number(outcome), self._one),))
 
     def entries(self, leaf: Node) -> list[tuple[Outcome, Fraction]]:
         """The distribution of a leaf."""
         if leaf == ZERO:
             return []
-        value = self.fields.diagrams.value(leaf)
+        value = self.variables.diagrams.value(leaf)
         assert isinstance(value, tuple), value
         return [(self._outcomes[outcome], self._weights[weight]) for outcome, weight in value]
 
     def _raw(self, leaf: Node) -> tuple[Entry, ...]:
-        value = self.fields.diagrams.value(leaf)
+        value = self.variables.diagrams.value(leaf)
         assert isinstance(value, tuple), value
         return value
 
     def _leaf(self, entries: Iterable[Entry]) -> Node:
         kept = tuple(sorted(entries))
-        return self.fields.diagrams.leaf(kept) if kept else ZERO
+        return self.variables.diagrams.leaf(kept) if kept else ZERO
 
     def join(self, one: Node, other: Node) -> Node:
         """The sum of two leaves."""
@@ -124,7 +124,7 @@ class Outcomes:
 
     def add_all(self, nodes: list[Node]) -> Node:
         """The sum of several functions."""
-        return self.fields.diagrams.add_all(nodes, self.join)
+        return self.variables.diagrams.add_all(nodes, self.join)
 
     def scale(self, node: Node, factor: Fraction) -> Node:
         """A function times a number from 0 to 1."""
@@ -141,7 +141,7 @@ class Outcomes:
                 else self._leaf((outcome, self._product(weight, number)) for outcome, weight in self._raw(leaf))
             )
 
-        return self.fields.diagrams.map_leaves(node, ("scale", number), change)
+        return self.variables.diagrams.map_leaves(node, ("scale", number), change)
 
     def _product(self, one: int, other: int) -> int:
         if one == self._one:
@@ -166,7 +166,7 @@ class Outcomes:
                     result = part if result == ZERO else self.join(result, part)
             return result
 
-        return self.fields.diagrams.map_leaves(node, ("map", name), change_leaf)
+        return self.variables.diagrams.map_leaves(node, ("map", name), change_leaf)
 
     # what rules do to an outcome function: given the function for the packet afterwards, the one for it before
 
@@ -202,7 +202,7 @@ class Outcomes:
         """Mark bits change, all at once."""
         if not change:
             return node
-        diagrams = self.fields.diagrams
+        diagrams = self.variables.diagrams
         result = node
         if self.watched:
             result = self.map_outcomes(result, ("marks", change), lambda outcome: self._before(outcome, change))
@@ -215,7 +215,7 @@ class Outcomes:
         return found
 
     def _make_bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
-        diagrams, table, first = self.fields.diagrams, dict(change), change[0][0]
+        diagrams, table, first = self.variables.diagrams, dict(change), change[0][0]
 
         def replace(level: int, found: Node) -> Node | None:
             expression = table.get(level)
@@ -231,7 +231,7 @@ class Outcomes:
         """The mark bits whose end matters: of a packet that goes no further, only its connection's."""
         if outcome.verdict in (ACCEPT, INDETERMINATE):
             return self.watched
-        return (level for level in self.watched if level >= self.fields.connmark)
+        return (level for level in self.watched if level >= self.variables.connmark)
 
     def _before(self, outcome: Outcome, change: Bits) -> Outcome:
         """`outcome.marks` says how the marks end, from those after the change; now from those before it."""
@@ -255,7 +255,7 @@ class Outcomes:
 
     def expression(self, expression: Expression) -> Node:
         """The condition that an exclusive or is one."""
-        diagrams = self.fields.diagrams
+        diagrams = self.variables.diagrams
         result = 1 if ONE in expression else 0
         for level in sorted(expression - {ONE}, reverse=True):
             result = diagrams.ite(diagrams.equals(level, 1), diagrams.negate(result), result)
@@ -277,14 +277,14 @@ class Outcomes:
         """Make equal what is equal: mark bits that a path has decided become constants in its outcomes."""
         if not self.watched:
             return node
-        fields, diagrams = self.fields, self.fields.diagrams
-        end = fields.connmark + 32
+        variables, diagrams = self.variables, self.variables.diagrams
+        end = variables.connmark + 32
 
         def change(level: int, found: Node) -> Node | None:
             if level >= end:
                 return found
             children = [diagrams.compose(child, 0, "settle", change) for child in diagrams.children[found]]
-            if level >= fields.mark:
+            if level >= variables.mark:
                 children = [self._settle_below(child, level, value) for value, child in enumerate(children)]
             return diagrams.node(level, diagrams.bounds[found], children)
 

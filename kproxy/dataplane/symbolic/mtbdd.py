@@ -1,12 +1,13 @@
 """Functions over packet space as decision diagrams, in which equal functions are the same number.
 
-A diagram is a node: it asks one field of the packet (its *level*), has intervals of that field's values, and a child
-for each interval. Levels grow on the way down, neighbouring intervals have different children, no node has a single
-child, and a table holds every node once. So two diagrams are the same number exactly if they are the same function of
-all fields: whether two rule sets are alike is one comparison of integers, and where they differ is found by walking
-the two diagrams side by side. (The idea is Bryant's reduced ordered decision diagrams, with intervals instead of bits.)
+A diagram is a node: it asks one variable of the packet (its *level*), has intervals of that variable's values, and a
+child for each interval. Levels grow on the way down, neighbouring intervals have different children, no node has a
+single child, and a table holds every node once. So two diagrams are the same number exactly if they are the same
+function of all variables: whether two rule sets are alike is one comparison of integers, and where they differ is found
+by walking the two diagrams side by side. (These are Bryant's reduced ordered decision diagrams, with intervals instead
+of bits.)
 
-Wide fields are bound into chunks of 16 or 8 bits, most significant first, so that a single address is two nodes and a
+Wide variables are cut into chunks of 16 or 8 bits, most significant first, so that a single address is two nodes and a
 single port is too, and laying one address over a large diagram copies one path and shares the rest.
 
 Leaves are `FALSE` and `TRUE` for conditions; for outcomes, `ZERO` (nothing), `MISS` (no rule has decided yet) and
@@ -26,7 +27,7 @@ ZERO: Final = 2
 MISS: Final = 3
 
 LEAF: Final = 1 << 30
-"""The level of leaves: below every field."""
+"""The level of leaves: below every variable."""
 
 _CACHE_LIMIT: Final = 60_000
 
@@ -117,7 +118,7 @@ class Diagrams:
     def among(
         self, level: int, intervals: Iterable[tuple[int, int]], inside: Node = TRUE, outside: Node = FALSE
     ) -> Node:
-        """Asks whether a field lies in one of some ascending disjoint intervals (ends included)."""
+        """Asks whether a variable lies in one of some ascending disjoint intervals (ends included)."""
         bounds: list[int] = []
         children: list[Node] = []
         start = 0
@@ -134,7 +135,7 @@ class Diagrams:
         return self.node(level, bounds, children)
 
     def equals(self, level: int, value: int, inside: Node = TRUE, outside: Node = FALSE) -> Node:
-        """Asks whether a field has one value."""
+        """Asks whether a variable has one value."""
         size = self.sizes[level]
         if inside == outside or size == 1:
             return inside
@@ -157,7 +158,7 @@ class Diagrams:
         return not self._misses[node]
 
     def reaches(self, node: Node, level: int) -> bool:
-        """Whether the function depends on a field at this level or below it."""
+        """Whether the function depends on a variable at this level or below it."""
         return self._deepest[node] >= level
 
     def parts(self, node: Node, level: int) -> tuple[tuple[int, ...], tuple[Node, ...]]:
@@ -244,13 +245,13 @@ class Diagrams:
             elif child == FALSE:
                 _copy(no_bounds, no_children, start, end, out_bounds, out_children)
             else:
-                place, other = bisect_right(yes_bounds, start), bisect_right(no_bounds, start)
+                position, other = bisect_right(yes_bounds, start), bisect_right(no_bounds, start)
                 while start < end:
-                    stop = min(yes_bounds[place], no_bounds[other], end)
+                    stop = min(yes_bounds[position], no_bounds[other], end)
                     out_bounds.append(stop)
-                    first, second = yes_children[place], no_children[other]
+                    first, second = yes_children[position], no_children[other]
                     out_children.append(first if first == second else self._ite(child, first, second, cache))
-                    place += yes_bounds[place] == stop
+                    position += yes_bounds[position] == stop
                     other += no_bounds[other] == stop
                     start = stop
             start = end
@@ -308,14 +309,14 @@ class Diagrams:
             if child == neutral:
                 _copy(*wide, start, end, out_bounds, out_children)
             else:
-                place = bisect_right(wide[0], start)
+                position = bisect_right(wide[0], start)
                 while start < end:
-                    stop = min(wide[0][place], end)
-                    beside = wide[1][place]
+                    stop = min(wide[0][position], end)
+                    beside = wide[1][position]
                     pair = (beside, child) if swapped else (child, beside)
                     out_bounds.append(stop)
                     out_children.append(self._merge(*pair, neutral, cache, join))
-                    place += 1
+                    position += 1
                     start = stop
             start = end
         found = cache[key] = self.node(level, out_bounds, out_children)
@@ -326,8 +327,10 @@ class Diagrams:
         pending = list(nodes) or [MISS]
         while len(pending) > 1:
             pending = [
-                self.override(pending[place], pending[place + 1]) if place + 1 < len(pending) else pending[place]
-                for place in range(0, len(pending), 2)
+                self.override(pending[position], pending[position + 1])
+                if position + 1 < len(pending)
+                else pending[position]
+                for position in range(0, len(pending), 2)
             ]
         return pending[0]
 
@@ -336,13 +339,15 @@ class Diagrams:
         pending = list(nodes) or [ZERO]
         while len(pending) > 1:
             pending = [
-                self.add(pending[place], pending[place + 1], join) if place + 1 < len(pending) else pending[place]
-                for place in range(0, len(pending), 2)
+                self.add(pending[position], pending[position + 1], join)
+                if position + 1 < len(pending)
+                else pending[position]
+                for position in range(0, len(pending), 2)
             ]
         return pending[0]
 
     def restrict(self, node: Node, values: tuple[tuple[int, int], ...]) -> Node:
-        """The function with some fields fixed: ascending pairs of level and value."""
+        """The function with some variables fixed: ascending pairs of level and value."""
         while values and self.level[node] >= values[0][0]:
             if self.level[node] == values[0][0]:
                 node = self.children[node][bisect_right(self.bounds[node], values[0][1])]
@@ -388,7 +393,7 @@ class Diagrams:
         return made
 
     def compose_node(self, level: int, bounds: Sequence[int], children: Sequence[Node]) -> Node:
-        """As `node`, for children that may ask fields above this level."""
+        """As `node`, for children that may ask variables above this level."""
         if all(self.level[child] > level for child in children):
             return self.node(level, bounds, children)
         result = children[-1]
@@ -439,11 +444,11 @@ class Diagrams:
         """The common intervals of two nodes at a level: start, end (exclusive) and both children."""
         bounds, children = self.parts(one, level)
         other_bounds, other_children = self.parts(other, level)
-        place = beside = start = 0
+        position = beside = start = 0
         while start < self.sizes[level]:
-            stop = min(bounds[place], other_bounds[beside])
-            yield start, stop, children[place], other_children[beside]
-            place += bounds[place] == stop
+            stop = min(bounds[position], other_bounds[beside])
+            yield start, stop, children[position], other_children[beside]
+            position += bounds[position] == stop
             beside += other_bounds[beside] == stop
             start = stop
 

@@ -26,7 +26,7 @@ from kproxy.dataplane.symbolic.translated import (
     redirect_range,
     simple_destination,
 )
-from kproxy.dataplane.symbolic.variables import LOCAL, Fields
+from kproxy.dataplane.symbolic.variables import LOCAL, Variables
 from kproxy.netfilter.iptables.codec import Range
 from kproxy.netfilter.iptables.targets import (
     DnatTarget,
@@ -62,9 +62,9 @@ class Exits:
 class Translation:
     """Translates addresses. `destinations` lists the translated destinations of both sides, `UNCHANGED` first."""
 
-    def __init__(self, fields: Fields, outcomes: Outcomes, destinations: tuple[Destination, ...]) -> None:
-        self._fields = fields
-        self._diagrams = fields.diagrams
+    def __init__(self, variables: Variables, outcomes: Outcomes, destinations: tuple[Destination, ...]) -> None:
+        self._variables = variables
+        self._diagrams = variables.diagrams
         self._outcomes = outcomes
         self.destinations = destinations
         self._numbers = {destination: number for number, destination in enumerate(destinations)}
@@ -75,9 +75,13 @@ class Translation:
                 self._ports_of.setdefault(destination.address, []).append(destination.port)
                 self._addresses_of.setdefault(destination.port, []).append(destination.address)
         self._sent_from: dict[Destination, tuple[Node, Node]] = {}
-        self._of_new_destination = {fields.translated_kind, fields.translated_out}
-        self._of_new_source = {fields.translated_src_kind, fields.translated_sport, fields.translated_sport + 1}
-        self._of_new_source |= set(range(fields.translated_src, fields.translated_src + fields.chunks))
+        self._of_new_destination = {variables.translated_kind, variables.translated_out}
+        self._of_new_source = {
+            variables.translated_src_kind,
+            variables.translated_sport,
+            variables.translated_sport + 1,
+        }
+        self._of_new_source |= set(range(variables.translated_src, variables.translated_src + variables.chunks))
 
     def with_destination(self, node: Node, number: int) -> Node:
         """The function of packets that end at this translated destination: those that go no further have none."""
@@ -108,31 +112,31 @@ class Translation:
 
     def at_destination(self, node: Node, number: int) -> Node:
         """The function for one translated destination, `ZERO` for the others."""
-        diagrams, level = self._diagrams, self._fields.destination
+        diagrams, level = self._diagrams, self._variables.destination
         if diagrams.level[node] > level:
             return diagrams.equals(level, number, node, ZERO)
         return diagrams.ite(diagrams.equals(level, number), node, ZERO)
 
     def source(self, target: Target, exits: Exits) -> Node:
         """SNAT, MASQUERADE, or NETMAP where sources are translated."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         later = exits.onward
-        moved = {fields.sport: fields.translated_sport, fields.sport + 1: fields.translated_sport + 1}
+        moved = {variables.sport: variables.translated_sport, variables.sport + 1: variables.translated_sport + 1}
         wanted = target.to_source if isinstance(target, SnatTarget) else None
         if wanted is None or wanted.addresses is None or wanted.addresses[0] != wanted.addresses[1]:
-            moved |= {fields.src + chunk: fields.translated_src + chunk for chunk in range(fields.chunks)}
+            moved |= {variables.src + chunk: variables.translated_src + chunk for chunk in range(variables.chunks)}
             if isinstance(target, MasqueradeTarget):  # takes one of the host's own
-                later = diagrams.restrict(later, ((fields.src_kind, LOCAL),))
+                later = diagrams.restrict(later, ((variables.src_kind, LOCAL),))
             else:
-                moved[fields.src_kind] = fields.translated_src_kind
+                moved[variables.src_kind] = variables.translated_src_kind
         else:
-            later = diagrams.restrict(later, fields.address_values(fields.src, wanted.addresses[0]))
-            later = self._kind_of(later, fields.src_kind, fields.translated_src_kind, wanted.addresses[0])
+            later = diagrams.restrict(later, variables.address_values(variables.src, wanted.addresses[0]))
+            later = self._kind_of(later, variables.src_kind, variables.translated_src_kind, wanted.addresses[0])
             if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
                 moved = {}
-        later = self._diagrams.permute(diagrams.restrict(later, ((fields.snat, 1),)), moved)
-        same = diagrams.restrict(exits.onward, ((fields.snat, 0),))
-        if same != diagrams.restrict(exits.onward, ((fields.snat, 1),)):
+        later = self._diagrams.permute(diagrams.restrict(later, ((variables.snat, 1),)), moved)
+        same = diagrams.restrict(exits.onward, ((variables.snat, 0),))
+        if same != diagrams.restrict(exits.onward, ((variables.snat, 1),)):
             # Given the source that it has anyway, a packet does not count as translated, and some rule asks that.
             later = diagrams.ite(self._keeps_source(target), same, later)
         text = target.to_save()[3:]
@@ -144,37 +148,37 @@ class Translation:
 
     def _keeps_source(self, target: Target) -> Node:
         """Whether the new source is the one that the packet has."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         ports, random = None, False
-        here = fields.question(KEPT)
+        here = variables.question(KEPT)
         if isinstance(target, SnatTarget):
             wanted = target.to_source
             ports, random = wanted.ports, target.random or target.random_fully
             if wanted.addresses is None:
                 here = TRUE
             elif wanted.addresses[0] == wanted.addresses[1]:
-                here = fields.address_between(fields.src, wanted.addresses[0], wanted.addresses[0])
+                here = variables.address_between(variables.src, wanted.addresses[0], wanted.addresses[0])
         elif isinstance(target, MasqueradeTarget):
             ports, random = target.to_ports, target.random or target.random_fully
         if ports is not None:
-            return diagrams.both(here, fields.port_in(fields.sport, ports))
-        return diagrams.both(here, diagrams.negate(fields.has_ports())) if random else here
+            return diagrams.both(here, variables.port_in(variables.sport, ports))
+        return diagrams.both(here, diagrams.negate(variables.has_ports())) if random else here
 
     def _kind_of(self, node: Node, kind: int, translated: int, address: int) -> Node:
-        certain = self._fields.certain_kind(address)
+        certain = self._variables.certain_kind(address)
         if certain is not None:
             return self._diagrams.restrict(node, ((kind, certain),))
         return self._diagrams.permute(node, {kind: translated})
 
     def destination(self, target: Target, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
-        fields = self._fields
+        variables = self._variables
         if isinstance(target, DnatTarget) and is_simple(target):
             return self._sent_to(simple_destination(target), known, exits)
         if isinstance(target, DnatTarget):
             wanted, random = target.to_destination, target.random
         elif isinstance(target, RedirectTarget):
-            wanted, random = redirect_range(target, fields.family, exits.stage.hook), target.random
+            wanted, random = redirect_range(target, variables.family, exits.stage.hook), target.random
         else:
             assert isinstance(target, NetmapTarget), target
             return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), known, exits)
@@ -206,19 +210,19 @@ class Translation:
             parts.append(self._outcomes.scale(self._sent_to(destination, known, exits), Fraction(1, len(choices))))
         result = self._outcomes.add_all(parts)
         if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
-            stays = self._diagrams.restrict(self._fields.port_in(self._fields.dport, ports), known)
+            stays = self._diagrams.restrict(self._variables.port_in(self._variables.dport, ports), known)
             kept = self._sent_to(Destination(address, KEEP, text), known, exits) if stays != FALSE else result
             result = self._diagrams.ite(stays, kept, result)
         return result
 
     def _sent_to(self, destination: Destination, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
         """The function for a packet that is sent to a translated destination."""
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         if destination == UNCHANGED:
             return diagrams.restrict(self.with_destination(exits.onward, 0), known)
         number = self._numbers[destination]
         sent = self._with_exact_destination(
-            diagrams.restrict(self.treated(destination, exits), ((fields.dnat, 1),)), destination, number
+            diagrams.restrict(self.treated(destination, exits), ((variables.dnat, 1),)), destination, number
         )
         if UNKNOWN in (destination.address, destination.port):
             return diagrams.restrict(sent, known)
@@ -232,9 +236,9 @@ class Translation:
         else:
             other_port = self._send(Destination(KEEP, destination.port), exits.onward)
             stays = self._with_exact_destination(
-                diagrams.restrict(other_port, ((fields.dnat, 1),)), destination, number
+                diagrams.restrict(other_port, ((variables.dnat, 1),)), destination, number
             )
-            here = fields.port_in(fields.dport, Range(destination.port, destination.port))
+            here = variables.port_in(variables.dport, Range(destination.port, destination.port))
             stays = diagrams.ite(here, exits.accept, stays)
         return diagrams.restrict(diagrams.ite(there, stays, sent), known)
 
@@ -246,40 +250,39 @@ class Translation:
         return self._sent_from[destination][1]
 
     def _send(self, destination: Destination, after: Node) -> Node:
-        fields, diagrams = self._fields, self._diagrams
+        variables, diagrams = self._variables, self._diagrams
         moved: dict[int, int] = {}
         fixed: tuple[tuple[int, int], ...] = ()
         if destination.address >= 0:
-            fixed += fields.address_values(fields.dst, destination.address)
-            certain = fields.certain_kind(destination.address)
+            fixed += variables.address_values(variables.dst, destination.address)
+            certain = variables.certain_kind(destination.address)
             if certain is None:
-                moved[fields.dst_kind] = fields.translated_kind
+                moved[variables.dst_kind] = variables.translated_kind
             else:
-                fixed += ((fields.dst_kind, certain),)
+                fixed += ((variables.dst_kind, certain),)
         elif destination.address == UNKNOWN:
-            moved |= {fields.dst + chunk: fields.translated_dst + chunk for chunk in range(fields.chunks)}
+            moved |= {variables.dst + chunk: variables.translated_dst + chunk for chunk in range(variables.chunks)}
             if destination.text.startswith("REDIRECT"):
-                fixed += ((fields.dst_kind, LOCAL),)
+                fixed += ((variables.dst_kind, LOCAL),)
             else:
-                moved[fields.dst_kind] = fields.translated_kind
+                moved[variables.dst_kind] = variables.translated_kind
         if destination.port >= 0:
-            fixed += fields.port_values(fields.dport, destination.port)
+            fixed += variables.port_values(variables.dport, destination.port)
         elif destination.port == UNKNOWN:
-            moved |= {fields.dport: fields.translated_dport, fields.dport + 1: fields.translated_dport + 1}
+            moved |= {variables.dport: variables.translated_dport, variables.dport + 1: variables.translated_dport + 1}
         return self._diagrams.permute(diagrams.restrict(after, tuple(sorted(fixed))), moved)
 
     def _at_address(self, address: int) -> Node:
-        return self._fields.address_is(self._fields.dst, address)
+        return self._variables.address_is(self._variables.dst, address)
 
     def _with_exact_destination(self, after: Node, destination: Destination, number: int) -> Node:
-        """The function for the most exact destination: an address whose port stays is address and port where the port is
-        known."""
-        fields, diagrams = self._fields, self._diagrams
+        """The function for the most exact destination: where the port is known, an address whose port stays is both."""
+        variables, diagrams = self._variables, self._diagrams
         result = self.with_destination(after, number)
         if destination.address >= 0 and destination.port == KEEP:
             for port in self._ports_of.get(destination.address, ()):
                 exact = self.with_destination(after, self._numbers[Destination(destination.address, port)])
-                result = diagrams.ite(fields.port_in(fields.dport, Range(port, port)), exact, result)
+                result = diagrams.ite(variables.port_in(variables.dport, Range(port, port)), exact, result)
         elif destination.address == KEEP and destination.port >= 0:
             for address in self._addresses_of.get(destination.port, ()):
                 exact = self.with_destination(after, self._numbers[Destination(address, destination.port)])

@@ -33,7 +33,7 @@ IDLE_MATCHES: Final = (CommentMatch, NfacctMatch)
 IDLE_TARGETS: Final = (LogTarget, NflogTarget, TraceTarget)
 
 
-class Shape(NamedTuple):
+class NormalizedRule(NamedTuple):
     """A rule of a chain: the rule with its fixed part, the matches that count, and the target; for a jump, `callee` is
     the number of the chain. `rank` tells equal rate limits of one chain apart."""
 
@@ -49,11 +49,11 @@ class Shape(NamedTuple):
 class Structure:
     """The chains of both sides, by number."""
 
-    chains: list[tuple[Shape, ...]] = field(default_factory=list)
+    chains: list[tuple[NormalizedRule, ...]] = field(default_factory=list)
     _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
-    _shapes: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _rule_numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     _pieces: dict[object, int] = field(default_factory=dict)
-    shapes: list[Shape] = field(default_factory=list)
+    rules: list[NormalizedRule] = field(default_factory=list)
 
     def piece(self, value: object) -> int:
         """A number that equal values share."""
@@ -62,20 +62,20 @@ class Structure:
             found = self._pieces[value] = len(self._pieces)
         return found
 
-    def shape(self, key: tuple[object, ...], shape: Shape) -> int:
+    def rule_number(self, key: tuple[object, ...], normalized: NormalizedRule) -> int:
         """A number that equal rules share."""
-        found = self._shapes.get(key)
+        found = self._rule_numbers.get(key)
         if found is None:
-            found = self._shapes[key] = len(self.shapes)
-            self.shapes.append(shape)
+            found = self._rule_numbers[key] = len(self.rules)
+            self.rules.append(normalized)
         return found
 
-    def chain(self, shapes: tuple[int, ...]) -> int:
+    def chain(self, rules: tuple[int, ...]) -> int:
         """A number that equal chains share."""
-        found = self._numbers.get(shapes)
+        found = self._numbers.get(rules)
         if found is None:
-            found = self._numbers[shapes] = len(self.chains)
-            self.chains.append(tuple(self.shapes[shape] for shape in shapes))
+            found = self._numbers[rules] = len(self.chains)
+            self.chains.append(tuple(self.rules[normalized] for normalized in rules))
         return found
 
 
@@ -159,13 +159,13 @@ class Side:
         """Equal for two sides of one structure that treat every packet alike for this reason alone."""
         empty = self._structure.chain(())
         orders = self.has_rules("nat", "INPUT") and self.has_rules("security", "INPUT")
-        places = sorted((place, hook) for place, hook in self.hooks.items() if hook != (empty, "ACCEPT"))
-        return (*places, self.variant if orders else None)
+        positions = sorted((position, hook) for position, hook in self.hooks.items() if hook != (empty, "ACCEPT"))
+        return (*positions, self.variant if orders else None)
 
     def _chain(self, table: str, chain: Chain, numbers: dict[str, int]) -> int:
         structure = self._structure
-        shapes: list[int] = []
-        for place, rule in enumerate(chain.rules):
+        rules: list[int] = []
+        for position, rule in enumerate(chain.rules):
             matches, key, acts = self._effective(rule.matches)
             target: Target | None = rule.target
             callee, goto = -1, False
@@ -181,10 +181,10 @@ class Side:
                 what, target = -1, None
             else:
                 what = target
-            rank = self._roles.get((table, chain.name, place), 0)
+            rank = self._roles.get((table, chain.name, position), 0)
             shape_key = (self._head(rule), key, what, rank)
-            shapes.append(structure.shape(shape_key, Shape(rule, matches, target, callee, goto, rank)))
-        return structure.chain(tuple(shapes))
+            rules.append(structure.rule_number(shape_key, NormalizedRule(rule, matches, target, callee, goto, rank)))
+        return structure.chain(tuple(rules))
 
     def _head(self, rule: Rule) -> int:
         return self._structure.piece(
@@ -289,16 +289,16 @@ Rates = dict[tuple[str, str, int], tuple[int, int]]
 def rate_rules(
     structure: Structure, ruleset: Ruleset, reached: dict[str, list[Chain]], contexts: dict[tuple[str, str], int]
 ) -> Rates:
-    """The rules with a rate limit of their own, by place: what they ask, and where packets come to them from."""
+    """The rules with a rate limit of their own, by position: what they ask, and where packets come to them from."""
     found = {}
     for table in ruleset.tables:
         for chain in reached[table.name]:
-            for place, rule in enumerate(chain.rules):
+            for position, rule in enumerate(chain.rules):
                 if any(isinstance(match, LimitMatch) for match in rule.matches):
                     kept = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
                     head = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol)
                     asked = structure.piece((table.name, head, kept))
-                    found[table.name, chain.name, place] = asked, contexts[table.name, chain.name]
+                    found[table.name, chain.name, position] = asked, contexts[table.name, chain.name]
     return found
 
 
@@ -307,22 +307,22 @@ def match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:
     then in a chain of the same name, then in the same order."""
     roles: tuple[Roles, Roles] = ({}, {})
     for fits in (
-        lambda place, rate: (rate, 0),
-        lambda place, rate: (rate[0], place[1]),
-        lambda place, rate: (rate[0], 0),
+        lambda position, rate: (rate, 0),
+        lambda position, rate: (rate[0], position[1]),
+        lambda position, rate: (rate[0], 0),
     ):
         waiting: dict[Hashable, list[tuple[str, str, int]]] = {}
-        for place, rate in ours.items():
-            if place not in roles[0]:
-                waiting.setdefault(fits(place, rate), []).append(place)
-        for place, rate in theirs.items():
-            candidates = waiting.get(fits(place, rate), [])
-            if place not in roles[1] and candidates:
+        for position, rate in ours.items():
+            if position not in roles[0]:
+                waiting.setdefault(fits(position, rate), []).append(position)
+        for position, rate in theirs.items():
+            candidates = waiting.get(fits(position, rate), [])
+            if position not in roles[1] and candidates:
                 mine = candidates.pop(0)
-                roles[0][mine] = roles[1][place] = mine
+                roles[0][mine] = roles[1][position] = mine
     for number, rates in enumerate((ours, theirs)):
-        for place in rates:
-            roles[number].setdefault(place, (number, place))
+        for position in rates:
+            roles[number].setdefault(position, (number, position))
     return roles
 
 
@@ -338,14 +338,16 @@ def reduce_both(one: Ruleset, other: Ruleset) -> tuple[Structure, Side, Side]:
     lists: dict[str, str] = {}
     roles: tuple[Roles, Roles] = ({}, {})
     if any(_has_state_by_name(found) for found in reached):
-        for place, ruleset in enumerate((one, other)):
+        for position, ruleset in enumerate((one, other)):
             for table in ruleset.tables:
-                contexts[place] |= contexts_of(structure, table, reached[place][table.name])
-        parts = [list_parts(ruleset, reached[place], contexts[place]) for place, ruleset in enumerate((one, other))]
+                contexts[position] |= contexts_of(structure, table, reached[position][table.name])
+        parts = [
+            list_parts(ruleset, reached[position], contexts[position]) for position, ruleset in enumerate((one, other))
+        ]
         lists = match_lists(parts[0], parts[1])
         rates = [
-            rate_rules(structure, ruleset, reached[place], contexts[place])
-            for place, ruleset in enumerate((one, other))
+            rate_rules(structure, ruleset, reached[position], contexts[position])
+            for position, ruleset in enumerate((one, other))
         ]
         roles = match_rates(rates[0], rates[1])
     return (

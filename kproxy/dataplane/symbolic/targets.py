@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kproxy.dataplane.symbolic.conditions import BEFORE, Listed, Question, Seen, Stage, moment, set_moment
+from kproxy.dataplane.symbolic.conditions import BEFORE, Listed, Question, RecentCheck, Stage, moment, set_moment
 from kproxy.dataplane.symbolic.leaves import (
     ACCEPT,
     DROP,
@@ -22,7 +22,7 @@ from kproxy.dataplane.symbolic.leaves import (
 )
 from kproxy.dataplane.symbolic.mtbdd import Node
 from kproxy.dataplane.symbolic.nat import Exits, Translation
-from kproxy.dataplane.symbolic.variables import Fields
+from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import RecentMatch, SetMatch
 from kproxy.netfilter.iptables.option import Negatable
@@ -56,20 +56,20 @@ _HARMLESS: Final = frozenset(
 )
 
 
-class Actions:
+class Targets:
     """Applies targets. `read_lists` are the lists of `-m recent` that some rule asks."""
 
     def __init__(
-        self, fields: Fields, outcomes: Outcomes, translation: Translation, read_lists: frozenset[str]
+        self, variables: Variables, outcomes: Outcomes, translation: Translation, read_lists: frozenset[str]
     ) -> None:
-        self._fields = fields
-        self._diagrams = fields.diagrams
+        self._variables = variables
+        self._diagrams = variables.diagrams
         self._outcomes = outcomes
         self.read_lists = read_lists
         self.translation = translation
         self._mark_changes: dict[MarkTarget, Bits] = {}
         self.drop = outcomes.sure(Outcome(DROP))
-        self._actions: dict[type[Target], Callable[[Any, Node, Exits], Node]] = {
+        self._evaluators: dict[type[Target], Callable[[Any, Node, Exits], Node]] = {
             ConnmarkTarget: self._connmark,
             CtTarget: self._ct,
             DscpTarget: self._dscp,
@@ -95,7 +95,7 @@ class Actions:
             return self._diagrams.restrict(self.verdict(target.verdict, exits), known)
         if isinstance(target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)):
             return self._translate(target, known, exits)
-        action = self._actions.get(type(target))
+        action = self._evaluators.get(type(target))
         if action is None:
             return self._indeterminate(target, after, exits)
         return action(target, after, exits)
@@ -115,7 +115,7 @@ class Actions:
 
     # matches that act
 
-    def seen(self, step: Seen, yes: Node, no: Node, stage: Stage) -> Node:
+    def seen(self, step: RecentCheck, yes: Node, no: Node, stage: Stage) -> Node:
         """A `-m recent` match between the function of what follows if it applies and if not."""
         match, condition = step.match, step.condition
         action = match.action.value
@@ -140,7 +140,7 @@ class Actions:
         if match.name not in self.read_lists:
             return node
         asked = (match.name, match.side, match.mask.value, moment(match.side, stage))
-        for key, level in self._fields.questions.items():
+        for key, level in self._variables.questions.items():
             about = key.where if isinstance(key, Question) else None
             if not isinstance(about, Listed) or (about.hits > 1 and value):
                 continue
@@ -175,7 +175,7 @@ class Actions:
     def _mark(self, target: MarkTarget, after: Node, _exits: Exits) -> Node:
         change = self._mark_changes.get(target)
         if change is None:
-            level = self._fields.mark
+            level = self._variables.mark
             change = self._mark_changes[target] = self._bits(level, target.xmark.mask, target.xmark.value, level, 0, 0)
         return self._outcomes.compose_marks(after, change)
 
@@ -195,20 +195,20 @@ class Actions:
         return tuple(changes)
 
     def _connmark(self, target: ConnmarkTarget, after: Node, exits: Exits) -> Node:
-        fields = self._fields
+        variables = self._variables
         if not exits.stage.tracked:
             return after
         shift = (target.left_shift or 0) - (target.right_shift or 0)
         nfmask = UINT32 if target.nfmask is None else target.nfmask
         ctmask = UINT32 if target.ctmask is None else target.ctmask
         if target.copy == "restore":
-            change = self._bits(fields.mark, nfmask, 0, fields.connmark, ctmask, shift)
+            change = self._bits(variables.mark, nfmask, 0, variables.connmark, ctmask, shift)
         elif target.copy == "save":
-            change = self._bits(fields.connmark, ctmask, 0, fields.mark, nfmask, shift)
+            change = self._bits(variables.connmark, ctmask, 0, variables.mark, nfmask, shift)
         elif target.xmark is not None:
             moved = target.xmark.value << shift & UINT32 if shift > 0 else target.xmark.value >> -shift
             keep = ~target.xmark.mask & UINT32
-            change = self._bits(fields.connmark, UINT32, moved, fields.connmark, keep, shift)
+            change = self._bits(variables.connmark, UINT32, moved, variables.connmark, keep, shift)
         else:
             return after
         return self._outcomes.compose_marks(after, change)
@@ -219,18 +219,18 @@ class Actions:
     def _untrack(self, _target: Target, after: Node, exits: Exits) -> Node:
         if exits.stage.table != "raw" or exits.stage.looped:
             return after
-        return self._diagrams.restrict(after, ((self._fields.untracked, 1),))
+        return self._diagrams.restrict(after, ((self._variables.untracked, 1),))
 
     def _tproxy(self, target: TproxyTarget, _after: Node, exits: Exits) -> Node:
-        fields, diagrams = self._fields, self._diagrams
-        change = self._bits(fields.mark, target.tproxy_mark.mask, target.tproxy_mark.value, fields.mark, 0, 0)
-        taken = diagrams.restrict(self._outcomes.compose_marks(exits.accept, change), ((fields.assigned, 1),))
+        variables, diagrams = self._variables, self._diagrams
+        change = self._bits(variables.mark, target.tproxy_mark.mask, target.tproxy_mark.value, variables.mark, 0, 0)
+        taken = diagrams.restrict(self._outcomes.compose_marks(exits.accept, change), ((variables.assigned, 1),))
         taken = self._outcomes.change_header(taken, f"TPROXY to {target.on_ip} port {target.on_port or 'as it is'}")
-        asked = fields.question(Question("socket", f"a transparent socket on port {target.on_port}", target.on_port))
+        asked = variables.question(Question("socket", f"a transparent socket on port {target.on_port}", target.on_port))
         return diagrams.ite(asked, taken, self._stop(Outcome(DROP), exits))
 
     def _remapped(self, node: Node, level: int, values: tuple[int, ...]) -> Node:
-        """The function for a field that becomes `values[field]`."""
+        """The function for a variable that becomes `values[variable]`."""
         diagrams = self._diagrams
 
         def change(at: int, found: Node) -> Node | None:
@@ -243,11 +243,11 @@ class Actions:
 
     def _tos(self, target: TosTarget, after: Node, exits: Exits) -> Node:
         values = tuple(octet & ~target.tos.mask & 0xFF ^ target.tos.value for octet in range(256))
-        return self._header(target, self._remapped(after, self._fields.tos, values), exits)
+        return self._header(target, self._remapped(after, self._variables.tos, values), exits)
 
     def _dscp(self, target: DscpTarget, after: Node, exits: Exits) -> Node:
         values = tuple(octet & 3 | target.dscp << 2 for octet in range(256))
-        return self._header(target, self._remapped(after, self._fields.tos, values), exits)
+        return self._header(target, self._remapped(after, self._variables.tos, values), exits)
 
     def _hops(self, target: TtlTarget | HlTarget, after: Node, exits: Exits) -> Node:
         if isinstance(target, TtlTarget):
@@ -255,19 +255,19 @@ class Actions:
         else:
             new, less, more = target.hl_set, target.hl_dec, target.hl_inc
         values = tuple(min(max(ttl - (less or 0) + (more or 0), 0), 255) if new is None else new for ttl in range(256))
-        return self._header(target, self._remapped(after, self._fields.ttl, values), exits)
+        return self._header(target, self._remapped(after, self._variables.ttl, values), exits)
 
     def decremented(self, node: Node) -> Node:
         """The function for a packet that is about to be forwarded: its TTL goes down, and 1 is the end of it."""
         values = tuple(max(ttl - 1, 0) for ttl in range(256))
-        alive = self._diagrams.among(self._fields.ttl, ((2, 255),))
-        return self._diagrams.ite(alive, self._remapped(node, self._fields.ttl, values), self.drop)
+        alive = self._diagrams.among(self._variables.ttl, ((2, 255),))
+        return self._diagrams.ite(alive, self._remapped(node, self._variables.ttl, values), self.drop)
 
     def _set(self, target: SetTarget, after: Node, exits: Exits) -> Node:
         for reference, value in ((target.del_set, 0), (target.add_set, 1)):
             if reference is not None:
                 text = SetMatch(Negatable(reference)).to_save()
-                level = self._fields.questions.get(
+                level = self._variables.questions.get(
                     Question("set", text, (reference, set_moment(reference, exits.stage)))
                 )
                 if level is not None:

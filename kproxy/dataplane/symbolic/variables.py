@@ -1,9 +1,9 @@
-"""The fields of a packet and of its surroundings as levels of a diagram, and conditions on them.
+"""The variables of a packet and of its surroundings as levels of a diagram, and conditions on them.
 
 The order of the levels is what keeps diagrams small. First comes what selects a service (destination, protocol,
 destination port), then `final`, then the source and the rest.
 
-`final` is not a field of the packet: it is where the packet ends up. An outcome function maps a packet *and* a final
+`final` is not a variable of the packet: it is where the packet ends up. An outcome function maps a packet *and* a final
 destination to the distribution of everything else (verdict, source rewrite, ...) restricted to this destination. Two
 outcome functions are equal exactly if the distributions are, and a service with n endpoints takes n small branches
 where a distribution as a leaf would take n leaves of n entries. Final destination 0 stands for "as the packet has it".
@@ -58,7 +58,7 @@ class Interfaces:
 
     def atoms(self, pattern: str) -> list[Interval]:
         """The atoms that fit a pattern."""
-        return [(place, place) for place, name in enumerate(self.names) if fits(pattern, name)]
+        return [(position, position) for position, name in enumerate(self.names) if fits(pattern, name)]
 
 
 def fits(pattern: str, name: str) -> bool:
@@ -84,7 +84,7 @@ def _stranger(patterns: Sequence[str]) -> str:
     return next((name for name in names if not any(fits(pattern, name) for pattern in known)), "")
 
 
-class Fields:
+class Variables:
     """The levels for one family, and the diagrams that use them."""
 
     def __init__(self, family: Family, interfaces: Interfaces, destinations: int) -> None:
@@ -224,7 +224,7 @@ class Fields:
         return self.diagrams.among(level, self.interfaces.atoms(pattern))
 
     def question(self, key: Hashable) -> Node:
-        """Something that the fields do not hold and that is yes or no: the same for the same key."""
+        """Something that the variables do not hold and that is yes or no: the same for the same key."""
         level = self.questions.get(key)
         if level is None:
             level = self.questions[key] = self.diagrams.add_level(2)

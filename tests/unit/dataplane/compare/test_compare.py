@@ -445,17 +445,17 @@ def shuffled(random: Random, saved: str) -> Ruleset:
     for chain in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"):
         for table in ("filter", "nat"):
             start = lines.index(f"*{table}")
-            places = [
-                place
-                for place in range(start, lines.index("COMMIT", start))
-                if lines[place].startswith(f"-A {chain} ") and "must be the last rule" not in lines[place]
+            positions = [
+                position
+                for position in range(start, lines.index("COMMIT", start))
+                if lines[position].startswith(f"-A {chain} ") and "must be the last rule" not in lines[position]
             ]
             # Rules of one service port keep their order: load-balancer source ranges overlap.
-            moved = [lines[place] for place in places]
+            moved = [lines[position] for position in positions]
             random.shuffle(moved)
             if chain != "KUBE-PROXY-FIREWALL":
-                for place, line in zip(places, moved, strict=True):
-                    lines[place] = line
+                for position, line in zip(positions, moved, strict=True):
+                    lines[position] = line
     renamed = "\n".join(lines) + "\n"
     for prefix in ("KUBE-SVC-", "KUBE-SEP-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"):
         renamed = renamed.replace(prefix, prefix.replace("KUBE", "OTHER"))

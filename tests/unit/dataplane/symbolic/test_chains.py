@@ -28,57 +28,57 @@ SNAT = (parse_address("10.0.0.9", Family.IPV4),)
 
 
 def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCase) -> dict[int, int]:
-    """Values for all fields, from what the rules of the generator can tell apart."""
-    fields = setup.fields
+    """Values for all variables, from what the rules of the generator can tell apart."""
+    variables = setup.variables
     values: dict[int, int] = {}
 
     def address(level: int, *choices: str) -> str:
         chosen = random.choice(choices)
-        values.update(fields.address_values(level, parse_address(chosen, Family.IPV4)))
+        values.update(variables.address_values(level, parse_address(chosen, Family.IPV4)))
         return chosen
 
-    dst = address(fields.dst, *ADDRESSES, "8.8.8.8")
-    src = address(fields.src, *ADDRESSES[:2], "8.8.4.4", "127.0.0.1")
-    address(fields.translated_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
-    address(fields.translated_src, "10.0.0.2", "9.9.9.9")
+    dst = address(variables.dst, *ADDRESSES, "8.8.8.8")
+    src = address(variables.src, *ADDRESSES[:2], "8.8.4.4", "127.0.0.1")
+    address(variables.translated_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
+    address(variables.translated_src, "10.0.0.2", "9.9.9.9")
     for level, ports in (
-        (fields.dport, (80, 81, 5)), (fields.translated_dport, (80, 5)), (fields.sport, (1000,)),
-        (fields.translated_sport, (1000, 2000)),
+        (variables.dport, (80, 81, 5)), (variables.translated_dport, (80, 5)), (variables.sport, (1000,)),
+        (variables.translated_sport, (1000, 2000)),
     ):  # fmt: skip
-        values.update(fields.port_values(level, random.choice(ports)))
-    values[fields.protocol] = random.choice((6, 17))
-    values[fields.dst_kind] = 1 if dst == "127.0.0.1" else random.randrange(2)
-    values[fields.src_kind] = (
-        values[fields.dst_kind] if src == dst else 1 if src == "127.0.0.1" else random.randrange(2)
+        values.update(variables.port_values(level, random.choice(ports)))
+    values[variables.protocol] = random.choice((6, 17))
+    values[variables.dst_kind] = 1 if dst == "127.0.0.1" else random.randrange(2)
+    values[variables.src_kind] = (
+        values[variables.dst_kind] if src == dst else 1 if src == "127.0.0.1" else random.randrange(2)
     )
-    values[fields.translated_kind] = random.randrange(2)
-    names = len(fields.interfaces.names)
-    for level in (fields.in_interface, fields.out_interface, fields.translated_out):
+    values[variables.translated_kind] = random.randrange(2)
+    names = len(variables.interfaces.names)
+    for level in (variables.in_interface, variables.out_interface, variables.translated_out):
         values[level] = random.randrange(LO + 1, names)
     if origin == "local":
-        values[fields.in_interface] = 0
-        if values[fields.dst_kind] == 1:
-            values[fields.out_interface] = LO
-    values |= {fields.length: 60, fields.ttl: 64}
+        values[variables.in_interface] = 0
+        if values[variables.dst_kind] == 1:
+            values[variables.out_interface] = LO
+    values |= {variables.length: 60, variables.ttl: 64}
     if state.tracked and not state.fresh:
-        values |= {level: random.randrange(2) for level in (fields.reply, fields.dnat, fields.snat)}
-    for level in (fields.mark, fields.connmark):
+        values |= {level: random.randrange(2) for level in (variables.reply, variables.dnat, variables.snat)}
+    for level in (variables.mark, variables.connmark):
         values |= {level + bit: random.randrange(2) for bit in (30, 31)}
     held = random.randrange(2)  # a list holds an address at all times or never
     rates = random.randrange(2)
-    for key, level in fields.questions.items():
+    for key, level in variables.questions.items():
         assert isinstance(key, Question)
         values[level] = {"recent": held, "rate": rates}.get(key.kind, random.randrange(2))
         if key == KEPT:
-            read = Values(fields, values)
-            values[level] = int(read.address(fields.src) == read.address(fields.translated_src))
+            read = Values(variables, values)
+            values[level] = int(read.address(variables.src) == read.address(variables.translated_src))
     if state.tracked and not state.fresh:
-        fit = tuples_fit(fields)
+        fit = tuples_fit(variables)
         asked = [
-            level for key, level in fields.questions.items() if isinstance(key, Question) and key.kind == "conntrack"
+            level for key, level in variables.questions.items() if isinstance(key, Question) and key.kind == "conntrack"
         ]
         choices = (dict(zip(asked, bits, strict=True)) for bits in itertools.product((0, 1), repeat=len(asked)))
-        values |= next(chosen for chosen in choices if fields.diagrams.at(fit, values | chosen) == TRUE)
+        values |= next(chosen for chosen in choices if variables.diagrams.at(fit, values | chosen) == TRUE)
     return values
 
 
@@ -109,8 +109,8 @@ def plain_observation(seen: dict[Observation, Fraction], fresh: bool) -> dict[tu
 
 def correlated_at(setup: Setup, node: Node, values: dict[int, int], state: ConntrackCase) -> Node:
     """A function at these values, below the translated destination: there, equal addresses are of one kind."""
-    upper = tuple((level, values.get(level, 0)) for level in range(setup.fields.destination))
-    return correlated(setup, setup.fields.diagrams.restrict(node, upper), state, values)
+    upper = tuple((level, values.get(level, 0)) for level in range(setup.variables.destination))
+    return correlated(setup, setup.variables.diagrams.restrict(node, upper), state, values)
 
 
 def check(seed: int, points: int) -> int:
@@ -127,11 +127,11 @@ def check(seed: int, points: int) -> int:
             for state in CONNTRACK_CASES:
                 if state.name == "RELATED (an ICMP error)":
                     continue
-                nodes = [setup.ways.function(side, origin, state) for side in setup.sides]
+                nodes = [setup.pipeline.function(side, origin, state) for side in setup.sides]
                 for _ in range(points):
                     values = random_values(random, setup, origin, state)
                     situation = situation_of(
-                        setup.fields, values, origin, state, setup.translation.destinations, sources=SNAT
+                        setup.variables, values, origin, state, setup.translation.destinations, sources=SNAT
                     )
                     if situation is None:
                         continue

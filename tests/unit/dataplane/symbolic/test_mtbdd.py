@@ -20,15 +20,15 @@ numbers = st.lists(st.integers(0, 3), min_size=len(POINTS), max_size=len(POINTS)
 
 
 def build(diagrams: Diagrams, leaf: Callable[[int], Node]) -> Node:
-    """The function that has `leaf(place)` at the point with this place in `POINTS`."""
+    """The function that has `leaf(position)` at the point with this position in `POINTS`."""
 
-    def at(level: int, place: int) -> Node:
+    def at(level: int, position: int) -> Node:
         if level == len(SIZES):
-            return leaf(place)
+            return leaf(position)
         below = 1
         for size in SIZES[level + 1 :]:
             below *= size
-        children = [at(level + 1, place + value * below) for value in range(SIZES[level])]
+        children = [at(level + 1, position + value * below) for value in range(SIZES[level])]
         return diagrams.node(level, range(1, SIZES[level] + 1), children)
 
     return at(0, 0)
@@ -40,7 +40,7 @@ def values(diagrams: Diagrams, node: Node) -> list[Node]:
 
 
 def condition(diagrams: Diagrams, table: Table) -> Node:
-    return build(diagrams, lambda place: TRUE if table[place] else FALSE)
+    return build(diagrams, lambda position: TRUE if table[position] else FALSE)
 
 
 def leaf_sum(diagrams: Diagrams) -> Callable[[Node, Node], Node]:
@@ -48,7 +48,7 @@ def leaf_sum(diagrams: Diagrams) -> Callable[[Node, Node], Node]:
 
 
 def amounts(diagrams: Diagrams, table: Table, missing: Node) -> Node:
-    return build(diagrams, lambda place: diagrams.leaf((table[place],)) if table[place] else missing)
+    return build(diagrams, lambda position: diagrams.leaf((table[position],)) if table[position] else missing)
 
 
 @given(conditions, conditions, conditions)
@@ -68,14 +68,17 @@ def test_override_and_sum(one: Table, other: Table) -> None:
     diagrams = Diagrams(SIZES)
     a, b = (amounts(diagrams, table, MISS) for table in (one, other))
     expected = build(
-        diagrams, lambda place: diagrams.leaf((one[place] or other[place],)) if one[place] or other[place] else MISS
+        diagrams,
+        lambda position: (
+            diagrams.leaf((one[position] or other[position],)) if one[position] or other[position] else MISS
+        ),
     )
     assert diagrams.override(a, b) == expected
     assert diagrams.is_closed(a) == all(one)
     a, b = (amounts(diagrams, table, ZERO) for table in (one, other))
     total = values(diagrams, diagrams.add(a, b, leaf_sum(diagrams)))
-    for place, leaf in enumerate(total):
-        parts = tuple(table[place] for table in (one, other) if table[place])
+    for position, leaf in enumerate(total):
+        parts = tuple(table[position] for table in (one, other) if table[position])
         assert leaf == (diagrams.leaf(parts) if parts else ZERO)
 
 
@@ -87,8 +90,8 @@ def test_restrict(table: Table, point: tuple[int, ...], levels: set[int]) -> Non
     result = diagrams.restrict(node, fixed)
     assert not diagrams.support(result) & levels
     for other in POINTS:
-        place = tuple(dict(fixed).get(level, value) for level, value in enumerate(other))
-        assert diagrams.at(result, dict(enumerate(other))) == diagrams.at(node, dict(enumerate(place)))
+        position = tuple(dict(fixed).get(level, value) for level, value in enumerate(other))
+        assert diagrams.at(result, dict(enumerate(other))) == diagrams.at(node, dict(enumerate(position)))
 
 
 @given(conditions, st.integers(0, 2))
@@ -160,11 +163,11 @@ def test_unaffected(table: Table) -> None:
     for levels in ((0,), (1,), (2,), (0, 2), (1, 2)):
         found = unaffected(diagrams, node, levels)
         assert not diagrams.support(found) & set(levels)
-        for place, point in enumerate(POINTS):
+        for position, point in enumerate(POINTS):
             same = {
                 table[other]
                 for other, beside in enumerate(POINTS)
                 if all(beside[level] == point[level] for level in range(len(SIZES)) if level not in levels)
             }
             at = diagrams.at(found, dict(enumerate(point)))
-            assert at == (TRUE if len(same) == 1 else FALSE), (place, levels)
+            assert at == (TRUE if len(same) == 1 else FALSE), (position, levels)
