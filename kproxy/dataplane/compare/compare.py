@@ -1,11 +1,12 @@
 """`compare`: do two rule sets treat every packet alike?
 
 They do if their verdicts, rewrites and the probabilities of both agree for every packet, origin, connection state and
-host. The answer does not rest on samples; docs/diff.md says why it is complete. In short: rule sets of the same
-structure are alike (`compare_structure`); of others, the function from packets to distributions is built for both
-(`symbolic_way`) in a form in which equal functions are one number (`regions`). Where the numbers differ, packets are
-picked from the regions in which they do, and each difference is reported with one that the concrete evaluator, which
-shares no code with the symbolic one, treats differently too. What cannot be shown that way is listed as undecided.
+host. The answer does not rest on samples; docs/diff.md says why it is complete, docs/symbolic.md how. In short: rule
+sets of the same structure are alike (`symbolic.normalize`); of others, the function from packets to distributions is
+built for both (`symbolic.hooks`) in a form in which equal functions are one number (`symbolic.mtbdd`). Where the
+numbers differ, packets are picked from the regions in which they do, and each difference is reported with one that the
+concrete evaluator, which shares no code with the symbolic one, treats differently too. What cannot be shown that way is
+listed as undecided.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Examining where two outcome functions differ: a confirmed witness for each position, and the difference in words.
 
-Packets are picked (`compare_pick`) from the region in which two functions differ, one per path of the diagram, until
+Packets are picked (`pick`) from the region in which two functions differ, one per path of the diagram, until
 the concrete evaluator confirms one. A region that no packet can be in (an address cannot be local and not local) is no
 difference; one that the evaluator does not confirm is undecided, and is said to be.
 """

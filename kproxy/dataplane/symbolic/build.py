@@ -1,4 +1,7 @@
-"""What two rule sets have in play, and an evaluator made for just that."""
+"""What two rule sets have in play, and an evaluator made for just that.
+
+Theory: docs/symbolic.md, "The function".
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Chains as functions: what a chain does to every packet at once.
 
+Theory: docs/symbolic.md, "Backwards".
+
 Evaluation runs backwards. Given the function that says what becomes of a packet *after* a rule, the rule gives that for
 a packet *before* it: a condition chooses between two functions, a draw mixes them, MARK substitutes mark bits, DNAT
 fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state: the

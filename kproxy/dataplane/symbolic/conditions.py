@@ -1,5 +1,7 @@
 """What each match asks, as a condition on the variables.
 
+Theory: docs/symbolic.md, "The function".
+
 Every match becomes one of three things: a condition (`Node`), a draw (a probability), or an effect that always applies
 and changes something. What the variables do not hold (a set's members, a rate, a match that is not interpreted) becomes
 a *question*: yes or no, the same on both sides where the same is asked. Semantics are those of `concrete.matches`.
@@ -401,7 +403,7 @@ class Conditions:
         return self.variables.diagrams.among(level, [(number, number) for number in wanted])
 
     def _kind_v6(self, level: int, kind: int, names: frozenset[str], match: AddrtypeMatch, stage: Stage) -> Node:
-        """As `matches_state._fits_v6`: types are alternatives only among those that routing answers."""
+        """As `concrete.matches.state._fits_v6`: types are alternatives only among those that routing answers."""
         variables, diagrams = self.variables, self.variables.diagrams
         if not names <= {"LOCAL", "UNICAST", "MULTICAST", "UNSPEC"}:
             return self._question("opaque", match.to_save(), (stage.hook, stage.table))

@@ -1,9 +1,11 @@
-"""The way through the hooks as one function per origin and connection state, built from its end to its beginning.
+"""The hook pipeline as one function per origin and connection state, built from its end to its beginning.
 
-It is the way of `way` and `inbound`, for every host at once: whether an address is the host's own, and by which
-interface a packet leaves, are variables. What else a host may do to a packet on its own (refuse to forward it, say)
-depends on the packet alone and not on the rules, so it can only make more packets alike; the functions are those of a
-host that lets everything pass.
+Theory: docs/symbolic.md, "Backwards".
+
+It is the pipeline of `concrete.hooks` and `concrete.input`, for every host at once: whether an address is the host's
+own, and by which interface a packet leaves, are variables. What else a host may do to a packet on its own (refuse to
+forward it, say) depends on the packet alone and not on the rules, so it can only make more packets alike; the functions
+are those of a host that lets everything pass.
 """
 
 from __future__ import annotations
@@ -215,7 +217,7 @@ class HookPipeline:
         node = diagrams.ite(here, inward, onward)
         if variables.family is Family.IPV6:
             return node
-        # inbound._martian: refused by every host
+        # concrete.input: refused by every host
         zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
         strange = diagrams.either(
             variables.address_under(variables.src, MULTICAST_NETWORKS[Family.IPV4]),
@@ -227,7 +229,7 @@ class HookPipeline:
         return diagrams.ite(refused, self._targets.drop, node)
 
     def _input(self, side: Side, state: ConntrackCase) -> Node:
-        """The tables of INPUT. Which of nat and security comes first depends on the variant (walk.ORDERS)."""
+        """The tables of INPUT. Which of nat and security comes first depends on the variant."""
         node = self._source_last(side, state)
         if side.has_rules("nat", "INPUT") and side.has_rules("security", "INPUT"):
             first = self._source_first(side, state)

@@ -1,8 +1,10 @@
 """Leaves of outcome functions: distributions over what can become of a packet, and what is done to whole functions.
 
+Theory: docs/symbolic.md, "Leaves".
+
 An `Outcome` is everything about a packet's end but its destination, which is a level of the diagram
-(`symbolic_fields`). Weights are exact fractions. A leaf of weight less than one is no mistake: it is the part of the
-distribution that belongs to one translated destination.
+(`Variables.destination`). Weights are exact fractions. A leaf of weight less than one is no mistake: it is the part of
+the distribution that belongs to one translated destination.
 
 Marks that no rule of either side tests cannot change the way of a packet, only what others (routing policy, traffic
 control, the next packet of the connection) make of it. They are not followed bit by bit: an outcome holds how the mark

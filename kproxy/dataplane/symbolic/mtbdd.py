@@ -1,5 +1,7 @@
 """Functions over packet space as decision diagrams, in which equal functions are the same number.
 
+Theory: docs/symbolic.md, "Diagrams".
+
 A diagram is a node: it asks one variable of the packet (its *level*), has intervals of that variable's values, and a
 child for each interval. Levels grow on the way down, neighbouring intervals have different children, no node has a
 single child, and a table holds every node once. So two diagrams are the same number exactly if they are the same

@@ -1,5 +1,7 @@
 """Address translation of a whole function of packets.
 
+Theory: docs/symbolic.md, "Translated variables".
+
 It fixes the destination in what comes after its hook (or, for addresses that rules do not name, renames it to a
 variable of its own: `translated_dst` and the like) and keeps the result for its translated destination. Semantics are
 those of `concrete.nat`.

@@ -1,5 +1,7 @@
 """Rule sets reduced to their structure: chains without names, rules without what does not change a packet's treatment.
 
+Theory: docs/symbolic.md, "Normalized rules".
+
 Both sides share one `Structure`. A chain is known by a number, and two chains, of either side, have the same number if
 their rules are the same: comments and counters apart, rules that only log or count apart, and with the numbers of the
 chains they jump to in place of names. So two rule sets whose built-in chains have the same numbers treat every packet

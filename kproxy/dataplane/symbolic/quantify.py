@@ -1,4 +1,7 @@
-"""Quantifiers over the variables of a diagram: for some values, for all values, whether a variable matters."""
+"""Quantifiers over the variables of a diagram: for some values, for all values, whether a variable matters.
+
+Theory: docs/symbolic.md, "Diagrams".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What targets do to a whole function: given the function for a packet afterwards, the one for it before.
 
-Semantics are those of `act`; address translation is in `symbolic_translation`.
+Theory: docs/symbolic.md, "Backwards".
+
+Semantics are those of `concrete.targets`; address translation is in `nat`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Translated destinations: what DNAT, REDIRECT and NETMAP may make of a destination, read from the target alone."""
+"""Translated destinations: what DNAT, REDIRECT and NETMAP may make of a destination, read from the target alone.
+
+Theory: docs/symbolic.md, "Translated variables".
+"""
 
 from __future__ import annotations
 

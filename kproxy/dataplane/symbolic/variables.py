@@ -1,12 +1,15 @@
 """The variables of a packet and of its surroundings as levels of a diagram, and conditions on them.
 
-The order of the levels is what keeps diagrams small. First comes what selects a service (destination, protocol,
-destination port), then `final`, then the source and the rest.
+Theory: docs/symbolic.md, "The order of variables".
 
-`final` is not a variable of the packet: it is where the packet ends up. An outcome function maps a packet *and* a final
-destination to the distribution of everything else (verdict, source rewrite, ...) restricted to this destination. Two
-outcome functions are equal exactly if the distributions are, and a service with n endpoints takes n small branches
-where a distribution as a leaf would take n leaves of n entries. Final destination 0 stands for "as the packet has it".
+The order of the levels is what keeps diagrams small. First comes what selects a service (destination, protocol,
+destination port), then `destination`, then the source and the rest.
+
+`destination` is not a variable of the packet: it is the translated destination, where the packet ends up. An outcome
+function maps a packet *and* a translated destination to the distribution of everything else (verdict, source rewrite,
+...) restricted to this destination. Two outcome functions are equal exactly if the distributions are, and a service
+with n endpoints takes n small branches where a distribution as a leaf would take n leaves of n entries. Destination 0
+stands for "as the packet has it".
 """
 
 from __future__ import annotations
@@ -232,7 +235,7 @@ class Variables:
 
     def possible(self, level: int, kind: int) -> Node:
         """What is certain about the kind of an address without knowing the host: loopback addresses are local, and so
-        on (`routing.address_type`)."""
+        on (`concrete.routing.address_type`)."""
         diagrams = self.diagrams
         rest = diagrams.among(kind, ((UNICAST, BROADCAST),))
         if self.family is Family.IPV6:
