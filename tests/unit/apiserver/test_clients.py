@@ -15,9 +15,9 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Service
 from lightkube.types import PatchType
 
+from tests.support.apiserver.definitions import definition
 from tests.support.apiserver.server import Api
 from tests.support.waiting import PATIENCE
-from tests.unit.apiserver.crd.test_definition import definition
 
 # The official client's annotations make every field optional.
 official: Any = importlib.import_module("kubernetes.client")

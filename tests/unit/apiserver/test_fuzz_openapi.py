@@ -16,10 +16,10 @@ from kproxy.apiserver import running_apiserver
 from kproxy.apiserver.kinds.resources import built_in
 from kproxy.apiserver.schema.protobuf import decoder
 from kproxy.apiserver.schema.protobuf.encoder import has_message
+from tests.support.apiserver.definitions import definition
 from tests.support.apiserver.openapi_fuzz import Drawn, Generator, seeds
 from tests.support.apiserver.server import TOKENS, Api
 from tests.support.waiting import PATIENCE
-from tests.unit.apiserver.crd.test_definition import definition
 
 WITNESS = "/api/v1/namespaces/default/configmaps/witness"
 

@@ -8,27 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kproxy.client import ClientConfig, ConfigError, CredentialError, in_cluster_config, load_client_config
 from kproxy.client.credentials import Anonymous, CertificateFiles, ClientCertificate, InlineCertificate
+from tests.support.client.kubeconfig import kubeconfig
 
 Env = dict[str, str]
-
-
-def kubeconfig(path: Path, *, server: str = "https://one:6443", name: str = "one", **parts: Any) -> str:
-    """Writes a kubeconfig with one context, cluster and user of this name."""
-    body = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **parts.get("context", {})}}],
-        "clusters": [{"name": name, "cluster": {"server": server, **parts.get("cluster", {})}}],
-        "users": [{"name": name, "user": parts.get("user", {})}],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(body))
-    return str(path)
 
 
 def load(path: str, context: str | None = None) -> ClientConfig:

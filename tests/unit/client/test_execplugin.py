@@ -19,8 +19,8 @@ from kproxy.client.credentials import ClientCertificate, ExecPlugin
 from kproxy.client.execplugin import ALWAYS, IF_AVAILABLE, NEVER, ExecConfig, run_plugin
 from kproxy.client.resources import SERVICES
 from tests.support.cli import KPROXY
+from tests.support.client.kubeconfig import kubeconfig
 from tests.support.fakeapi.server import FakeApiServer
-from tests.unit.client.test_config import kubeconfig
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 

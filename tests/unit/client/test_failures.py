@@ -12,8 +12,8 @@ from kproxy.client import SERVICES, ClientConfig, ConfigError, RestClient, Trans
 from kproxy.client import http as http_module
 from kproxy.client.credentials import Anonymous, InlineCertificate
 from kproxy.client.failures import describe_failure
+from tests.support.client.authority import Authority
 from tests.support.fakeapi.server import FakeApiServer, Handler
-from tests.unit.client.test_tls import Authority
 
 CLASS_NAMES = ("Pool", "Error", "Exception", "object at", "urllib3", "_ssl.c", "Errno", "MaxRetry")
 

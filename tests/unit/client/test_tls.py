@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import trustme
 
 from kproxy.client import SERVICES, ApiError, ClientConfig, ConfigError, RestClient, TransportError
 from kproxy.client.credentials import Anonymous as Nobody
 from kproxy.client.credentials import CertificateFiles, ClientCertificate, Header, InlineCertificate, TokenFile
+from tests.support.client.authority import Authority
 from tests.support.fakeapi.server import FakeApiServer
-
-
-class Authority:
-    """A certificate authority with a server behind it that wants client certificates."""
-
-    def __init__(self) -> None:
-        self.ca = trustme.CA()
-        self.pem = self.ca.cert_pem.bytes().decode()
-
-    def server_context(self, name: str, need_client: bool) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.ca.issue_cert(name).configure_cert(context)
-        if need_client:
-            self.ca.configure_trust(context)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-    def client_pair(self) -> ClientCertificate:
-        issued = self.ca.issue_cert("kproxy")
-        return ClientCertificate(
-            b"".join(blob.bytes() for blob in issued.cert_chain_pems), issued.private_key_pem.bytes()
-        )
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from kproxy.agent.sources.apiserver import ApiSource, EndpointsMirror, KeyedHand
 from kproxy.api import EndpointAddress, Endpoints, EndpointSlice, EndpointsPort, EndpointSubset, ObjectMeta, Service
 from kproxy.client import ClientConfig, RestClient
 from kproxy.informer.objects import DeletedFinalStateUnknown
+from tests.support.agent.recorder import Recorder
 from tests.support.fakeapi.server import FakeApiServer
 from tests.support.waiting import PATIENCE, eventually
-from tests.unit.agent.sources.test_files import Recorder
 
 
 @pytest.fixture

@@ -13,30 +13,11 @@ from pathlib import Path
 import pytest
 
 from kproxy.agent.sources.files import RETRY, FileSource, FileWatch, Sight, signature
-from kproxy.api import EndpointSlice, ManifestError, Manifests, Node, Service, load_manifests
+from kproxy.api import ManifestError, Manifests, load_manifests
 from kproxy.api.fielderror import Problem
 from kproxy.errors import Location
+from tests.support.agent.recorder import Recorder
 from tests.support.waiting import PATIENCE
-
-
-class Recorder:
-    """A sink that writes down what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def put_service(self, key: str, service: Service | None) -> None:
-        self.told.append(f"{'-' if service is None else '+'}service {key}")
-
-    def put_slice(self, key: str, endpoint_slice: EndpointSlice | None) -> None:
-        self.told.append(f"{'-' if endpoint_slice is None else '+'}slice {key}")
-
-    def put_node(self, node: Node | None) -> None:
-        self.told.append("-node" if node is None else f"+node {','.join(node.pod_cidrs)}")
-
-    def take(self) -> list[str]:
-        told, self.told = sorted(self.told), []
-        return told
 
 
 def service(name: str, port: int = 80) -> dict[str, object]:
