@@ -1,0 +1,243 @@
+"""The columns of the kinds of core, apps, discovery, networking and RBAC."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.printers.table import (
+    DEFAULT,
+    NONE,
+    UNKNOWN,
+    Cell,
+    Columns,
+    age,
+    age_of,
+    columns,
+    images,
+    join,
+    labels_text,
+    metadata_of,
+    name_of,
+    selector_text,
+)  # fmt: skip
+
+
+def _external_ip(value: Json) -> str:
+    spec = value["spec"]
+    external = spec.get("externalIPs") or []
+    match spec.get("type"):
+        case "ExternalName":
+            return str(spec.get("externalName", ""))
+        case "LoadBalancer":
+            ingress = ((value.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+            found = sorted({each.get("ip") or each.get("hostname", "") for each in ingress}) + external
+            return ",".join(found) if found else "<pending>"
+    return join(external)
+
+
+def _service(value: Json, now: datetime) -> list[Cell]:
+    spec = value["spec"]
+    ports = [
+        f"{port.get('port')}:{port['nodePort']}/{port.get('protocol')}"
+        if port.get("nodePort")
+        else f"{port.get('port')}/{port.get('protocol')}"
+        for port in spec.get("ports") or ()
+    ]
+    ip = (spec.get("clusterIPs") or [spec.get("clusterIP", "")])[0] or NONE
+    selector = labels_text(spec.get("selector"))
+    return [name_of(value), spec.get("type"), ip, _external_ip(value), join(ports), age_of(value, now), selector]
+
+
+def _endpoints(value: Json, now: datetime) -> list[Cell]:
+    found = []
+    for subset in value.get("subsets") or ():
+        addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
+        ports = subset.get("ports") or ()
+        for port in ports:
+            found += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
+        if not ports:
+            found += addresses
+    return [name_of(value), join(found, 3), age_of(value, now)]
+
+
+def _endpoint_slice(value: Json, now: datetime) -> list[Cell]:
+    ports = [str(port.get("port") or "*") for port in value.get("ports") or ()]
+    addresses = [address for each in value.get("endpoints") or () for address in each.get("addresses") or ()]
+    shown_ports = join(ports, 3) if ports else "<unset>"
+    shown = join(addresses, 3) if addresses else "<unset>"
+    return [name_of(value), value.get("addressType"), shown_ports, shown, age_of(value, now)]
+
+
+def _namespace(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), (value.get("status") or {}).get("phase", ""), age_of(value, now)]
+
+
+def _config_map(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), len(value.get("data") or ()) + len(value.get("binaryData") or ()), age_of(value, now)]
+
+
+def _secret(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), value.get("type"), len(value.get("data") or ()), age_of(value, now)]
+
+
+def _service_account(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), len(value.get("secrets") or ()), age_of(value, now)]
+
+
+def _deployment(value: Json, now: datetime) -> list[Cell]:
+    status = value.get("status") or {}
+    return [
+        name_of(value),
+        f"{status.get('readyReplicas', 0)}/{value['spec'].get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        age_of(value, now),
+        *images(value),
+        selector_text(value["spec"].get("selector")),
+    ]
+
+
+def _replica_set(value: Json, now: datetime) -> list[Cell]:
+    status = value.get("status") or {}
+    numbers = [value["spec"].get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [name_of(value), *numbers, age_of(value, now), *images(value), selector_text(value["spec"].get("selector"))]
+
+
+def _daemon_set(value: Json, now: datetime) -> list[Cell]:
+    status = value.get("status") or {}
+    fields = (
+        "desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled", "numberAvailable",
+    )  # fmt: skip
+    nodes = labels_text(value["spec"]["template"]["spec"].get("nodeSelector"))
+    selector = selector_text(value["spec"].get("selector"))
+    return [name_of(value), *(status.get(f, 0) for f in fields), nodes, age_of(value, now), *images(value), selector]
+
+
+def _pod(value: Json, now: datetime) -> list[Cell]:
+    spec, status = value["spec"], value.get("status") or {}
+    states = status.get("containerStatuses") or []
+    ready = sum(bool(each.get("ready")) for each in states)
+    restarts = sum(each.get("restartCount", 0) for each in states)
+    phase = status.get("reason") or status.get("phase", "")
+    for each in states:
+        state = each.get("state") or {}
+        reason = (state.get("waiting") or {}).get("reason") or (state.get("terminated") or {}).get("reason")
+        phase = reason or phase
+    if metadata_of(value).get("deletionTimestamp"):
+        phase = "Terminating"
+    gates = spec.get("readinessGates") or ()
+    true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
+    shown_gates = f"{sum(g.get('conditionType') in true for g in gates)}/{len(gates)}" if gates else NONE
+    return [
+        name_of(value), f"{ready}/{len(spec.get('containers') or ())}", phase, str(restarts), age_of(value, now),
+        status.get("podIP") or NONE, spec.get("nodeName") or NONE, status.get("nominatedNodeName") or NONE,
+        shown_gates,
+    ]  # fmt: skip
+
+
+def _node(value: Json, now: datetime) -> list[Cell]:
+    status = value.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    ready = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), None)
+    state = "Unknown" if ready is None else ("Ready" if ready.get("status") == "True" else "NotReady")
+    if value["spec"].get("unschedulable"):
+        state += ",SchedulingDisabled"
+    labels = metadata_of(value).get("labels") or {}
+    prefix = "node-role.kubernetes.io/"
+    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix) and key != prefix)
+    addresses = {each.get("type"): each.get("address") for each in reversed(status.get("addresses") or [])}
+    return [
+        name_of(value), state, join(roles), age_of(value, now), info.get("kubeletVersion", ""),
+        addresses.get("InternalIP") or NONE, addresses.get("ExternalIP") or NONE, info.get("osImage") or UNKNOWN,
+        info.get("kernelVersion") or UNKNOWN, info.get("containerRuntimeVersion") or UNKNOWN,
+    ]  # fmt: skip
+
+
+def _event(value: Json, now: datetime) -> list[Cell]:
+    involved = value.get("involvedObject") or value.get("regarding") or {}
+    source = value.get("source") or value.get("deprecatedSource") or {}
+    first = value.get("firstTimestamp") or value.get("deprecatedFirstTimestamp") or value.get("eventTime")
+    last = value.get("lastTimestamp") or value.get("deprecatedLastTimestamp") or first
+    series = value.get("series") or {}
+    count = series.get("count") or value.get("count") or value.get("deprecatedCount") or 1
+    last = series.get("lastObservedTime") or last
+    component = source.get("component") or value.get("reportingComponent") or value.get("reportingController") or ""
+    shown = f"{component}, {source['host']}" if source.get("host") else component
+    message = str(value.get("message") or value.get("note") or "").strip()
+    return [
+        age(last, now), value.get("type", ""), value.get("reason", ""),
+        f"{involved.get('kind', '').lower()}/{involved.get('name', '')}", involved.get("fieldPath", ""), shown, message,
+        age(first, now), int(count), name_of(value),
+    ]  # fmt: skip
+
+
+def _lease(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), (value.get("spec") or {}).get("holderIdentity", ""), age_of(value, now)]
+
+
+def _policy(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), selector_text(value["spec"].get("podSelector")), age_of(value, now)]
+
+
+def _binding(value: Json, now: datetime) -> list[Cell]:
+    role = value.get("roleRef") or {}
+    subjects = value.get("subjects") or ()
+
+    def named(kind: str) -> str:
+        return ", ".join(
+            f"{each.get('namespace')}/{each.get('name')}" if kind == "ServiceAccount" else str(each.get("name"))
+            for each in subjects
+            if each.get("kind") == kind
+        )
+
+    shown = f"{role.get('kind')}/{role.get('name')}"
+    return [name_of(value), shown, age_of(value, now), named("User"), named("Group"), named("ServiceAccount")]
+
+
+def _service_cidr(value: Json, now: datetime) -> list[Cell]:
+    return [name_of(value), ",".join(value["spec"].get("cidrs") or ()), age_of(value, now)]
+
+
+def _ip_address(value: Json, now: datetime) -> list[Cell]:
+    parent = (value.get("spec") or {}).get("parentRef") or {}
+    parts = [parent.get("resource"), parent.get("group"), parent.get("namespace"), parent.get("name")]
+    return [name_of(value), "/".join(part for part in parts if part), age_of(value, now)]
+
+
+_BINDING: Final = columns("Name Role Age Users::1 Groups::1 ServiceAccounts::1", _binding)
+PRINTERS: Final[dict[str, Columns]] = {
+    "ClusterRoleBinding": _BINDING,
+    "ConfigMap": columns("Name Data Age", _config_map),
+    "CustomResourceDefinition": DEFAULT,
+    "DaemonSet": columns(
+        "Name Desired:integer Current:integer Ready:integer Up-to-date:integer Available:integer Node_Selector Age "
+        "Containers::1 Images::1 Selector::1",
+        _daemon_set,
+    ),
+    "Deployment": columns("Name Ready Up-to-date Available Age Containers::1 Images::1 Selector::1", _deployment),
+    "EndpointSlice": columns("Name AddressType Ports Endpoints Age", _endpoint_slice),
+    "Endpoints": columns("Name Endpoints Age", _endpoints),
+    "Event": columns(
+        "Last_Seen Type Reason Object Subobject::1 Source::1 Message First_Seen::1 Count::1 Name::1", _event
+    ),
+    "IPAddress": columns("Name ParentRef Age", _ip_address),
+    "Lease": columns("Name Holder Age", _lease),
+    "Namespace": columns("Name Status Age", _namespace),
+    "NetworkPolicy": columns("Name Pod-Selector Age", _policy),
+    "Node": columns(
+        "Name Status Roles Age Version Internal-IP::1 External-IP::1 OS-Image::1 Kernel-Version::1 "
+        "Container-Runtime::1",
+        _node,
+    ),
+    "Pod": columns("Name Ready Status Restarts Age IP::1 Node::1 Nominated_Node::1 Readiness_Gates::1", _pod),
+    "ReplicaSet": columns(
+        "Name Desired:integer Current:integer Ready:integer Age Containers::1 Images::1 Selector::1", _replica_set
+    ),
+    "RoleBinding": _BINDING,
+    "Secret": columns("Name Type Data:integer Age", _secret),
+    "Service": columns("Name Type Cluster-IP External-IP Port(s) Age Selector::1", _service),
+    "ServiceAccount": columns("Name Secrets:integer Age", _service_account),
+    "ServiceCIDR": columns("Name CIDRs Age", _service_cidr),
+}
