@@ -3,9 +3,9 @@
     with running_apiserver(tmp_path) as server:
         subprocess.run(["kubectl", "--kubeconfig", server.kubeconfig, "apply", "-f", "service.yaml"], check=True)
 
-How a request goes: tls.py -> app.py (authenticate, authorize, dispatch) -> registry.py (writes), reads.py and watch.py
--> store.py (memory) -> log.py (SQLite). Resources are rows of resources.py; what they do beyond being stored is their
-strategy. docs/apiserver.md is the user's page, docs/limits.md lists what differs from kube-apiserver.
+How a request goes: http (TLS, authenticate, authorize, dispatch) -> endpoints (verbs, lists, watches) -> registry
+(writes) -> storage (memory, then SQLite). Resources are rows of kinds/resources.py; what they do beyond being stored is
+their strategy. docs/apiserver.md is the user's page, docs/limits.md lists what differs from kube-apiserver.
 """
 
 from kproxy.apiserver.server import ApiServer, Configuration, ServerError

@@ -72,7 +72,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """401: credentials that nobody knows."""
+    """401: unknown credentials."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 

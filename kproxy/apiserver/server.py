@@ -1,7 +1,7 @@
 """The server: one process, one event loop, one writer thread.
 
-`ApiServer` puts the parts together and runs until it is told to stop; running.py runs one in a thread, for tests.
-Requests come through TLS (tls.py) and HTTP (http.py) to app.py.
+`ApiServer` puts the parts together and runs until it is told to stop; testing.py runs one in a thread, for tests.
+Requests come through TLS (http/tls.py) and HTTP (http/protocol.py) to http/app.py.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class ServiceAccountTokens:
         return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers={"kid": key_id(self.public)})
 
     def check(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
-        """The user of a token; None when it is not ours, expired, for somebody else, or its account or what it is bound
-        to is gone."""
+        """The user of a token; None when it is not ours, expired or for another audience, or when its account or the
+        object that it is bound to is gone."""
         try:
             claims: Any = jwt.decode(token, self.public, algorithms=[ALGORITHM], audience=audiences, issuer=ISSUER)
         except jwt.PyJWTError:
@@ -178,7 +178,7 @@ class Authenticator:
         raise unauthorized()
 
     def of_token(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
-        """The user of a bearer token, None if nobody knows it."""
+        """The user of a bearer token, None if it is unknown."""
         for known, user in self._tokens.items():
             if secrets.compare_digest(known.encode(), token.encode()):
                 return user

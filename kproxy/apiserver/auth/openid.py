@@ -37,5 +37,5 @@ class OpenIdDiscovery:
         }
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """The document at a path and its media type; None if there is none."""
+        """The document at a path and its media type; None for another path."""
         return self._documents.get(path)

@@ -1,4 +1,4 @@
-"""Who may: Roles and ClusterRoles, their bindings, aggregation, and the escalation check.
+"""Authorization by RBAC: Roles and ClusterRoles, their bindings, aggregation, and the escalation check.
 
 Source: kubernetes/kubernetes plugin/pkg/auth/authorizer/rbac and pkg/registry/rbac. Members of `system:masters` may do
 everything. The rules of a user are looked up once and kept until anything in RBAC changes.
@@ -77,7 +77,7 @@ class Authorizer:
         return allowed, reason if allowed else objection
 
     def _of_node(self, node: str, attributes: Attributes) -> tuple[bool, str]:
-        """What a kubelet may as such; it depends on what is there now, so nothing of it is kept."""
+        """What a kubelet may do as such. It depends on the objects that exist now, so no decision is kept."""
         if not any(covers(rule, attributes) for rule in NODE_RULES):
             return False, ""
         resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
@@ -208,7 +208,7 @@ class Authorizer:
     # --- aggregation ---
 
     def aggregated(self, role: Json) -> list[Json] | None:
-        """The rules an aggregated ClusterRole should have; None if it is none."""
+        """The rules an aggregated ClusterRole should have; None if it is not aggregated."""
         rule = role.get("aggregationRule")
         if not rule:
             return None

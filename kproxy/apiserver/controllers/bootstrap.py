@@ -265,7 +265,7 @@ async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, 
     the ranges of cluster IPs, `port` the server's own.
 
     Raises:
-        ApiError: the Service's address is somebody else's.
+        ApiError: another Service has the address.
     """
     ensure = _Ensure(registry, catalog)
     for name in NAMESPACES:
@@ -301,7 +301,7 @@ async def publish_address(registry: Registry, catalog: Catalog, address: str, po
 
 def advertised_address(host: str) -> str | None:
     """The address that others reach this server by: `host`, or for a loopback or wildcard one the address of the
-    default route's interface, as kube-apiserver's --advertise-address; None if there is none."""
+    default route's interface, as kube-apiserver's --advertise-address; None without such a route."""
     address = ipaddress.ip_address(host) if _is_address(host) else None
     if address is not None and not address.is_loopback and not address.is_unspecified:
         return str(address)

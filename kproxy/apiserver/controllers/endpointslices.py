@@ -37,7 +37,7 @@ _OPTIONS: Final = Options(field_manager="kproxy-apiserver")
 
 
 def zone_hints(distribution: str, endpoint: Json) -> Json | None:
-    """Hints of a ready endpoint for a trafficDistribution (KEP-2433, KEP-3015); None for none."""
+    """Hints of a ready endpoint for a trafficDistribution (KEP-2433, KEP-3015); None without any."""
     zone, node = endpoint.get("zone"), endpoint.get("nodeName")
     if distribution in ("PreferClose", "PreferSameZone"):
         return {"forZones": [{"name": zone}]} if zone else None

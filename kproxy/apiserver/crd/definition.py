@@ -305,7 +305,7 @@ class Names:
         self._kinds: set[str] = set()
 
     def conflict(self, names: Json) -> tuple[str, str] | None:
-        """Reason and message (of the last one) if names of a CRD are somebody else's already; else they are taken."""
+        """Reason and message (of the last one) if another CRD has a name already; else the names are taken."""
         found: tuple[str, str] | None = None
         resources = {"Plural": [names.get("plural")], "Singular": [names.get("singular")]}
         resources["ShortNames"] = list(names.get("shortNames") or ())

@@ -214,7 +214,7 @@ class App:
         except TimeoutError:
             self._health.dropped += 1
             _abort(scope)
-            # The connection is lost in the loop's next turn; whoever returns before that has forgotten to answer.
+            # The connection is lost in the loop's next turn; returning before that counts as a missing response.
             await asyncio.wait([listening], timeout=_LINGER)
         finally:
             listening.cancel()

@@ -2,8 +2,8 @@
 
 The standard library's ssl module ends the handshake when a client shows a certificate that does not verify. The API
 must answer such a client with 401, so here any certificate is accepted in the handshake and shown to the protocol
-above, and auth.py judges it. Writes are gathered and encrypted once per turn of the event loop, so that a response's
-head and body share a record and a system call.
+above, and auth/authentication.py checks it. Writes are gathered and encrypted once per turn of the event loop, so that
+a response's head and body share a record and a system call.
 """
 
 from __future__ import annotations

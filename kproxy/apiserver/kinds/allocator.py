@@ -121,10 +121,6 @@ class Ports:
         self._used.add(port)
         return port
 
-    def free(self, port: int) -> bool:
-        """Whether a port can be taken."""
-        return port in self._range and port not in self._used
-
     def give_back(self, port: int) -> None:
         """Frees a port."""
         self._used.discard(port)

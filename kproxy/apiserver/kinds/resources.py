@@ -201,12 +201,12 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     """The rows of every resource that is always there; `strategies` are those of kinds that this package does not
     know, by kind."""
     given = strategies or {}
-    rows = _core_and_apps() + _nodes_and_schedulers()
+    rows = _core() + _groups() + _nodes_and_schedulers()
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
 
 
-def _core_and_apps() -> list[Resource]:
-    """What every cluster's clients know."""
+def _core() -> list[Resource]:
+    """The core group."""
     return [
         _row("", "Binding", "bindings", CORE + "Binding", verbs=CREATE_ONLY),
         _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
@@ -246,6 +246,12 @@ def _core_and_apps() -> list[Resource]:
             "", "Service", "services", CORE + "Service", short="svc", categories=("all",), status=True,
             fields=("spec.clusterIP", "spec.type"),
         ),
+    ]  # fmt: skip
+
+
+def _groups() -> list[Resource]:
+    """The groups that every cluster's clients know."""
+    return [
         _row(
             "apps", "DaemonSet", "daemonsets", "io.k8s.api.apps.v1.DaemonSet", short="ds", categories=("all",),
             status=True,

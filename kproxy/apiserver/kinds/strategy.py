@@ -104,7 +104,7 @@ class Strategy:
         return []
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
-        """What the client should be warned of; `old` is what an update replaces."""
+        """Warnings for the client; `old` is what an update replaces."""
         return []
 
     # --- deletion ---
@@ -121,7 +121,7 @@ class Strategy:
         value["metadata"]["deletionGracePeriodSeconds"] = grace
 
     def has_finalizers(self, value: Json) -> bool:
-        """Whether somebody has still to agree to a deletion."""
+        """Whether finalizers still hold an object that is being deleted."""
         return bool(value["metadata"].get("finalizers"))
 
     def release(self, value: Json, context: Context) -> None:

@@ -15,13 +15,21 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from kproxy.api.fielderror import FieldError, invalid
-from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict, forbidden, not_found, stale
+from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.registry import deletion, last_applied
-from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_errors
+from kproxy.apiserver.registry.checks import (
+    check_namespace,
+    convertible,
+    object_metadata_errors,
+    refuse,
+    require_namespace,
+    update_errors,
+)
+from kproxy.apiserver.registry.metadata import metadata_update_errors
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
     check_applied,
@@ -116,7 +124,7 @@ class Registry:
         else:
             value, warnings = applied, []
         meta = value["metadata"]
-        self._check_namespace(resource, namespace, meta)
+        check_namespace(resource, namespace, meta)
         if meta.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         if not meta.get("name") and meta.get("generateName"):
@@ -131,7 +139,7 @@ class Registry:
         resource.strategy.default(value)
         if applied is None:
             manager = Manager(options.field_manager, "Update", resource.api_version, "", now, set())
-            before = self._known(resource, managed_fields.managers_before(given, None, ""))
+            before = convertible(resource, managed_fields.managers_before(given, None, ""))
             resets = self._resets(resource, "")
             managed_fields.update_managers(empty(resource), value, resource.node, manager, resets, before)
         owners = meta.pop("managedFields", None)
@@ -143,61 +151,23 @@ class Registry:
             meta["managedFields"] = owners
         context = self._context(options.dry_run)
         resource.strategy.prepare_create(value, context)
-        errors = self._metadata_errors(resource, value)
+        errors = object_metadata_errors(resource, value)
         errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)
-        self._refuse(resource, meta.get("name", ""), errors)
+        refuse(resource, meta.get("name", ""), errors)
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)
         if resource.namespaced:
-            self._require_namespace(resource, namespace, name)
+            require_namespace(self._namespaces, resource, namespace, name)
         self._access.check_write(resource, value, None, user)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
-        self._refuse(resource, name, resource.strategy.allocate(value, None, context))
+        refuse(resource, name, resource.strategy.allocate(value, None, context))
         warnings += resource.strategy.warnings(value, None)
         resource.strategy.prepare_storage(value)
         if options.dry_run:
             return WriteResult(value, None, 201, warnings)
         entry, done = self.store.put(table, key, value)
         return WriteResult(value, done, 201, warnings, entry)
-
-    def _check_namespace(self, resource: Resource, namespace: str, meta: Json) -> None:
-        given = meta.get("namespace", "")
-        if resource.namespaced:
-            if given and given != namespace:
-                raise bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                )
-            meta["namespace"] = namespace
-        elif given:
-            meta.pop("namespace")
-
-    def _require_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        entry = self._namespaces.head(namespace)
-        if entry is None:
-            raise not_found("", "namespaces", namespace)
-        if b'"deletionTimestamp"' in entry.body and entry.value["metadata"].get("deletionTimestamp"):
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            error = forbidden(resource.group, resource.plural, name, why)
-            cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
-            error.details = {**(error.details or {}), "causes": [cause | {"field": "metadata.namespace"}]}
-            raise error
-
-    @staticmethod
-    def _metadata_errors(resource: Resource, value: Json) -> list[FieldError]:
-        strategy = resource.strategy
-        return metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
-
-    @staticmethod
-    def _refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:
-        if errors:
-            raise invalid_object(resource.group, resource.kind, name, errors)
-
-    @staticmethod
-    def _known(resource: Resource, managers: list[Manager]) -> list[Manager]:
-        """Managers without those that speak a version in which the objects are not served: nothing can convert what
-        they own."""
-        return [each for each in managers if each.api_version in (resource.api_versions or (resource.api_version,))]
 
     @staticmethod
     def _resets(resource: Resource, subresource: str) -> tuple[tuple[str, ...], ...]:
@@ -223,7 +193,7 @@ class Registry:
         given = meta.get("name", "")
         if given and given != name:
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-        self._check_namespace(resource, namespace, meta)
+        check_namespace(resource, namespace, meta)
         table = self.table(resource)
         entry = table.head(self.key(resource, namespace, name))
         if entry is None:
@@ -270,7 +240,7 @@ class Registry:
         else:
             moment = timestamp(self._now()) if manager_time else ""
             manager = Manager(options.field_manager, "Update", resource.api_version, subresource, moment, set())
-            owners = self._known(resource, managed_fields.managers_before(given, live, subresource))
+            owners = convertible(resource, managed_fields.managers_before(given, live, subresource))
             managed_fields.update_managers(
                 live, value, resource.node, manager, self._resets(resource, subresource), owners
             )
@@ -280,13 +250,13 @@ class Registry:
             before = old.get("generation", 1)
             changed = resource.strategy.generation_of(value) != resource.strategy.generation_of(live)
             meta["generation"] = before + 1 if changed else before
-        errors = self._metadata_errors(resource, value)
+        errors = object_metadata_errors(resource, value)
         errors += metadata_update_errors(value, live)
-        errors += self._update_errors(resource, value, live)
-        self._refuse(resource, name, errors)
+        errors += update_errors(resource, value, live)
+        refuse(resource, name, errors)
         self._access.check_write(resource, value, live, user)
         if not subresource:
-            self._refuse(resource, name, resource.strategy.allocate(value, live, context))
+            refuse(resource, name, resource.strategy.allocate(value, live, context))
         warnings += resource.strategy.warnings(value, live)
         resource.strategy.prepare_storage(value)
         if same_but_times(value, live):
@@ -307,16 +277,6 @@ class Registry:
     def _pending(self, resource: Resource, entry: Entry) -> asyncio.Future[None] | None:
         """What to wait for before saying that nothing has changed: the version may not be on disk yet."""
         return self.store.waiting(entry.revision)
-
-    @staticmethod
-    def _update_errors(resource: Resource, value: Json, live: Json) -> list[FieldError]:
-        """Errors of the new object that the old one did not have, and those of the change itself."""
-        errors = resource.strategy.validate_update(value, live)
-        found = resource.strategy.validate(value)
-        if found:
-            known = set(resource.strategy.validate(live))
-            found = [error for error in found if error not in known]
-        return errors + found
 
     # --- patch ---
 
@@ -366,7 +326,7 @@ class Registry:
         manager = Manager(options.field_manager, "Apply", resource.api_version, subresource, now, set())
         live = entry.value if entry is not None else None
         resets = self._resets(resource, subresource)
-        owners = self._known(resource, managed_fields.read_managers(live))
+        owners = convertible(resource, managed_fields.read_managers(live))
         merged = last_applied.apply(live, bare, resource, manager, owners, options.force, resets)
         value = typed(resource, merged)[0]
         warnings = check_applied(text, options)
@@ -377,7 +337,7 @@ class Registry:
             result = self.create(resource, namespace, None, options, user=user, applied=value)
             result.warnings[:0] = warnings
             return result
-        self._check_namespace(resource, namespace, meta)
+        check_namespace(resource, namespace, meta)
         asked = (config.get("metadata") or {}).get("resourceVersion")
         if asked and asked != str(entry.revision):
             raise stale(resource.group, resource.plural, name)

@@ -17,7 +17,7 @@ _SYMBOLS: Final = frozenset({"==", "!=", "=", "<", ">", "!", "(", ")", ","})
 
 
 class _Parser:
-    """Recursive descent over the tokens, with the API server's complaints."""
+    """Recursive descent over the tokens, with the API server's errors."""
 
     def __init__(self, text: str) -> None:
         self.tokens = _TOKEN.findall(text)
@@ -107,10 +107,10 @@ class _Parser:
 
 @lru_cache(4096)
 def parse_label_selector(text: str) -> tuple[Requirement, ...]:
-    """The requirements of a label selector, () for none.
+    """The requirements of a label selector; () selects everything.
 
     Raises:
-        ApiError: 400 with the API server's complaint.
+        ApiError: 400 with the API server's message.
     """
     return _Parser(text).parse()
 

@@ -124,7 +124,7 @@ def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
     """The value of a body and its text, to look for duplicate keys in; protobuf has none.
 
     Raises:
-        ApiError: 415 for another format, 400 for text that is none of it.
+        ApiError: 415 for another media type, 400 for text that cannot be parsed.
     """
     media = media_type(content_type) or "application/json"
     try:

@@ -1,4 +1,4 @@
-"""Field sets: which fields of an object somebody owns, as sets of paths.
+"""Field sets: which fields of an object a manager owns, as sets of paths.
 
 A path is a tuple of FieldsV1 elements: `f:name` for a field or map key, `k:{...}` for an item of a list by its keys,
 `v:...` for an item of a set by its value. FieldsV1 is the tree of such paths, in which `.` says that the parent itself

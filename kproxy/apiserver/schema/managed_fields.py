@@ -109,7 +109,7 @@ def decode_managers(entries: Any) -> list[Manager]:
     """The managers that a client's managedFields name; of two with the same identity the later one counts.
 
     Raises:
-        ValueError: an entry that is none: another operation, no apiVersion, another fieldsType, or broken fieldsV1.
+        ValueError: an invalid entry: an unknown operation or fieldsType, no apiVersion, or broken fieldsV1.
     """
     found: dict[tuple[str, str, str, str], Manager] = {}
     for entry in entries or ():

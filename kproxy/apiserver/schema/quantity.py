@@ -31,7 +31,7 @@ def canonical_quantity(text: str, scale: int = _NANO) -> str:
     """The canonical text of a quantity, rounded up to 10**`scale`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a quantity.
 
     >>> [canonical_quantity(text) for text in ("1000m", "0.5", "1024Ki", "1.5Gi", "1e3", "1E", "-2000m", "0.1n")]
     ['1', '500m', '1Mi', '1536Mi', '1e3', '1E', '-2', '1n']

@@ -92,14 +92,9 @@ class Node:
         self.default: Any = None
         self.schema: Json = {}
 
-    @property
-    def atomic(self) -> bool:
-        """Whether the value has one owner as a whole."""
-        return self.list_type == "atomic" if self.kind in ("list", "map", "object") else True
-
 
 class Prop:
-    """One field of an object: its type, its default (None: none), and what Go leaves out of JSON."""
+    """One field of an object: its type, its default, and what Go leaves out of JSON."""
 
     __slots__ = ("default", "keep_empty", "node", "omit_zero", "required")
 

@@ -59,7 +59,7 @@ class Entry:
         self.view: tuple[Any, bytes] | None = None
         """Its JSON in a version that shows it otherwise than it is stored, and that version's strategy."""
         self.message: tuple[str, bytes] | None = None
-        """Its protobuf message, once somebody has asked for it, and the apiVersion of that."""
+        """Its protobuf message, once a client has asked for it, and the apiVersion of that."""
 
     @property
     def value(self) -> Json:
@@ -271,7 +271,7 @@ class Store:
 
     def _committed_in_thread(self, rows: Sequence[Row], error: Exception | None) -> None:
         revisions = [row.revision for row in rows]
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: no writer waits any more
             self._loop.call_soon_threadsafe(self._committed, revisions, error)
 
     def _committed(self, revisions: Iterable[int], error: Exception | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -113,10 +114,10 @@ _PARTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def mutated(value: Any, chance: random.Random) -> Any:
+def mutated(value: Any, rng: random.Random) -> Any:
     """A copy of a valid object with one to three of its values changed, taken away, doubled or moved."""
     value = _fresh(value)
-    for _ in range(chance.randrange(1, 4)):
+    for _ in range(rng.randrange(1, 4)):
         places: list[tuple[Any, Any]] = []
         stack = [value]
         while stack:
@@ -127,17 +128,17 @@ def mutated(value: Any, chance: random.Random) -> Any:
                 stack.append(item[key])
         if not places:
             break
-        holder, key = chance.choice(places)
-        match chance.randrange(5):
+        holder, key = rng.choice(places)
+        match rng.randrange(5):
             case 0:
                 del holder[key]
             case 1 if isinstance(holder, list):
                 holder.append(_fresh(holder[key]))
             case 2:
-                other, name = chance.choice(places)
+                other, name = rng.choice(places)
                 holder[key] = _fresh(other[name]) if _has(other, name) else None
             case _:
-                holder[key] = _fresh(chance.choice([*WRONG, *TEXTS, *NUMBERS]))
+                holder[key] = _fresh(rng.choice([*WRONG, *TEXTS, *NUMBERS]))
     return value
 
 
@@ -183,8 +184,8 @@ class Drawn:
 class Generator:
     """Draws requests from OpenAPI v3 documents."""
 
-    def __init__(self, documents: list[Any], chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, documents: list[Any], rng: random.Random) -> None:
+        self._rng = rng
         self._wild = True
         """Whether this request may have values that do not fit its schema."""
         self._schemas: dict[str, Any] = {}
@@ -197,48 +198,46 @@ class Generator:
 
     def request(self) -> Drawn:
         """The next request."""
-        chance = self._chance
-        method, template, operation = chance.choice(self.operations)
-        self._wild = chance.random() < 0.4
-        names = NAMES[:2] if chance.random() < 0.7 else NAMES
+        rng = self._rng
+        method, template, operation = rng.choice(self.operations)
+        self._wild = rng.random() < 0.4
+        names = NAMES[:2] if rng.random() < 0.7 else NAMES
         if "customresourcedefinitions" in template:
             names = NAMES[2:3]
-        namespace = "default" if chance.random() < 0.8 else chance.choice(["kube-system", "nope", "", "A_"])
-        name = chance.choice(names)
+        namespace = "default" if rng.random() < 0.8 else rng.choice(["kube-system", "nope", "", "A_"])
+        name = rng.choice(names)
         path = template.replace("{namespace}", quote(namespace)).replace("{name}", quote(name))
         query = {
-            key: chance.choice(values)
-            for key, values in QUERY.items()
-            if chance.random() < (0.06 if self._wild else 0.01)
+            key: rng.choice(values) for key, values in QUERY.items() if rng.random() < (0.06 if self._wild else 0.01)
         }
-        if method == "patch" and chance.random() < 0.8:
+        if method == "patch" and rng.random() < 0.8:
             query["fieldManager"] = "fuzz"
-        if method == "get" and chance.random() < 0.1:
-            query |= {"watch": "1", "timeoutSeconds": "1"} if chance.random() < 0.1 else {"timeoutSeconds": "1"}
-        headers = {"Accept": chance.choice(ACCEPT)} if chance.random() < (0.3 if self._wild else 0.05) else {}
+        if method == "get" and rng.random() < 0.1:
+            query |= {"watch": "1", "timeoutSeconds": "1"} if rng.random() < 0.1 else {"timeoutSeconds": "1"}
+        headers = {"Accept": rng.choice(ACCEPT)} if rng.random() < (0.3 if self._wild else 0.05) else {}
         body = b""
         if "requestBody" in operation:
             body, headers["Content-Type"] = self._body(method, template, operation, name)
         return Drawn(method.upper(), f"{path}?{urlencode(query)}" if query else path, headers, body)
 
     def _body(self, method: str, path: str, operation: Any, name: str) -> tuple[bytes, str]:
-        chance = self._chance
+        rng = self._rng
         content = operation["requestBody"]["content"]
-        media = chance.choice(list(content))
+        media = rng.choice(list(content))
         kind = operation["x-kubernetes-group-version-kind"]
         schema = next(iter(content.values()))["schema"]
         if method == "patch":
             schema = next(iter(operation["responses"]["200"]["content"].values()))["schema"]
         plural = next((part for part in reversed(path.split("/")) if part in _PARTS), "")
-        if plural and chance.random() < 0.5:
-            value = mutated({**_PARTS[plural], "metadata": {"labels": {"a": "b"}, "finalizers": ["a.b/c"]}}, chance)
+        if plural and rng.random() < 0.5:
+            value = mutated({**_PARTS[plural], "metadata": {"labels": {"a": "b"}, "finalizers": ["a.b/c"]}}, rng)
         else:
             value = self._value(schema, 0)
         api_version = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
         if isinstance(value, dict):
-            if chance.random() < 0.95:
+            if rng.random() < 0.95:
                 value["apiVersion"], value["kind"] = api_version, kind["kind"]
-            if chance.random() < 0.9:
+            if rng.random() < 0.9:
                 meta = value.get("metadata")
                 value["metadata"] = {**(meta if isinstance(meta, dict) else {}), "name": name}
                 for field in (
@@ -249,72 +248,72 @@ class Generator:
                     "ownerReferences",
                     "managedFields",
                 ):
-                    if not self._wild or chance.random() < 0.7:
+                    if not self._wild or rng.random() < 0.7:
                         value["metadata"].pop(field, None)
         if media == "application/json-patch+json":
             operations = ["add", "remove", "replace", "test", "move", "copy", "x"]
             paths = ["/metadata/labels/a", "/spec", "/spec/ports/0/port", "/data/-", "/metadata", "", "/a~1b", "x"]
             value = [
-                {"op": chance.choice(operations), "path": chance.choice(paths), "value": self._value(schema, 2),
-                 "from": chance.choice(paths)}
-                for _ in range(chance.randrange(3))
+                {"op": rng.choice(operations), "path": rng.choice(paths), "value": self._value(schema, 2),
+                 "from": rng.choice(paths)}
+                for _ in range(rng.randrange(3))
             ]  # fmt: skip
         text = json.dumps(value).encode()
-        if method != "patch" and chance.random() < 0.1 and has_message(api_version, kind["kind"]):
+        if method != "patch" and rng.random() < 0.1 and has_message(api_version, kind["kind"]):
             try:
                 return encode_envelope(value), "application/vnd.kubernetes.protobuf"
-            except (AttributeError, TypeError, ValueError, IndexError):
+            except (AttributeError, TypeError, ValueError, IndexError, struct.error):
                 return text, media  # a value of a wrong type has no encoding
-        if self._wild and chance.random() < 0.05:
-            text = text[: chance.randrange(len(text))]
+        if self._wild and rng.random() < 0.05:
+            text = text[: rng.randrange(len(text))]
         return text, media
 
     def _value(self, schema: Any, depth: int) -> Any:
-        chance = self._chance
-        if self._wild and chance.random() < 0.02:
-            return _fresh(chance.choice(WRONG))
+        rng = self._rng
+        if self._wild and rng.random() < 0.02:
+            return _fresh(rng.choice(WRONG))
         if "allOf" in schema:
             return self._value(schema["allOf"][0], depth)
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             if name.endswith("resource.Quantity"):
-                return chance.choice(["100m", "1Gi", "5", "x"] if self._wild else ["100m", "1Gi", "5"])
+                return rng.choice(["100m", "1Gi", "5", "x"] if self._wild else ["100m", "1Gi", "5"])
             return self._value(self._schemas[name], depth)
-        if "enum" in schema and (not self._wild or chance.random() < 0.9):
-            return chance.choice(schema["enum"])
+        if "enum" in schema and (not self._wild or rng.random() < 0.9):
+            return rng.choice(schema["enum"])
         match schema.get("type"):
             case "object":
                 return self._object(schema, depth)
             case "array":
-                count = 0 if depth > 7 else chance.choice([0, 1, 1, 2])
+                count = 0 if depth > 7 else rng.choice([0, 1, 1, 2])
                 return [self._value(schema["items"], depth + 1) for _ in range(count)]
             case "integer" | "number":
-                return chance.choice(NUMBERS if self._wild else [1, 2, 80])
+                return rng.choice(NUMBERS if self._wild else [1, 2, 80])
             case "boolean":
-                return chance.random() < 0.5
+                return rng.random() < 0.5
             case "string":
                 return self._text(schema.get("format", ""))
-        return _fresh(chance.choice([5, "http", *WRONG] if self._wild else [5, "http"]))
+        return _fresh(rng.choice([5, "http", *WRONG] if self._wild else [5, "http"]))
 
     def _text(self, form: str) -> str:
-        if self._wild and self._chance.random() < 0.3:
-            return self._chance.choice(TEXTS)
+        if self._wild and self._rng.random() < 0.3:
+            return self._rng.choice(TEXTS)
         if form == "date-time":
             return "2026-01-02T03:04:05Z"
-        return "eA==" if form == "byte" else self._chance.choice(TAME)
+        return "eA==" if form == "byte" else self._rng.choice(TAME)
 
     def _object(self, schema: Any, depth: int) -> Any:
-        chance = self._chance
+        rng = self._rng
         found = {}
         likely = (0.5 if depth < 2 else 0.3) if self._wild else (0.5 if depth < 2 else 0.1)
         for name, child in schema.get("properties", {}).items():
-            if depth < 8 and (chance.random() < likely or (name in schema.get("required", ()) and depth < 6)):
+            if depth < 8 and (rng.random() < likely or (name in schema.get("required", ()) and depth < 6)):
                 found[name] = self._value(child, depth + 1)
         if isinstance(schema.get("additionalProperties"), dict) and depth < 8:
-            for _ in range(chance.randrange(3)):
-                found[chance.choice(TEXTS if self._wild else TAME)] = self._value(
+            for _ in range(rng.randrange(3)):
+                found[rng.choice(TEXTS if self._wild else TAME)] = self._value(
                     schema["additionalProperties"], depth + 1
                 )
-        if self._wild and chance.random() < 0.02:
+        if self._wild and rng.random() < 0.02:
             found["unheardOf"] = 1
         return found

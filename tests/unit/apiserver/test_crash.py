@@ -104,7 +104,7 @@ def _watch(server: Process, version: str, seen: dict[str, str | None], versions:
 
 
 def _rounds(directory: Path, rounds: int) -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     acknowledged: dict[str, str | None] = {}
     doubtful: set[str] = set()
     seen: dict[str, str | None] = {}
@@ -119,7 +119,7 @@ def _rounds(directory: Path, rounds: int) -> None:
             thread.start()
         before = len(acknowledged)
         eventually(lambda: len(acknowledged) > before + 3)  # noqa: B023  # used at once
-        time.sleep(chance.uniform(0.3, 1.5))
+        time.sleep(rng.uniform(0.3, 1.5))
         server.kill()
         for thread in threads:
             thread.join(PATIENCE)

@@ -1,7 +1,7 @@
 """Kubernetes' protobuf bodies to JSON values.
 
 Clients written in Go send built-in kinds as `application/vnd.kubernetes.protobuf`; answers in protobuf are made by
-protobuf_encode.py. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
+encoder.py. data/protobuf.json holds the field numbers of the messages, taken from the descriptors that kubectl
 v1.33 registers for k8s.io/api and k8s.io/apimachinery (generated.proto), with some fields of later releases, and from
 the generated.proto of k8s.io/apiextensions-apiserver; numbers never change between releases. docs/limits.md lists the
 fields that are missing.

@@ -1,7 +1,6 @@
-"""JSON values to Kubernetes' protobuf answers.
+"""JSON values to Kubernetes' protobuf messages: the inverse of decoder.py.
 
-The messages are those of protobuf.py, and what that module decodes to a value is what this one makes of the value. JSON
-is what the store holds; the message of a stored object is made once and kept with it (represent.py).
+JSON is what the store holds; the message of a stored object is made once and kept with it (endpoints/negotiation.py).
 
 A watch is a sequence of frames, each with its length before it in four bytes, big endian; a frame is a WatchEvent
 without an envelope, the object in it has one (k8s.io/apimachinery pkg/runtime/serializer/protobuf and pkg/util/framer).

@@ -1,0 +1,70 @@
+"""Checks that every write shares: its namespace, its metadata, what an update adds in errors."""
+
+from __future__ import annotations
+
+from kproxy.api.fielderror import FieldError
+from kproxy.apiserver.errors import Json, bad_request, forbidden, not_found
+from kproxy.apiserver.errors import invalid as invalid_object
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.metadata import metadata_errors
+from kproxy.apiserver.schema.managed_fields import Manager
+from kproxy.apiserver.storage.store import Table
+
+
+def check_namespace(resource: Resource, namespace: str, meta: Json) -> None:
+    """Puts the request's namespace into an object's metadata.
+
+    Raises:
+        ApiError: 400: the object names another.
+    """
+    given = meta.get("namespace", "")
+    if resource.namespaced:
+        if given and given != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        meta["namespace"] = namespace
+    elif given:
+        meta.pop("namespace")
+
+
+def require_namespace(namespaces: Table, resource: Resource, namespace: str, name: str) -> None:
+    """Refuses a new object in a namespace that is not there, or that is being deleted.
+
+    Raises:
+        ApiError: 404 or 403.
+    """
+    entry = namespaces.head(namespace)
+    if entry is None:
+        raise not_found("", "namespaces", namespace)
+    if b'"deletionTimestamp"' in entry.body and entry.value["metadata"].get("deletionTimestamp"):
+        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        error = forbidden(resource.group, resource.plural, name, why)
+        cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+        error.details = {**(error.details or {}), "causes": [cause | {"field": "metadata.namespace"}]}
+        raise error
+
+
+def object_metadata_errors(resource: Resource, value: Json) -> list[FieldError]:
+    """Errors of an object's metadata, by the rules of its kind."""
+    strategy = resource.strategy
+    return metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
+
+
+def update_errors(resource: Resource, value: Json, live: Json) -> list[FieldError]:
+    """Errors of the new object that the old one did not have, and those of the change itself."""
+    errors = resource.strategy.validate_update(value, live)
+    found = resource.strategy.validate(value)
+    if found:
+        known = set(resource.strategy.validate(live))
+        found = [error for error in found if error not in known]
+    return errors + found
+
+
+def refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:
+    """Raises ApiError 422 if there are errors."""
+    if errors:
+        raise invalid_object(resource.group, resource.kind, name, errors)
+
+
+def convertible(resource: Resource, managers: list[Manager]) -> list[Manager]:
+    """Managers without those of a version in which the objects are not served: their fields cannot be converted."""
+    return [each for each in managers if each.api_version in (resource.api_versions or (resource.api_version,))]
