@@ -18,8 +18,9 @@ from kproxy.cli.kernel import (
     write_lines,
     yes_option,
 )
-from kproxy.cli.options import feature_option, manifest_options, read_cluster, read_config
+from kproxy.cli.options import feature_option, manifest_options
 from kproxy.cli.output import report_note, working
+from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sync.report import FamilyReport
@@ -68,8 +69,8 @@ def command(
       kubectl get svc,endpointslices,nodes -A -o json | kproxy apply -f - --node worker-2 --yes
     """
     with working("reading manifests"):
-        config = read_config(config_path)
-        cluster = read_cluster(filenames)
+        config = read_config(config_path, report_note)
+        cluster = read_cluster(filenames, report_note)
     target = select_target(cluster.nodes, config, node)
     if not dry_run:
         confirm("changes", "apply", netns, yes)

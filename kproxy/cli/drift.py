@@ -17,8 +17,9 @@ from kproxy.cli.kernel import (
     write_lines,
     yes_option,
 )
-from kproxy.cli.options import feature_option, manifest_options, read_cluster, read_config
+from kproxy.cli.options import feature_option, manifest_options
 from kproxy.cli.output import report_note, working
+from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.sync.prepare import NodeRequest
@@ -61,8 +62,8 @@ def command(
       kubectl get svc,endpointslices,nodes -A -o json | kproxy drift -f - --node worker-2 -o json
     """
     with working("reading manifests"):
-        config = read_config(config_path)
-        cluster = read_cluster(filenames)
+        config = read_config(config_path, report_note)
+        cluster = read_cluster(filenames, report_note)
     target = select_target(cluster.nodes, config, node)
     if repair:
         confirm("changes", "drift --repair", netns, yes)

@@ -12,9 +12,9 @@ from kproxy.cli.options import (
     family_options,
     feature_option,
     manifest_options,
-    read_inputs,
 )
-from kproxy.cli.output import colour_stdout, working, write_output
+from kproxy.cli.output import colour_stdout, report_note, working, write_output
+from kproxy.cluster.inputs import read_inputs
 from kproxy.errors import InputError
 from kproxy.render import Features, render_target, select_target
 from kproxy.render.explain import Explanation, ServicePortExplanation, explain_service
@@ -47,7 +47,7 @@ def command(
       kproxy explain -f cluster.yaml --service shop/web -o json
     """
     with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames)
+        config, cluster = read_inputs(config_path, filenames, report_note)
     target = select_target(cluster.nodes, config, node)
     key = service_key if "/" in service_key else f"default/{service_key}"
     service = next((service for service in cluster.services if service.metadata.key == key), None)

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.cli.options import read_cluster, read_config
-from kproxy.cli.output import colour_stdout, read_text, report_error, working, write_files
+from kproxy.cli.output import colour_stdout, report_error, report_note, working, write_files
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
+from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import ChainDifference, diff_save, golden_texts
 
@@ -128,8 +128,8 @@ def find_scenarios(directories: Sequence[str]) -> list[Path]:
 
 def _read(scenario: Path) -> tuple[Manifests, KubeProxyConfiguration]:
     config_path = scenario / CONFIG
-    config = read_config(str(config_path) if config_path.exists() else None)
-    return read_cluster([str(scenario / CLUSTER)]), config
+    config = read_config(str(config_path) if config_path.exists() else None, report_note)
+    return read_cluster([str(scenario / CLUSTER)], report_note), config
 
 
 def _render(cluster: Manifests, config: KubeProxyConfiguration) -> dict[str, str]:

@@ -7,11 +7,6 @@ from typing import TypeVar
 
 import click
 
-from kproxy.api import Manifests, load_manifests
-from kproxy.api.kubeproxyconfig.decode import load_config
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.cli.output import report_note
-from kproxy.errors import InputError
 from kproxy.render import Features
 from kproxy.services import IPFamily
 
@@ -82,47 +77,3 @@ def chosen_family(ipv4: bool, ipv6: bool) -> IPFamily | None:
     if ipv6:
         return IPFamily.IPV6
     return IPFamily.IPV4 if ipv4 else None
-
-
-def read_config(path: str | None) -> KubeProxyConfiguration:
-    """Reads a configuration, telling its warnings; kube-proxy's defaults without a path."""
-    if path is None:
-        return KubeProxyConfiguration()
-    loaded = load_config(path)
-    for warning in loaded.warnings:
-        report_note(warning)
-    return loaded.config
-
-
-def read_inputs(config_path: str | None, filenames: Sequence[str]) -> tuple[KubeProxyConfiguration, Manifests]:
-    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
-
-    Raises:
-        InputError: what is wrong in either.
-    """
-    problems = []
-    config, cluster = KubeProxyConfiguration(), Manifests()
-    try:
-        config = read_config(config_path)
-    except InputError as error:
-        problems.append(error)
-    try:
-        cluster = read_cluster(filenames)
-    except InputError as error:
-        problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise InputError("\n".join(map(str, problems)))
-    return config, cluster
-
-
-def read_cluster(filenames: Sequence[str]) -> Manifests:
-    """Reads manifests, Endpoints mirrored, telling what was skipped and what is odd."""
-    manifests = load_manifests(filenames).with_mirrored_slices()
-    for warning in manifests.warnings:
-        report_note(warning)
-    if manifests.skipped:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(manifests.skipped.items()))
-        report_note(f"skipped {sum(manifests.skipped.values())} objects of other kinds: {kinds}")
-    return manifests

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from kproxy.errors import InputError, KproxyError
+from kproxy.errors import KproxyError
 
 
 class OutputError(KproxyError):
@@ -102,21 +102,6 @@ def write_output(text: str, path: str | None) -> None:
         sys.stdout.buffer.flush()
     else:
         write_files({Path(path): text})
-
-
-def read_text(path: Path) -> str:
-    """Reads a UTF-8 file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def write_files(texts: Mapping[Path, str]) -> None:

@@ -21,9 +21,9 @@ from kproxy.cli.options import (
     family_options,
     feature_option,
     manifest_options,
-    read_inputs,
 )
-from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output
+from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
+from kproxy.cluster.inputs import read_inputs
 from kproxy.errors import InputError
 from kproxy.netfilter import print_list
 from kproxy.render import Features, RenderedTarget, Target, render_target, select_target
@@ -91,7 +91,7 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames)
+        config, cluster = read_inputs(config_path, filenames, report_note)
     if output_dir is not None:
         _render_all_nodes(cluster, config, features, Path(output_dir))
         return

@@ -10,8 +10,8 @@ from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
-from kproxy.cli.output import read_text
 from kproxy.cluster.hosts import node_host
+from kproxy.cluster.inputs import read_text
 from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.query.assumptions import Surroundings

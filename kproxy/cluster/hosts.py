@@ -9,7 +9,7 @@ from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
-from kproxy.cli.output import read_text
+from kproxy.cluster.inputs import read_text
 from kproxy.dataplane import Host, HostError
 from kproxy.dataplane.model.hostfile import parse_host
 from kproxy.dataplane.query.assumptions import host_in_short

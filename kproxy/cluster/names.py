@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from kproxy.api import Manifests, Node, Service, ServicePort
@@ -46,20 +47,30 @@ class End:
 class Names:
     """What a cluster's names stand for, seen from one node."""
 
-    def __init__(self, cluster: Manifests, target: Target, pods: Callable[[], Mapping[str, Pod]]) -> None:
+    def __init__(
+        self, cluster: Manifests, target: Target, pods: Callable[[], Mapping[str, Pod]], tell: Callable[[str], None]
+    ) -> None:
+        """
+        Args:
+            target: the node.
+            pods: called once, when a Pod is named for the first time.
+            tell: gets each remark for the user once.
+        """
         self._services = {service.metadata.key: service for service in cluster.services}
         self._nodes = {node.metadata.name: node for node in cluster.nodes}
         self._target = target
-        self._pods = pods
+        self._read_pods = pods
+        self._tell = tell
+        self._told: set[str] = set()
 
-    def resolve(self, fields: Mapping[str, object], tell: Callable[[str], None]) -> dict[str, object]:
+    def resolve(self, fields: Mapping[str, object]) -> Mapping[str, object]:
         """A question's fields with `from` and `to` turned into `src`, `dst`, `proto` and `origin`.
-
-        `tell` gets what the user should know.
 
         Raises:
             PacketError: a name stands for nothing, or the two ends have no family in common.
         """
+        if fields.get("from") is None and fields.get("to") is None:
+            return fields
         given = {field: value for field, value in fields.items() if value is not None}
         sender, receiver = given.pop("from", None), given.pop("to", None)
         for field, name, value in (("src", "from", sender), ("dst", "to", receiver)):
@@ -79,9 +90,14 @@ class Names:
             given["src"] = _text("from", source, family, str(sender))
             if source.local and "in" not in given and "origin" not in given:
                 given["origin"] = LOCAL
-            if source.note and given.get("origin") != LOCAL:
-                tell(source.note)
+            if source.note and given.get("origin") != LOCAL and source.note not in self._told:
+                self._told.add(source.note)
+                self._tell(source.note)
         return given
+
+    @cached_property
+    def _pods(self) -> Mapping[str, Pod]:
+        return self._read_pods()
 
     def _end(self, field: str, text: str, proto: object) -> End:
         kind, slash, rest = text.partition("/")
@@ -102,10 +118,9 @@ class Names:
 
     def _pod(self, field: str, rest: str) -> End:
         key, port = _key(rest)
-        pods = self._pods()
-        pod = pods.get(key)
+        pod = self._pods.get(key)
         if pod is None:
-            raise PacketError(field, f"pod {key} is not in the manifests{_known(pods, key)}")
+            raise PacketError(field, f"pod {key} is not in the manifests{_known(self._pods, key)}")
         if not pod.addresses:
             raise PacketError(field, f"pod {key} has no IP (status.podIP)")
         number, protocol = None, ""

@@ -6,8 +6,9 @@ none, from the `targetRef` of the endpoints that it stands behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from kproxy.api.document.json_text import split_json
 from kproxy.api.document.tree import DocumentError
 from kproxy.api.document.yaml_text import read_yaml
+from kproxy.api.load.manifests import SUFFIXES
 
 MAX_LISTS: Final = 8
 
@@ -30,13 +32,13 @@ class Pod:
     ports: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
-def read_pods(contents: Mapping[str, bytes]) -> dict[str, Pod]:
-    """The Pods of manifests by `namespace/name`; contents have been loaded as manifests before, so whatever is wrong
-    with them has been reported."""
+def read_pods(filenames: Iterable[str], stdin: bytes = b"") -> dict[str, Pod]:
+    """The Pods of manifests by `namespace/name`. The files have been loaded as manifests before, so whatever is wrong
+    with them has been reported. `stdin` is what standard input (`-`) held."""
     pods: dict[str, Pod] = {}
     referred: dict[str, Pod] = {}
-    for file, data in contents.items():
-        for value in _objects(file, data):
+    for data in _contents(filenames, stdin):
+        for value in _objects(data):
             kind = value.get("kind")
             if kind == "Pod":
                 pod = _pod(value)
@@ -52,7 +54,18 @@ def read_pods(contents: Mapping[str, bytes]) -> dict[str, Pod]:
     return pods
 
 
-def _objects(file: str, data: bytes) -> Iterator[dict[str, Any]]:
+def _contents(filenames: Iterable[str], stdin: bytes) -> Iterator[bytes]:
+    for name in filenames:
+        if name == "-":
+            yield stdin
+            continue
+        path = Path(name)
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file == path or (file.suffix in SUFFIXES and not file.is_dir()):
+                yield file.read_bytes()
+
+
+def _objects(data: bytes) -> Iterator[dict[str, Any]]:
     stripped = data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if b"Pod" not in stripped:
         return

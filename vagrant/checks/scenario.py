@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Node
-from kproxy.cli.options import read_cluster, read_config
 from kproxy.cluster.golden_packets import PACKETS, read_packets
+from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.dataplane.query.expectation import Expectation
 
 FAMILIES = {4: "v4", 6: "v6"}
@@ -53,8 +54,8 @@ def read_scenario(path: Path) -> Scenario:
         InputError: a file of it is malformed; the message says where.
     """
     config_path = path / "config.yaml"
-    config = read_config(str(config_path) if config_path.exists() else None)
-    cluster = read_cluster([str(path / "cluster.yaml")])
+    config = read_config(str(config_path) if config_path.exists() else None, _tell)
+    cluster = read_cluster([str(path / "cluster.yaml")], _tell)
     node = min(cluster.nodes, key=lambda item: item.metadata.name)
     packets = read_packets(path / PACKETS) if (path / PACKETS).exists() else ()
     pods = frozenset(
@@ -66,3 +67,7 @@ def read_scenario(path: Path) -> Scenario:
     )
     own = tuple(item for item in packets if item.node in ("", node.metadata.name))
     return Scenario(path, node, tuple(cluster.nodes), config, own, pods)
+
+
+def _tell(note: str) -> None:
+    sys.stderr.write(f"note: {note}\n")

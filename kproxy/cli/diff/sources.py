@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kproxy.cli.options import read_inputs
-from kproxy.cli.output import read_text, working
+from kproxy.cli.output import report_note, working
 from kproxy.cli.trace.sources import checked
 from kproxy.cluster.hosts import IP_FAMILY
+from kproxy.cluster.inputs import read_inputs, read_text
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.render import Features, render_target, select_target
@@ -88,7 +88,7 @@ def _from_manifests(text: str, choices: Choices) -> Ruleset:
     if not filenames:
         raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
     with working(f"rendering {text}"):
-        config, cluster = read_inputs(choices.config, filenames)
+        config, cluster = read_inputs(choices.config, filenames, report_note)
         target = select_target(cluster.nodes, config, node or None)
         family = target.primary_family(config) if choices.family is None else IP_FAMILY[choices.family]
         rendered = render_target(

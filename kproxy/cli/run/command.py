@@ -26,9 +26,10 @@ from kproxy.cli.kernel import (
     variant_options,
     yes_option,
 )
-from kproxy.cli.options import parse_features, read_cluster
+from kproxy.cli.options import parse_features
 from kproxy.cli.output import report_note, write_output
 from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
+from kproxy.cluster.inputs import read_cluster
 from kproxy.render import Features, select_target
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def command(
     confirm("keeps changing", "run", netns, yes)
     open_namespace(netns).close()  # what is wrong with it is told before anything is started
     sight = _look_at(filenames)
-    first = read_cluster(filenames) if filenames and not init_only else None
+    first = read_cluster(filenames, report_note) if filenames and not init_only else None
     if first is not None and first.nodes:
         name = select_target(first.nodes, options.config, node or hostname_override).node_name
     else:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
 
-from kproxy.cli.options import feature_option, read_config
+from kproxy.cli.options import feature_option
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_record
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
+from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cluster.names import Names
+from kproxy.cluster.pods import read_pods
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.dataplane.query.json import report_record
@@ -21,7 +26,7 @@ from kproxy.dataplane.query.report import Report, report
 from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from kproxy.render import Features
+from kproxy.render import Features, select_target
 
 LIMITS = {"within": True, "above": False}
 
@@ -101,12 +106,13 @@ def command(
     elif netns is not None:
         source = LiveSource(netns, variant, host)
     else:
-        from kproxy.cli.trace.manifests import load
-
         with working("reading manifests"):
-            loaded = load(filenames, read_config(config_path), node)
-        source = ManifestSource(loaded.cluster, loaded.config, loaded.target, features, host, local_ips)
-        resolve = loaded.resolve
+            config = read_config(config_path, report_note)
+            stdin = sys.stdin.buffer.read() if "-" in filenames else b""
+            cluster = read_cluster(filenames, report_note, stdin=stdin, used=("v1/Pod",))
+        target = select_target(cluster.nodes, config, node)
+        source = ManifestSource(cluster, config, target, features, host, local_ips)
+        resolve = Names(cluster, target, partial(read_pods, filenames, stdin), report_note).resolve
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(source, asked) if many else {}
     if pcap is not None:

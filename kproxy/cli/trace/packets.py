@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kproxy.cli.output import read_text
+from kproxy.cluster.inputs import read_text
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.query.spec import Question, read_question, write_question
 from kproxy.errors import InputError, Location

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.cli.output import read_text, working
+from kproxy.cli.output import working
 from kproxy.cluster.hosts import IP_FAMILY, node_host
+from kproxy.cluster.inputs import read_text
 from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.query.assumptions import (

@@ -1,0 +1,93 @@
+"""What users give of a cluster, read from files: manifests, a KubeProxyConfiguration, text.
+
+Readers that find something odd, but nothing wrong, give it to `tell` as one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from kproxy.api import Manifests, load_manifests
+from kproxy.api.kubeproxyconfig.decode import load_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.errors import InputError
+
+Tell = Callable[[str], None]
+
+
+def read_text(path: Path) -> str:
+    """Reads a UTF-8 file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def read_config(path: str | None, tell: Tell) -> KubeProxyConfiguration:
+    """Reads a configuration; kube-proxy's defaults without a path.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    if path is None:
+        return KubeProxyConfiguration()
+    loaded = load_config(path)
+    for warning in loaded.warnings:
+        tell(warning)
+    return loaded.config
+
+
+def read_cluster(
+    filenames: Sequence[str], tell: Tell, *, stdin: bytes | None = None, used: Collection[str] = ()
+) -> Manifests:
+    """Reads manifests, Endpoints mirrored.
+
+    Args:
+        tell: gets the warnings, and which kinds of objects were skipped.
+        stdin: stands in for standard input.
+        used: kinds (`v1/Pod`) that the caller reads in its own way: they do not count as skipped.
+
+    Raises:
+        InputError: they cannot be used.
+    """
+    manifests = load_manifests(filenames, stdin).with_mirrored_slices()
+    for warning in manifests.warnings:
+        tell(warning)
+    skipped = {kind: count for kind, count in sorted(manifests.skipped.items()) if kind not in used}
+    if skipped:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
+        tell(f"skipped {sum(skipped.values())} objects of other kinds: {kinds}")
+    return manifests
+
+
+def read_inputs(
+    config_path: str | None, filenames: Sequence[str], tell: Tell
+) -> tuple[KubeProxyConfiguration, Manifests]:
+    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
+
+    Raises:
+        InputError: what is wrong in either.
+    """
+    problems = []
+    config, cluster = KubeProxyConfiguration(), Manifests()
+    try:
+        config = read_config(config_path, tell)
+    except InputError as error:
+        problems.append(error)
+    try:
+        cluster = read_cluster(filenames, tell)
+    except InputError as error:
+        problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise InputError("\n".join(map(str, problems)))
+    return config, cluster
