@@ -22,10 +22,10 @@ from kproxy.api import Manifests, Node, Service, ServicePort
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.pods import Pod
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.dataplane.model.packet import LOCAL, format_endpoint, parse_endpoint
+from kproxy.dataplane.model.packet import LOCAL, Endpoint, parse_endpoint
 from kproxy.dataplane.query.spec import PacketError
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.address import format_address, parse_address
 from kproxy.render import Target
 
 SERVICE_KINDS: Final = ("svc", "nodeport", "lb", "externalip")
@@ -83,11 +83,11 @@ class Names:
         to = self._end("to", str(receiver), proto) if receiver is not None else None
         family = _family(source, to, given)
         if to is not None:
-            given["dst"] = _text("to", to, family, str(receiver))
+            given["dst"] = _endpoint("to", to, family, str(receiver))
             if to.protocol and proto is None:
                 given["proto"] = to.protocol.lower()
         if source is not None:
-            given["src"] = _text("from", source, family, str(sender))
+            given["src"] = _endpoint("from", source, family, str(sender))
             if source.local and "in" not in given and "origin" not in given:
                 given["origin"] = LOCAL
             if source.note and given.get("origin") != LOCAL and source.note not in self._told:
@@ -106,7 +106,7 @@ class Names:
                 family, address, port = parse_endpoint(text)
             except DataplaneError as error:
                 raise PacketError(field, f"a reference such as pod/NS/NAME, or {error}") from error
-            return End((format_endpoint(family, address, None),), port)
+            return End((format_address(address, family),), port)
         if kind == "pod":
             return self._pod(field, rest)
         if kind == "node":
@@ -246,10 +246,10 @@ def _family(source: End | None, to: End | None, given: Mapping[str, object]) -> 
     return next((family for family in found[0] if all(family in other for other in found)), None)
 
 
-def _text(field: str, end: End, family: Family | None, reference: str) -> str:
+def _endpoint(field: str, end: End, family: Family | None, reference: str) -> Endpoint:
     for address in end.addresses:
         of = Family.IPV6 if ":" in address else Family.IPV4
         if of is family:
-            return format_endpoint(of, parse_address(address, of), end.port)
+            return Endpoint(of, parse_address(address, of), end.port)
     have = ", ".join(end.addresses)
     raise PacketError(field, f"{reference} has no address of the other end's family; it has {have}")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kproxy.cli.output import report_note
 from kproxy.cli.trace.packets import Asked
-from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP
+from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP, parse_endpoint
 from kproxy.dataplane.query.spec import PacketError, Question, read_question
 from kproxy.errors import InputError
 
@@ -83,15 +83,14 @@ def _fields(frame: Any) -> dict[str, object] | None:
     fields["ttl"] = int(layer.hlim if six else layer.ttl)
     fields["tos"] = int(layer.tc if six else layer.tos)
     fields["length"] = min(int(layer.plen) + 40 if six else int(layer.len or len(layer)), 0xFFFF)
-    src, dst = str(layer.src), str(layer.dst)
+    src, dst = parse_endpoint(str(layer.src)), parse_endpoint(str(layer.dst))
     if offset:
         return {**fields, "src": src, "dst": dst, "fragment": True}
     if protocol in _TRANSPORTS:  # not any such layer: a tunnel's packet holds those of the packet inside
         transport = frame.getlayer(_TRANSPORTS[protocol])
         if transport is None:
             return None
-        form = "[{}]:{}" if six else "{}:{}"
-        src, dst = form.format(src, transport.sport), form.format(dst, transport.dport)
+        src, dst = src._replace(port=int(transport.sport)), dst._replace(port=int(transport.dport))
         if transport.name == "TCP":
             names = str(transport.flags)
             letters = {"F": "FIN", "S": "SYN", "R": "RST", "P": "PSH", "A": "ACK", "U": "URG"}

@@ -1,10 +1,10 @@
-"""The walk: one packet from where it stands to the next fork, or to the end of its way.
+"""Chain traversal: one packet in one table, from where it stands to the next fork or to the table's verdict.
 
-The way is a sequence of *stages*, a hook and one thing that happens at it: a table is walked, or conntrack looks the
-packet up. A `Cursor` says where the packet is: the stage, the chains it came through with the next rule of each, and
-how many matches of that rule it has passed. `Walk.advance` goes on from a cursor and a state until something is not
-determined, and then returns the alternatives, or until the packet has arrived. It stops too where two ways may meet
-again, at the beginning of a stage and on the return from a chain, so that `explore` can follow them together.
+The hook pipeline (hooks.py) is a sequence of *stages*: a hook and one thing that happens at it, the traversal of a
+table or the lookup in conntrack. A `Cursor` says where the packet is: the stage, the chains it came through with the
+next rule of each, and how many matches of that rule it has passed. `traverse` goes on from a cursor and a state until
+the table accepts the packet, or until something is not determined: then it returns the alternatives. It also stops on
+the return from a chain, where two paths may meet again, so that `explore` can follow them together.
 """
 
 from __future__ import annotations
@@ -118,39 +118,33 @@ class Fork:
 _MOST_FRAMES: Final = 512
 
 
-class Walk:
-    """The walk through one rule set on one host."""
+class Accepted(NamedTuple):
+    """A table's answer if it lets the packet pass: the state after it, and what happened in it."""
 
-    def __init__(self, index: Index, host: Host, limit: bool | None = None) -> None:
-        self.index = index
-        self.host = host
-        self._limit = limit
-
-    def table(self, cursor: Cursor, state: State) -> Fork | End | tuple[State, tuple[Step, ...]]:
-        """Walk the cursor's table from where it stands.
-
-        Returns the alternatives; or the end; or, if the table accepted the packet, the state after it and the steps.
-        """
-        return _TableWalk(self, cursor, state).run()
-
-    def view(self, hook: str, state: State, table: str) -> View:
-        """What matches and targets may look at."""
-        return View(self.host, hook, Place(table, "", 0), state, self._limit)
+    state: State
+    steps: tuple[Step, ...]
 
 
-class _TableWalk:
+def traverse(index: Index, host: Host, cursor: Cursor, state: State, limit: bool | None = None) -> Fork | Accepted:
+    """Traverse the chains of the cursor's table from where the cursor stands.
+
+    `limit` as for `trace`.
+    """
+    return _TableTraversal(index, host, cursor, state, limit).run()
+
+
+class _TableTraversal:
     """One packet in one table."""
 
-    def __init__(self, walk: Walk, cursor: Cursor, state: State) -> None:
-        self._walk = walk
-        self._index = walk.index
+    def __init__(self, index: Index, host: Host, cursor: Cursor, state: State, limit: bool | None) -> None:
+        self._index = index
         self._cursor = cursor
         self._table = cursor.operation
         self._state = state
         self._steps: list[Step] = []
-        self._view = walk.view(cursor.hook, state, self._table)
+        self._view = View(host, cursor.hook, Place(self._table, "", 0), state, limit)
 
-    def run(self) -> Fork | End | tuple[State, tuple[Step, ...]]:
+    def run(self) -> Fork | Accepted:
         frames = list(self._cursor.frames)
         skip = self._cursor.match
         while True:
@@ -237,9 +231,7 @@ class _TableWalk:
         why = f"{place.table} {place.chain} rule {place.rule}: {answer.why}" if answer.why else ""
         return Fork(tuple(self._steps), tuple(edges), why)
 
-    def _chain_end(
-        self, chain: IndexedChain, frames: list[tuple[str, int]]
-    ) -> Fork | End | tuple[State, tuple[Step, ...]] | None:
+    def _chain_end(self, chain: IndexedChain, frames: list[tuple[str, int]]) -> Fork | Accepted | None:
         if len(frames) > 1:
             frames.pop()
             return self._link(frames)
@@ -259,15 +251,13 @@ class _TableWalk:
         after = self._cursor._replace(frames=tuple(frames), match=0)
         return Fork(tuple(self._steps), (Edge(Fraction(1), Node(after, self._state)),))
 
-    def _accept(self) -> tuple[State, tuple[Step, ...]]:
-        return self._state, tuple(self._steps)
+    def _accept(self) -> Accepted:
+        return Accepted(self._state, tuple(self._steps))
 
     def _end(self, end: End) -> Fork:
         return Fork(tuple(self._steps), (Edge(Fraction(1), end),))
 
-    def _apply(
-        self, rule: IndexedRule, frames: list[tuple[str, int]], resumed: bool
-    ) -> Fork | End | tuple[State, tuple[Step, ...]] | None:
+    def _apply(self, rule: IndexedRule, frames: list[tuple[str, int]], resumed: bool) -> Fork | Accepted | None:
         name = frames[-1][0]
         frames[-1] = (name, self._at + 1)
         if rule.jump is not None:

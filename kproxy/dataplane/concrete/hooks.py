@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge, input, nat
-from kproxy.dataplane.concrete.chains import DONE, HOOKS, ORDERS, Cursor, Edge, End, Fork, Node, Step, Walk
+from kproxy.dataplane.concrete.chains import DONE, HOOKS, ORDERS, Cursor, Edge, End, Fork, Node, Step, traverse
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
 from kproxy.dataplane.concrete.routing import Query, Unknown, Way, lookup, source_for
@@ -33,8 +33,8 @@ class Journey:
 
     def __init__(self, index: Index, host: Host, limit: bool | None = None) -> None:
         self._host = host
-        self._walk = Walk(index, host, limit)
         self._index = index
+        self._limit = limit
 
     def start(self, state: State) -> Fork:
         """The beginning: where the packet comes from decides its first hook."""
@@ -65,12 +65,10 @@ class Journey:
             packet = state.packet
             before = (packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos)
             cursor = cursor._replace(frames=((cursor.hook, 0),), before=before)
-        found = self._walk.table(cursor, state)
+        found = traverse(self._index, self._host, cursor, state, self._limit)
         if isinstance(found, Fork):
             return found
-        if isinstance(found, End):
-            return _one(found)
-        return self._leave_table(cursor, found[0], found[1])
+        return self._leave_table(cursor, found.state, found.steps)
 
     def _enter_input(self, cursor: Cursor, state: State) -> Fork:
         """Which of security and nat comes first depends on the variant of iptables, if there are rules in both."""

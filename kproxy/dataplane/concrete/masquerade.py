@@ -6,7 +6,7 @@ never comes there, but that it is marked says what kube-proxy wanted.
 
 from __future__ import annotations
 
-from kproxy.dataplane.concrete.chains import DONE, Cursor, End, Fork, Node, Walk
+from kproxy.dataplane.concrete.chains import DONE, Cursor, End, Fork, Node, traverse
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.state import SRC, State
 from kproxy.dataplane.model.host import Host
@@ -21,7 +21,6 @@ def would_masquerade(index: Index, host: Host, state: State) -> bool:
         return False
     leaving = state._replace(nat_done=state.nat_done & ~SRC).with_packet(out_interface=None, out_port="")
     cursor = Cursor("POSTROUTING", 1, (("POSTROUTING", 0),))
-    walk = Walk(index, host)
     pending = [Node(cursor, leaving)]
     for _ in range(_MOST):
         if not pending:
@@ -31,12 +30,12 @@ def would_masquerade(index: Index, host: Host, state: State) -> bool:
             if not node.state.masqueraded:
                 return False
             continue
-        found = walk.table(node.cursor, node.state)
+        found = traverse(index, host, node.cursor, node.state)
         if isinstance(found, Fork):
             for edge in found.edges:
                 if isinstance(edge.to, End):
                     return False
                 pending.append(edge.to)
-        elif isinstance(found, End) or not found[0].masqueraded:
+        elif not found.state.masqueraded:
             return False
     return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.address import format_address
@@ -112,8 +112,19 @@ class Packet:
         return text
 
 
-def parse_endpoint(text: str) -> tuple[Family, int, int | None]:
-    """Read `IP`, `IP:PORT`, or `[IP]:PORT`: the family, the address, and the port or None.
+class Endpoint(NamedTuple):
+    """An address and a port, or None for no port; as text `IP`, `IP:PORT` or `[IP]:PORT`."""
+
+    family: Family
+    address: int
+    port: int | None = None
+
+    def __str__(self) -> str:
+        return format_endpoint(self.family, self.address, self.port)
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read `IP`, `IP:PORT`, or `[IP]:PORT`.
 
     Raises:
         DataplaneError: it is none of these.
@@ -138,10 +149,10 @@ def parse_endpoint(text: str) -> tuple[Family, int, int | None]:
         raise DataplaneError(f"an address without a zone expected, not {text!r}")
     family = Family(address.version)
     if not port:
-        return family, int(address), None
+        return Endpoint(family, int(address))
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 0xFFFF):
         raise DataplaneError(f"a port from 0 to 65535 expected, not {port!r}")
-    return family, int(address), int(port)
+    return Endpoint(family, int(address), int(port))
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:
@@ -164,13 +175,23 @@ def make_packet(
     Raises:
         DataplaneError: a text is wrong, or the families differ.
     """
-    family, address, dport = parse_endpoint(dst)
-    source: int | None = None
-    sport: int | None = None
-    if src is not None:
-        other, source, sport = parse_endpoint(src)
-        if other is not family:
-            raise DataplaneError(f"source and destination of one family expected, not {src} and {dst}")
+    destination = parse_endpoint(dst)
+    source = parse_endpoint(src) if src is not None else None
+    if source is not None and source.family is not destination.family:
+        raise DataplaneError(f"source and destination of one family expected, not {src} and {dst}")
+    return packet_between(source, destination, protocol, new=new, **fields)
+
+
+def packet_between(
+    source: Endpoint | None, destination: Endpoint, protocol: str | int = "tcp", *, new: bool = True, **fields: object
+) -> Packet:
+    """A packet between endpoints of one family; everything else as for `make_packet`.
+
+    Raises:
+        DataplaneError: the protocol is unknown, or has no ports and an endpoint has one.
+    """
+    family, address, dport = destination
+    src, sport = (None, None) if source is None else source[1:]
     try:
         number = parse_protocol(protocol) if isinstance(protocol, str) else protocol
     except ValueError as error:
@@ -185,7 +206,7 @@ def make_packet(
         fields["icmp_type"], fields["icmp_code"] = ICMP_ECHO[family], 0
     if fields.get("origin") == LOCAL:
         fields.setdefault("in_interface", "")
-    return Packet(family, source, address, number, sport, dport, **fields)  # type: ignore[arg-type]
+    return Packet(family, src, address, number, sport, dport, **fields)  # type: ignore[arg-type]
 
 
 def parse_ip(text: str) -> tuple[Family, int]:

@@ -65,13 +65,14 @@ def report(
         DataplaneError: see `trace`.
     """
     host, assumptions = surroundings.fitting[0], surroundings.assumptions
-    outcomes = _ask(index, host, question, paths, limit)
+    outcomes = _trace(index, host, question, paths, limit)
     for other in surroundings.fitting[1:]:
-        joined = _same_everywhere(outcomes, _ask(index, other, question, paths, limit))
+        rival = _trace(index, other, question, paths, limit)
+        joined = _same_everywhere(outcomes, rival)
         if joined is None:
             host = surroundings.host
-            differing = [*outcomes, *_ask(index, other, question, paths, limit)]
-            outcomes = _explained(_ask(index, host, question, paths, limit), differing, surroundings.question)
+            unknown = _trace(index, host, question, paths, limit)
+            outcomes = _explained(unknown, [*outcomes, *rival], surroundings.question)
             break
         outcomes = joined
     reported = tuple(Reported(item, reply_of(index, question.on(host), item)) for item in outcomes)
@@ -86,7 +87,7 @@ def _odd(host: Host, question: Question) -> tuple[str, ...]:
     return (f"the packet arrives on {name}, though the host has only {', '.join(host.interfaces) or 'no interface'}",)
 
 
-def _ask(index: Index, host: Host, question: Question, paths: bool, limit: bool | None) -> list[Outcome]:
+def _trace(index: Index, host: Host, question: Question, paths: bool, limit: bool | None) -> list[Outcome]:
     result = trace(index, question.on(host), question.packet, question.connection, paths=paths, limit=limit)
     return list(result.outcomes) if paths else merge(result.outcomes)
 

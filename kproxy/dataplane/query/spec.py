@@ -28,11 +28,12 @@ from kproxy.dataplane.model.packet import (
     LOCAL,
     PORT_PROTOCOLS,
     TCP,
+    Endpoint,
     Packet,
-    make_packet,
+    packet_between,
     parse_endpoint,
 )
-from kproxy.netfilter.family import Family, protocol_name
+from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 from kproxy.netfilter.iptables.matches.transport import TCP_FLAGS
 
@@ -80,7 +81,7 @@ class Question:
 
 
 def read_question(fields: Mapping[str, object]) -> Question:
-    """Read a question. A field that is None counts as absent.
+    """Read a question. A field that is None counts as absent; src and dst may be `Endpoint`s instead of text.
 
     Raises:
         PacketError: a field is unknown, missing or wrong.
@@ -102,14 +103,15 @@ def read_question(fields: Mapping[str, object]) -> Question:
         extra["mark"], extra["mark_known"] = _mark(given["mark"])
     _header(given, extra)
     proto = _protocol(given.get("proto", "tcp"))
-    for field in ("src", "dst"):
-        if field in given:
-            _endpoint(field, given[field])
-    src = str(given["src"]) if "src" in given else None
+    source = _endpoint("src", given["src"]) if "src" in given else None
+    destination = _endpoint("dst", given["dst"])
+    if source is not None and source.family is not destination.family:
+        text = f"source and destination of one family expected, not {given['src']} and {given['dst']}"
+        raise PacketError("src, dst", text)
     try:
-        packet = make_packet(src, str(given["dst"]), proto, new=connection.state == NEW, **extra)
+        packet = packet_between(source, destination, proto, new=connection.state == NEW, **extra)
     except DataplaneError as error:
-        raise PacketError("src, dst" if "family" in str(error) else "", str(error)) from error
+        raise PacketError("", str(error)) from error
     if packet.protocol in PORT_PROTOCOLS and packet.dport is None and not packet.fragment:
         raise PacketError("dst", f"IP:PORT expected for protocol {protocol_name(packet.protocol)}, not {given['dst']}")
     recent = _names("recent", given.get("recent", ()))
@@ -177,7 +179,9 @@ def _origin(given: Mapping[str, object]) -> str:
     return str(origin)
 
 
-def _endpoint(field: str, value: object) -> tuple[Family, int, int | None]:
+def _endpoint(field: str, value: object) -> Endpoint:
+    if isinstance(value, Endpoint):
+        return value
     text = _text(field, value)
     try:
         return parse_endpoint(text)

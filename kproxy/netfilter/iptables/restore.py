@@ -42,7 +42,6 @@ from kproxy.netfilter.iptables.save import collector_paused, detect_family, pars
 
 _COUNTED: Final = re.compile(r"\[([0-9]{1,20}):([0-9]{1,20})\] *(-.*)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_ADDRESS_LIST: Final = re.compile(r"(-[sd]|--source|--src|--destination|--dst) +\"?[^ \"]*,")
 _MOST_CHAIN: Final = 28
 
 _COMMANDS: Final = {
