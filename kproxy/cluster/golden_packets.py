@@ -77,7 +77,7 @@ def run_packets(
     for place, expectation in enumerate(expectations):
         node = _node(path, place, expectation, by_name)
         family = expectation.question.packet.family
-        name = f"{node.metadata.name}.v{family.value}.save"
+        name = f"{node.metadata.name}.v{family.version}.save"
         if name not in expected:
             continue
         around = Surroundings.known(node_host(node, config, family))

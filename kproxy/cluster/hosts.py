@@ -16,9 +16,6 @@ from kproxy.dataplane.query.assumptions import host_in_short
 from kproxy.errors import InputError, Location
 from kproxy.netfilter import Family
 from kproxy.render import render_options
-from kproxy.services import IPFamily
-
-IP_FAMILY = {Family.IPV4: IPFamily.IPV4, Family.IPV6: IPFamily.IPV6}
 
 
 def read_host(path: str) -> Host:
@@ -48,5 +45,5 @@ def node_addresses(node: Node) -> tuple[str, ...]:
 def node_host(node: Node, config: KubeProxyConfiguration, family: Family, more: Sequence[str] = ()) -> Host:
     """A node as far as its Node object tells: it has these addresses and `more` but no others, it forwards, and
     `route_localnet` is on if kube-proxy with this configuration switches it on."""
-    options = render_options(config, IP_FAMILY[family], node.metadata.name, node)
+    options = render_options(config, family, node.metadata.name, node)
     return host_in_short([*node_addresses(node), *more], route_localnet=options.localhost_node_ports)

@@ -7,30 +7,13 @@ table that was first used last (both observed with 1.8.9).
 
 from __future__ import annotations
 
-from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from kproxy.family import IPFamily
 
-class Family(Enum):
-    """IPv4 (iptables) or IPv6 (ip6tables); the value is the version number."""
-
-    IPV4 = 4
-    IPV6 = 6
-
-    @property
-    def bits(self) -> int:
-        """Bits of an address: 32 or 128."""
-        return 32 if self is Family.IPV4 else 128
-
-    @property
-    def full_mask(self) -> int:
-        """The mask that compares a whole address."""
-        return _FULL_V4 if self is Family.IPV4 else _FULL_V6
-
-
-_FULL_V4: Final = (1 << 32) - 1
-_FULL_V6: Final = (1 << 128) - 1
+Family = IPFamily
+"""IPv4 is iptables, IPv6 is ip6tables."""
 
 BUILTIN_CHAINS: Final = MappingProxyType(
     {

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from kproxy.family import IPFamily as IPFamily
 
 LABEL_SERVICE_NAME = "kubernetes.io/service-name"
 LABEL_SERVICE_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 LABEL_HEADLESS = "service.kubernetes.io/headless"
 LABEL_TOPOLOGY_ZONE = "topology.kubernetes.io/zone"
-
-
-class IPFamily(enum.Enum):
-    """An IP family, valued as the API writes it."""
-
-    IPV4 = "IPv4"
-    IPV6 = "IPv6"
-
-    @property
-    def is_ipv6(self) -> bool:
-        return self is IPFamily.IPV6
 
 
 class ServicePortName(NamedTuple):

@@ -103,7 +103,7 @@ def trace_packets(scenario: Scenario, dumps: Mapping[int, str]) -> dict[int, Tra
     """Send the golden packets through what the kernel printed, in the model."""
     results = {}
     for family, text in dumps.items():
-        total = sum(item.question.packet.family.value == family for item in scenario.expectations)
+        total = sum(item.question.packet.family.version == family for item in scenario.expectations)
         if not total:
             results[family] = Traced(0, 0, ())
             continue

@@ -54,7 +54,7 @@ def send_packets(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> 
 
 
 def _send_family(scenario: Scenario, variant: str, family: int, text: str) -> Sent:
-    mine = [item for item in scenario.expectations if item.question.packet.family.value == family]
+    mine = [item for item in scenario.expectations if item.question.packet.family.version == family]
     own = node_addresses(scenario.node)
     possible = [item for item in mine if can_be_sent(item, own)]
     if not possible:
@@ -184,7 +184,7 @@ def _remember(packet: Packet, lists: Sequence[str]) -> None:
 
 def _text(packet: Packet, address: int | None) -> str:
     assert address is not None
-    kind = ipaddress.IPv4Address if packet.family.value == 4 else ipaddress.IPv6Address
+    kind = ipaddress.IPv4Address if packet.family.version == 4 else ipaddress.IPv6Address
     return str(kind(address))
 
 

@@ -29,15 +29,13 @@ from kproxy.httpd.protocol import JSON, Handler, Request, Response, text_respons
 from kproxy.netfilter import Ruleset, parse_save
 from kproxy.render import RenderedTarget
 from kproxy.render.iptables.base import jump_origins
-from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
+from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.origin import RenderedRule
 from kproxy.render.provenance import RuleRecord, rule_record
 from kproxy.services import IPFamily, ServicePortName
 
 RULES_FIELDS: Final = ("service", "family", "table", "chain", "o")
 TRACE_FIELDS: Final = (*FIELDS, "service", "family", "rules", "o")
-
-_FAMILY: Final = {family: ip_family for ip_family, family in NETFILTER_FAMILY.items()}
 
 
 class NotProgrammedError(InputError):
@@ -186,7 +184,7 @@ class _Trace:
             raise InputError("o: json expected")
         kernel = _one_of(query, "rules", "kernel", "wanted") == "kernel"
         question = read_question(self._fields(query))
-        family = _FAMILY[question.packet.family]
+        family = question.packet.family
         view = next((view for view in self._views() if view.family is family), None)
         if view is None:
             raise NotProgrammedError(f"{family.value} is not programmed")
@@ -248,7 +246,7 @@ class _Trace:
         kept = self._parsed.get(family)
         if kept is not None and kept[0] == text:
             return kept[1]
-        ruleset = parse_save(text, f"iptables-save of {self._where}", family=NETFILTER_FAMILY[family])
+        ruleset = parse_save(text, f"iptables-save of {self._where}", family=family)
         check_traceable(ruleset)
         self._parsed[family] = text, ruleset
         return ruleset

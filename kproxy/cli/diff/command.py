@@ -129,11 +129,11 @@ def _check_families(labels: tuple[str, str], rulesets: tuple[Ruleset, Ruleset], 
     for name, found in zip(labels, known, strict=True):
         if family is not None and found is not None and found is not family:
             raise InputError(
-                f"{name}: these are rules of IPv{found.value}, and -{family.value} asks for the other family"
+                f"{name}: these are rules of {found.value}, and -{family.version} asks for the other family"
             )
     if known[0] is not None and known[1] is not None and known[0] is not known[1]:
         raise InputError(
-            f"{labels[0]} holds rules of IPv{known[0].value} and {labels[1]} of IPv{known[1].value}: "
+            f"{labels[0]} holds rules of {known[0].value} and {labels[1]} of {known[1].value}: "
             "two rule sets of one family expected"
         )
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from kproxy.cli.output import report_note, working
 from kproxy.cli.trace.sources import checked
-from kproxy.cluster.hosts import IP_FAMILY
 from kproxy.cluster.inputs import read_inputs, read_text
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.render import Features, render_target, select_target
-from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
+from kproxy.render.iptables.save import saved_ruleset
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
@@ -90,9 +89,9 @@ def _from_manifests(text: str, choices: Choices) -> Ruleset:
     with working(f"rendering {text}"):
         config, cluster = read_inputs(choices.config, filenames, report_note)
         target = select_target(cluster.nodes, config, node or None)
-        family = target.primary_family(config) if choices.family is None else IP_FAMILY[choices.family]
+        family = choices.family or target.primary_family(config)
         rendered = render_target(
             target, family, cluster.services, cluster.endpoint_slices, config, choices.features or Features()
         )
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    return Ruleset(NETFILTER_FAMILY[family], ruleset.tables)
+    return Ruleset(family, ruleset.tables)

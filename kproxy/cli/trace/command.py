@@ -237,7 +237,7 @@ def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequenc
     """The packets of a capture that the rules are for."""
     for family in refused:
         count = sum(each.question.packet.family is family for each in asked)
-        report_note(f"skipped {count} packets of IPv{family.value}: there are no rules for them")
+        report_note(f"skipped {count} packets of {family.value}: there are no rules for them")
     return [each for each in asked if each.question.packet.family not in refused]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kproxy.cli.output import working
-from kproxy.cluster.hosts import IP_FAMILY
 from kproxy.dataplane import Host
 from kproxy.errors import InputError
 from kproxy.linux.errors import ToolMissingError
@@ -22,7 +21,7 @@ def read_rules(netns: str, family: Family, variant: str | None) -> Ruleset:
         LinuxError: it cannot be read.
     """
     with Namespace.named(netns) as namespace, working(f"reading namespace {netns}"):
-        tools = installed(IP_FAMILY[family])
+        tools = installed(family)
         if variant is not None:
             tools = {each: found for each, found in tools.items() if each.value == variant}
         if not tools:

@@ -15,7 +15,7 @@ from typing import Protocol
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.output import working
-from kproxy.cluster.hosts import IP_FAMILY, node_host
+from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_text
 from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
@@ -68,9 +68,7 @@ class FileSource:
     def index(self, family: Family) -> Index:
         known = self._index.ruleset.family
         if known is not None and known is not family:
-            raise InputError(
-                f"{self.label}: these are rules of IPv{known.value}, and the packet is one of IPv{family.value}"
-            )
+            raise InputError(f"{self.label}: these are rules of {known.value}, and the packet is one of {family.value}")
         return self._index
 
     def around(self, question: Question) -> Surroundings:
@@ -148,7 +146,7 @@ class ManifestSource:
         cluster = self._cluster
         rendered = render_target(
             self._target,
-            IP_FAMILY[family],
+            family,
             cluster.services,
             cluster.endpoint_slices,
             self._config,

@@ -146,7 +146,7 @@ def trace(
     index = ruleset if isinstance(ruleset, Index) else index_ruleset(ruleset, note)
     family = index.ruleset.family
     if family is not None and family is not packet.family:
-        raise DataplaneError(f"a packet of IPv{family.value} expected for these rules, not of IPv{packet.family.value}")
+        raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
     entry = connection or Connection()
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
         exploration = Exploration(Journey(index, host, limit), State(packet, entry))

@@ -147,7 +147,7 @@ def parse_endpoint(text: str) -> Endpoint:
         raise DataplaneError(f"IP, IP:PORT or [IP]:PORT expected, not {text!r}") from None
     if "%" in host:
         raise DataplaneError(f"an address without a zone expected, not {text!r}")
-    family = Family(address.version)
+    family = Family.IPV6 if address.version == 6 else Family.IPV4
     if not port:
         return Endpoint(family, int(address))
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 0xFFFF):

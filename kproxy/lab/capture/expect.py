@@ -92,7 +92,7 @@ def _back_kind(journey: Journey, protocol: str) -> str:
     last = journey.there[-1].outcome
     if last.verdict == REJECT:
         return _CODES.get(last.reject, last.reject)
-    v4 = journey.there[-1].arrived.family.value == 4
+    v4 = journey.there[-1].arrived.family.version == 4
     if journey.end == UNREACHABLE:
         if journey.waits:
             return "icmp 3/1" if v4 else "icmp 1/3"

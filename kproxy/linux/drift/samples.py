@@ -34,7 +34,6 @@ from kproxy.linux.sync.prepare import PreparedFamily
 from kproxy.netfilter import parse_save
 from kproxy.render import RenderedTarget, RenderOptions
 from kproxy.render.iptables.chains import NAT
-from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import Endpoint, IPFamily, ServicePort
 
 MOST_SERVICE_PORTS: Final = 20
@@ -241,7 +240,7 @@ def _indexes(kept: Wanted, found: Dump, difference: Difference, ports: Iterable[
     needed = _reachable(roots, (real.get(NAT, {}), wanted.get(NAT, {})))
     indexes = []
     for rules, what in ((real, "the rules as found"), (wanted, "the wanted rules")):
-        indexes.append(index_ruleset(parse_save(_save_text(rules, needed), what, family=NETFILTER_FAMILY[kept.family])))
+        indexes.append(index_ruleset(parse_save(_save_text(rules, needed), what, family=kept.family)))
     return indexes[0], indexes[1]
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from kproxy.netfilter import canonicalize_rule, parse_rule
 from kproxy.netfilter.family import Family
-from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services.names import IPFamily
 
 Place = tuple[str, str]
@@ -43,7 +42,7 @@ class Canonicalizer:
     """Canonical rule texts of one family."""
 
     def __init__(self, family: IPFamily) -> None:
-        self._family = NETFILTER_FAMILY[family]
+        self._family = family
         self._bits = 128 if family.is_ipv6 else 32
         self._probabilities: dict[str, str] = {}
         self._by_prefix: Mapping[str, tuple[Callable[[str], str | None], ...]] = {
@@ -146,5 +145,4 @@ def same_rule(one: str, other: str, family: IPFamily) -> bool:
         return True
     if not one or not other:
         return False
-    netfilter_family = NETFILTER_FAMILY[family]
-    return parse_rule(one, family=netfilter_family) == parse_rule(other, family=netfilter_family)
+    return parse_rule(one, family=family) == parse_rule(other, family=family)

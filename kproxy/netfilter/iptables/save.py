@@ -66,7 +66,7 @@ def parse_rule(text: str, *, family: Family = Family.IPV4, source: str = "") -> 
     except ValueError as error:
         raise RuleSyntaxError(str(error), text=text, source=source) from error
     except OtherFamilyError:
-        raise RuleSyntaxError(f"a rule of IPv{family.value} expected", text=text, source=source) from None
+        raise RuleSyntaxError(f"a rule of {family.value} expected", text=text, source=source) from None
 
 
 def canonicalize_rule(text: str, *, family: Family = Family.IPV4) -> str:

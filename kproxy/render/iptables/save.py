@@ -6,12 +6,10 @@ with single iptables calls, and has `netfilter` print the whole canonically.
 
 from __future__ import annotations
 
-from kproxy.netfilter import Family, Ruleset, apply_restore, canonical_ruleset, parse_restore, print_save
+from kproxy.netfilter import Ruleset, apply_restore, canonical_ruleset, parse_restore, print_save
 from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES
 from kproxy.render.iptables.chains import CANARY
 from kproxy.services.names import IPFamily
-
-NETFILTER_FAMILY = {IPFamily.IPV4: Family.IPV4, IPFamily.IPV6: Family.IPV6}
 
 
 def jump_text() -> str:
@@ -26,8 +24,8 @@ def jump_text() -> str:
 
 def saved_ruleset(restore_text: str, family: IPFamily) -> Ruleset:
     """The tables of a fresh namespace once jump rules, canaries and a full restore are in."""
-    fresh = canonical_ruleset(jump_text(), NETFILTER_FAMILY[family])
-    operations = parse_restore(restore_text, family=NETFILTER_FAMILY[family])
+    fresh = canonical_ruleset(jump_text(), family)
+    operations = parse_restore(restore_text, family=family)
     return apply_restore(fresh, operations).in_save_order()
 
 

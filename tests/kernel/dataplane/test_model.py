@@ -37,7 +37,7 @@ from tests.support.kernel.dataplane_wire import Node
 
 pytestmark = pytest.mark.root
 
-both_families = pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+both_families = pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
 both_variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -83,7 +83,7 @@ RECORDED = ["case-10010", "case-10022", "case-10005", "case-10012", "case-10031"
 @both_families
 @pytest.mark.parametrize("case", RECORDED)
 def test_recorded_kube_proxy_rules(kube: tuple[Node, Host], case: str, family: Family, variant: str) -> None:
-    path = REFERENCE / "clusters" / case / f"kube-proxy.v{family.value}.restore"
+    path = REFERENCE / "clusters" / case / f"kube-proxy.v{family.version}.restore"
     tally = Tally()
     run_kube(*kube, path.read_text(), family, variant, 80, tally, f"{case} ")
     agree(tally)
@@ -95,7 +95,7 @@ def test_all_recorded_kube_proxy_rules(kube: tuple[Node, Host], case: str) -> No
     tally = Tally()
     number = int(case.rpartition("-")[2])
     for family in Family:
-        path = REFERENCE / "clusters" / case / f"kube-proxy.v{family.value}.restore"
+        path = REFERENCE / "clusters" / case / f"kube-proxy.v{family.version}.restore"
         run_kube(*kube, path.read_text(), family, VARIANTS[number % 2], 60, tally, f"{case} ")
     agree(tally)
 
@@ -144,7 +144,7 @@ def test_rule_by_rule(plain: tuple[Node, Host], family: Family, variant: str) ->
     node, host = plain
     compared = 0
     for seed in range(600, 606):
-        random = Random(seed * 10 + family.value)
+        random = Random(seed * 10 + family.version)
         text = Generator(random, family).ruleset()
         ruleset = canonical_ruleset(text, family)
         index = index_ruleset(ruleset, variant=variant)

@@ -47,7 +47,7 @@ REFERENCE = paths.TESTS / "reference"
 CASES = sorted((REFERENCE / "clusters").glob("case-*"))
 
 both_variants = pytest.mark.parametrize("variant", VARIANTS)
-both_families = pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+both_families = pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
 all_groups = pytest.mark.parametrize("group", groups(), ids=lambda group: group.name)
 
 
@@ -66,7 +66,7 @@ def v6() -> Iterator[Kernel]:
 @contextmanager
 def cleared(request: pytest.FixtureRequest, family: Family, variant: str) -> Iterator[Kernel]:
     """The family's namespace, with no rules of this variant before and after."""
-    found: Kernel = request.getfixturevalue(f"v{family.value}")
+    found: Kernel = request.getfixturevalue(f"v{family.version}")
     found.clear(variant)
     yield found
     found.clear(variant)
@@ -77,7 +77,7 @@ def spellings(ruleset: Ruleset) -> list[str]:
 
 
 def restore_of(case: Path, family: Family) -> str:
-    return (case / f"kube-proxy.v{family.value}.restore").read_text()
+    return (case / f"kube-proxy.v{family.version}.restore").read_text()
 
 
 @both_variants

@@ -40,7 +40,7 @@ SETS = ("ip", "net", "ipport", "port")
 
 def set_name(kind: str, family: Family) -> str:
     """The name of one of the ipsets."""
-    return f"kp{family.value}-{kind}"
+    return f"kp{family.version}-{kind}"
 
 
 def set_contents(family: Family) -> dict[str, tuple[str, list[str]]]:
@@ -59,7 +59,7 @@ def set_commands(family: Family) -> str:
     """Input for `ipset restore`."""
     lines = []
     for name, (kind, entries) in set_contents(family).items():
-        options = "range 0-65535" if kind.startswith("bitmap") else f"family {'inet' if family.value == 4 else 'inet6'}"
+        options = "range 0-65535" if kind.startswith("bitmap") else f"family {'inet6' if family.is_ipv6 else 'inet'}"
         lines.append(f"create {name} {kind} {options}")
         lines += [f"add {name} {entry}" for entry in entries]
     return "\n".join(lines) + "\n"

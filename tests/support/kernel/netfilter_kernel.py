@@ -110,7 +110,7 @@ def without_comments(dump: str) -> str:
 @contextmanager
 def kernel(family: Family) -> Iterator[Kernel]:
     """Make a namespace with a set `myset` of the family and nfacct objects in it, and delete it always."""
-    namespace = f"kp-nf{family.value}-{os.getpid()}"
+    namespace = f"kp-nf{family.version}-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", namespace], check=True, timeout=120)
     try:
         found = Kernel(namespace, family)

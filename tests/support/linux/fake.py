@@ -15,7 +15,6 @@ from kproxy.netfilter import (
     parse_restore,
     print_save,
 )
-from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import IPFamily
 
 
@@ -25,7 +24,7 @@ class MemoryExecutor:
     def __init__(self, family: IPFamily, variant: Variant = Variant.NFT) -> None:
         self._family = family
         self._variant = variant
-        self.ruleset = Ruleset(NETFILTER_FAMILY[family])
+        self.ruleset = Ruleset(family)
 
     @property
     def family(self) -> IPFamily:
@@ -40,7 +39,7 @@ class MemoryExecutor:
 
     def restore(self, text: str) -> None:
         try:
-            self.ruleset = apply_restore(self.ruleset, parse_restore(text, family=NETFILTER_FAMILY[self._family]))
+            self.ruleset = apply_restore(self.ruleset, parse_restore(text, family=self._family))
         except RestoreError as error:
             self.ruleset = error.applied
             line = FailedLine(error.line, text.split("\n")[error.line - 1])

@@ -21,10 +21,10 @@ SERVICE = re.compile(
 ENDPOINT = re.compile(r"-A (KUBE-SV[CL]-\w+) -m comment --comment \"\S+ -> (\S+)\"(?! -m recent)")
 
 
-@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
 @pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.name)
 def test_every_endpoint_has_its_share(case: Path, family: Family) -> None:
-    text = (case / f"kube-proxy.v{family.value}.restore").read_text()
+    text = (case / f"kube-proxy.v{family.version}.restore").read_text()
     ends: dict[str, list[str]] = {}
     for chain, endpoint in ENDPOINT.findall(text):
         ends.setdefault(chain, []).append(endpoint)

@@ -46,7 +46,7 @@ class RejectTarget(Target):
         answer = values.setdefault("reject_with", _DEFAULT[family])
         values["reject_with"] = aliases.get(answer, answer)
         if values["reject_with"] not in _KNOWN[family]:
-            raise UnsupportedError(f"{answer} is not a reject type of IPv{family.value}")
+            raise UnsupportedError(f"{answer} is not a reject type of {family.value}")
 
     def to_list(self) -> str:
         return f"reject-with {self.reject_with}"

@@ -7,7 +7,7 @@ import pytest
 from kproxy.linux.iptables.canonical import canonicalizer, same_rule, same_rules
 from kproxy.linux.sync.desired import wanted_rules
 from kproxy.netfilter import canonicalize_rule
-from kproxy.render.iptables.save import NETFILTER_FAMILY, saved_ruleset
+from kproxy.render.iptables.save import saved_ruleset
 from kproxy.services import IPFamily
 from tests.support.recorded import CLUSTERS, MINIKUBE, render
 
@@ -55,7 +55,7 @@ def test_the_shapes_with_and_without_comments(comment: str, quoted: str, protoco
         ),
     }.items():
         text = "".join(f"-A {chain} {rule}\n" for rule in rules)
-        wanted = [canonicalize_rule(rule, family=NETFILTER_FAMILY[IPFamily.IPV4]) for rule in rules]
+        wanted = [canonicalize_rule(rule, family=IPFamily.IPV4) for rule in rules]
         assert canonicalizer(IPFamily.IPV4).rules(chain, text) == wanted
 
 

@@ -17,7 +17,6 @@ from kproxy.linux.iptables.features import BY_NAME, FEATURES, line_rewriter
 from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, probe_text
 from kproxy.linux.sync.desired import wanted_rules
 from kproxy.netfilter import parse_restore
-from kproxy.render.iptables.save import NETFILTER_FAMILY
 from kproxy.services import IPFamily
 from tests.support.linux.fake import MemoryExecutor
 from tests.support.recorded import CLUSTERS, render
@@ -95,7 +94,7 @@ def test_each_feature_made_unavailable(feature: str) -> None:
 
 @pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: str(family.value))
 def test_the_probe_is_restore_input(family: IPFamily) -> None:
-    parts = parse_restore(probe_text(FEATURES, family), family=NETFILTER_FAMILY[family])
+    parts = parse_restore(probe_text(FEATURES, family), family=family)
     assert {part.table for part in parts} == {"nat", "filter", "mangle"}
 
 

@@ -121,12 +121,12 @@ def test_expand() -> None:
     assert expand_addresses(["-m", "comment", "--comment", "a,b"]) == [["-m", "comment", "--comment", "a,b"]]
 
 
-@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
 def test_recorded_clusters(family: Family) -> None:
     assert len(CASES) == 80
     rules = 0
     for case in CASES:
-        text = (case / f"kube-proxy.v{family.value}.restore").read_text()
+        text = (case / f"kube-proxy.v{family.version}.restore").read_text()
         ruleset = canonical_ruleset(text, family)
         printed = print_save(ruleset)
         assert parse_save(printed, family=family) == ruleset
