@@ -64,10 +64,10 @@ def diff_save(expected: str, actual: str) -> list[ChainDifference]:
     """The differences between two texts in iptables-save form, chain by chain; empty if they hold the same bytes."""
     old, new = _by_chain(expected), _by_chain(actual)
     differences = []
-    for place in sorted(old.keys() | new.keys()):
-        before, after = old.get(place, []), new.get(place, [])
+    for ref in sorted(old.keys() | new.keys()):
+        before, after = old.get(ref, []), new.get(ref, [])
         if before != after:
-            differences.append(ChainDifference(*place, tuple(_diff_lines(before, after))))
+            differences.append(ChainDifference(*ref, tuple(_diff_lines(before, after))))
     if not differences and expected != actual:
         lines = tuple(_diff_lines(expected.splitlines(), actual.splitlines()))
         differences.append(ChainDifference("", "order of tables and chains", lines))

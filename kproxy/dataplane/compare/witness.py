@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kproxy.dataplane.concrete.explore import Exploration
-from kproxy.dataplane.concrete.hooks import Journey
+from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple
@@ -461,7 +461,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
         DataplaneError: as `trace`.
     """
     index = assumed_index(rules, situation)
-    exploration = Exploration(Journey(index, situation.host, None), State(situation.packet, situation.connection))
+    exploration = Exploration(HookPipeline(index, situation.host, None), State(situation.packet, situation.connection))
     held = situation.host.recent or {}
     result: dict[Observation, Fraction] = {}
     for arrival in exploration.paths():

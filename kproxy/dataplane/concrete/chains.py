@@ -17,7 +17,7 @@ from kproxy.dataplane.concrete import targets
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
 from kproxy.dataplane.concrete.matches.header import both, interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
-from kproxy.dataplane.concrete.state import Answer, Maybe, Place, State, View, open_question
+from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.netfilter.address import Network
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """Where the packet is. `frames` are the chains it is in, the outermost first, each with the place of its next rule;
+    """Where the packet is. `frames` are the chains it is in, the outermost first, each with the index of its next rule;
     none: the stage has not begun. `match` counts the matches of that rule that hold already. `before` is what the
     packet was when it came to the table, for rerouting. `order` is a key of `ORDERS`, set where it makes a
     difference."""
@@ -76,7 +76,7 @@ class Cursor(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A place on the way and the state there."""
+    """A cursor and the state there."""
 
     cursor: Cursor
     state: State
@@ -84,9 +84,12 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the way: ACCEPT, DROP, REJECT or INDETERMINATE. `via` is `local` (delivered to this host), `out` (left
-    it) or `bridged` (iptables never saw it), empty if it was not accepted. `reject` is REJECT's answer, `reason` says
-    why if no rule does. `marked`: the packet was delivered here, and had it left, it would have been masqueraded."""
+    """What finally happens to the packet: ACCEPT, DROP, REJECT or INDETERMINATE.
+
+    `via` is `local` (delivered to this host), `out` (left it) or `bridged` (iptables never saw it), empty if it was not
+    accepted. `reject` is REJECT's answer, `reason` says why if no rule does. `marked`: the packet was delivered here,
+    and had it left, it would have been masqueraded.
+    """
 
     verdict: str
     hook: str
@@ -98,7 +101,7 @@ class End:
 
 
 class Edge(NamedTuple):
-    """One alternative: its chance (None: nobody knows), where it leads, and what happened on the way."""
+    """One alternative: its chance (None: unknown), where it leads, and what happened meanwhile."""
 
     chance: Fraction | None
     to: Node | End
@@ -142,16 +145,16 @@ class _TableTraversal:
         self._table = cursor.operation
         self._state = state
         self._steps: list[Step] = []
-        self._view = View(host, cursor.hook, Place(self._table, "", 0), state, limit)
+        self._view = View(host, cursor.hook, RuleRef(self._table, "", 0), state, limit)
 
     def run(self) -> Fork | Accepted:
         frames = list(self._cursor.frames)
         skip = self._cursor.match
         while True:
-            name, place = frames[-1]
+            name, first = frames[-1]
             chain = self._index.chain(self._table, name)
-            found = self._next_rule(chain, place, skip)
-            if isinstance(found, Maybe):
+            found = self._next_rule(chain, first, skip)
+            if isinstance(found, Split):
                 return self._fork(frames, found)
             if found is None:
                 result = self._chain_end(chain, frames)
@@ -163,14 +166,14 @@ class _TableTraversal:
                 return result
             skip = 0
 
-    def _next_rule(self, chain: IndexedChain, place: int, skip: int) -> IndexedRule | Maybe | None:
+    def _next_rule(self, chain: IndexedChain, first: int, skip: int) -> IndexedRule | Split | None:
         """The next rule that matches; or a match that is not decided, with `_at` saying where; or None."""
         candidates = chain.candidates(self._state.packet)
-        position = chain.next_candidate(candidates, place)
+        position = chain.next_candidate(candidates, first)
         while position < len(candidates):
             at = candidates[position]
             rule = chain.rule(at)
-            answer = self._answer(rule, skip if at == place else 0)
+            answer = self._answer(rule, skip if at == first else 0)
             if answer is True:
                 self._at = at
                 return rule
@@ -184,7 +187,7 @@ class _TableTraversal:
         """Whether the rule matches, its first `skip` matches apart; `_match` is the one that an undecided answer is
         about, counted from 1 (the fixed part of the rule is number 1)."""
         view = self._view
-        view.place = rule.place
+        view.ref = rule.ref
         view.state = self._state
         if skip == 0:
             head = head_answer(rule, view)
@@ -202,7 +205,7 @@ class _TableTraversal:
                 continue
             if answer is not False and rule.pure and self._refuted(rule, number - 1):
                 return False
-            if isinstance(answer, Maybe):
+            if isinstance(answer, Split):
                 if answer.no is None and answer.yes is not None:  # it applies, and changed something
                     self._state = view.state = answer.yes
                     continue
@@ -217,7 +220,7 @@ class _TableTraversal:
         """Whether a later match certainly does not apply, so that an open one before it does not count."""
         return any(evaluate(match, self._view) is False for match in rule.matches[done:])
 
-    def _fork(self, frames: list[tuple[str, int]], answer: Maybe) -> Fork:
+    def _fork(self, frames: list[tuple[str, int]], answer: Split) -> Fork:
         name = frames[-1][0]
         edges = []
         chance = answer.chance
@@ -227,8 +230,8 @@ class _TableTraversal:
         if answer.no is not None:
             after = self._cursor._replace(frames=(*frames[:-1], (name, self._at + 1)), match=0)
             edges.append(Edge(None if chance is None else 1 - chance, Node(after, answer.no)))
-        place = self._view.place
-        why = f"{place.table} {place.chain} rule {place.rule}: {answer.why}" if answer.why else ""
+        ref = self._view.ref
+        why = f"{ref.table} {ref.chain} rule {ref.rule}: {answer.why}" if answer.why else ""
         return Fork(tuple(self._steps), tuple(edges), why)
 
     def _chain_end(self, chain: IndexedChain, frames: list[tuple[str, int]]) -> Fork | Accepted | None:
@@ -247,7 +250,7 @@ class _TableTraversal:
         return self._end(End("INDETERMINATE", self._cursor.hook, self._state, reason=reason))
 
     def _link(self, frames: list[tuple[str, int]]) -> Fork:
-        """Stop at a place where another way may come to, too."""
+        """Stop where another path may arrive, too."""
         after = self._cursor._replace(frames=tuple(frames), match=0)
         return Fork(tuple(self._steps), (Edge(Fraction(1), Node(after, self._state)),))
 
@@ -263,7 +266,7 @@ class _TableTraversal:
         if rule.jump is not None:
             self._jump(rule, frames)
             return None
-        effects = targets.act(rule.rule.target, self._view)
+        effects = targets.apply_target(rule.rule.target, self._view)
         if len(effects) > 1:
             edges = []
             for effect in effects:
@@ -272,8 +275,8 @@ class _TableTraversal:
                 step = tuple(self._steps[before:])
                 del self._steps[before:]
                 edges.append(Edge(effect.chance, self._after(effect, frames, rule), step))
-            place = rule.place
-            why = f"{place.table} {place.chain} rule {place.rule}: {effects[0].did.partition(':')[0]}"
+            ref = rule.ref
+            why = f"{ref.table} {ref.chain} rule {ref.rule}: {effects[0].did.partition(':')[0]}"
             return Fork(tuple(self._steps), tuple(edges), why)
         effect = effects[0]
         self._steps.append(self._step(rule, effect.did))
@@ -302,8 +305,8 @@ class _TableTraversal:
             return End("REJECT", hook, effect.state, reject=answer)
         if effect.verdict == targets.DROP:
             return End("DROP", hook, effect.state)
-        place = rule.place
-        reason = f"{place.table} {place.chain} rule {place.rule}: {effect.did}"
+        ref = rule.ref
+        reason = f"{ref.table} {ref.chain} rule {ref.rule}: {effect.did}"
         return End("INDETERMINATE", hook, effect.state, reason=reason)
 
     def _jump(self, rule: IndexedRule, frames: list[tuple[str, int]]) -> None:
@@ -325,7 +328,7 @@ class _TableTraversal:
         frames.append((target.chain, 0))
 
     def _step(self, rule: IndexedRule, did: str) -> Step:
-        table, chain, number = rule.place
+        table, chain, number = rule.ref
         note = self._index.note
         about = "" if note is None else note(table, chain, number) or ""
         return Step("rule", self._cursor.hook, did, table, chain, number, rule.text, about)
@@ -363,6 +366,6 @@ def _address_question(view: View, field: str, wanted: Negatable[Network]) -> Ans
     answer = open_question(view, (field, wanted.value), f"the {name} address is not known")
     if not wanted.negated:
         return answer
-    if isinstance(answer, Maybe):
-        return Maybe(answer.no, answer.yes, None, answer.why)
+    if isinstance(answer, Split):
+        return Split(answer.no, answer.yes, None, answer.why)
     return not answer

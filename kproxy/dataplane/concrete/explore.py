@@ -1,6 +1,6 @@
 """All ways of a packet, with their chances.
 
-Ways that come to the same place in the same state are followed once: the nodes and forks make a graph without cycles,
+Ways that come to the same vertex in the same state are followed once: the nodes and forks make a graph without cycles,
 however many ways lead through it. Chance is pushed through that graph from its root, node by node. A fork that nobody
 can decide is different: each of its branches has a distribution of its own, and what is certain of an outcome is the
 least that any branch gives it. What no outcome is certain of is INDETERMINATE. So an open question that decides nothing
@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.concrete.chains import End, Fork, Node, Step
-from kproxy.dataplane.concrete.hooks import Journey
+from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.iptables.codec import UINT32
@@ -69,7 +69,7 @@ class _Arc:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Vertex:
     """A node of the graph: what comes after it."""
 
     steps: Steps
@@ -100,19 +100,19 @@ def _steps_of(trail: _Trail | None) -> Steps:
 class Exploration:
     """The graph of one packet's ways. Nodes are numbered as they are found, so that each is hashed only once."""
 
-    def __init__(self, journey: Journey, start: State) -> None:
-        self._journey = journey
+    def __init__(self, pipeline: HookPipeline, start: State) -> None:
+        self._pipeline = pipeline
         self._numbers: dict[Node, int] = {}
         self._nodes: list[Node] = []
-        self._places: dict[int, _Place] = {}
+        self._vertices: dict[int, _Vertex] = {}
         self._solved: dict[int, Distribution] = {}
-        self._root = self._place(journey.start(start))
+        self._root = self._vertex(pipeline.start(start))
         order = self._discover()
         for number in order:
-            if self._places[number].undecided:
-                self._solved[number] = self._combine(self._places[number])
+            if self._vertices[number].undecided:
+                self._solved[number] = self._combine(self._vertices[number])
 
-    def _place(self, fork: Fork) -> _Place:
+    def _vertex(self, fork: Fork) -> _Vertex:
         arcs = []
         for edge in fork.edges:
             to = edge.to
@@ -127,7 +127,7 @@ class Exploration:
                 arcs.append(_Arc(edge.chance, number, edge.steps))
             else:
                 arcs.append(_Arc(edge.chance, to, edge.steps))
-        return _Place(fork.steps, tuple(arcs), fork.why)
+        return _Vertex(fork.steps, tuple(arcs), fork.why)
 
     def _discover(self) -> list[int]:
         """All nodes, every node after those it leads to."""
@@ -140,9 +140,9 @@ class Exploration:
                 stack.pop()
                 if number >= 0:
                     order.append(number)
-            elif isinstance(arc.to, int) and arc.to not in self._places:
-                place = self._places[arc.to] = self._place(self._journey.advance(self._nodes[arc.to]))
-                stack.append((arc.to, iter(place.arcs)))
+            elif isinstance(arc.to, int) and arc.to not in self._vertices:
+                vertex = self._vertices[arc.to] = self._vertex(self._pipeline.advance(self._nodes[arc.to]))
+                stack.append((arc.to, iter(vertex.arcs)))
         return order
 
     def distribution(self) -> list[Arrival]:
@@ -158,12 +158,12 @@ class Exploration:
         if self._root.undecided:
             return self.distribution()
         found: list[Arrival] = []
-        pending: list[tuple[_Place, Fraction, Steps]] = [(self._root, _SURE, ())]
+        pending: list[tuple[_Vertex, Fraction, Steps]] = [(self._root, _SURE, ())]
         while pending:
-            place, chance, before = pending.pop()
-            following: list[tuple[_Place, Fraction, Steps]] = []
-            for arc in place.arcs:
-                steps = before + place.steps + arc.steps
+            vertex, chance, before = pending.pop()
+            following: list[tuple[_Vertex, Fraction, Steps]] = []
+            for arc in vertex.arcs:
+                steps = before + vertex.steps + arc.steps
                 share = chance * (_SURE if arc.chance is None else arc.chance)
                 if isinstance(arc.to, End):
                     found.append(Arrival(arc.to, share, steps, _reasons(arc.to)))
@@ -173,15 +173,15 @@ class Exploration:
                         for item in self._solved[arc.to].values()
                     ]
                 else:
-                    following.append((self._places[arc.to], share, steps))
+                    following.append((self._vertices[arc.to], share, steps))
             pending += reversed(following)
             if len(found) + len(pending) > MOST_PATHS:
                 raise DataplaneError(f"more than {MOST_PATHS} paths: ask for merged outcomes")
         return found
 
-    def _combine(self, place: _Place) -> Distribution:
+    def _combine(self, vertex: _Vertex) -> Distribution:
         """What is certain whichever branch of an undecided fork is taken."""
-        branches = [self._flow(_Place((), (replace(arc, chance=_SURE),), "")) for arc in place.arcs]
+        branches = [self._flow(_Vertex((), (replace(arc, chance=_SURE),), "")) for arc in vertex.arcs]
         certain: Distribution = {}
         for key, item in branches[0].items():
             rivals = [branch.get(key) for branch in branches[1:]]
@@ -193,20 +193,20 @@ class Exploration:
                 certain[key] = replace(merged, chance=least)
         missing = _SURE - sum((item.chance for item in certain.values()), Fraction(0))
         if missing:
-            arrival = _open_end(place.why, branches, missing)
+            arrival = _open_end(vertex.why, branches, missing)
             certain[end_key(arrival.end)] = arrival
-        return _with_prefix(certain, place.steps)
+        return _with_prefix(certain, vertex.steps)
 
-    def _flow(self, root: _Place) -> Distribution:
-        """Push chance from a place through all decided forks below it."""
+    def _flow(self, root: _Vertex) -> Distribution:
+        """Push chance from a vertex through all decided forks below it."""
         mass: dict[int, Fraction] = {}
         best: dict[int, tuple[Fraction, _Trail | None]] = {}
         found: Distribution = {}
 
-        def spread(place: _Place, share: Fraction, trail: _Trail | None) -> None:
-            for arc in place.arcs:
+        def spread(vertex: _Vertex, share: Fraction, trail: _Trail | None) -> None:
+            for arc in vertex.arcs:
                 part = share if arc.chance is None or arc.chance == 1 else share * arc.chance
-                steps = place.steps + arc.steps
+                steps = vertex.steps + arc.steps
                 onward = _Trail(trail, steps) if steps else trail
                 if isinstance(arc.to, End):
                     _add(found, Arrival(arc.to, part, _steps_of(onward), _reasons(arc.to)))
@@ -223,11 +223,11 @@ class Exploration:
                 for item in self._solved[number].values():
                     _add(found, replace(item, chance=item.chance * share, steps=_steps_of(trail) + item.steps))
             else:
-                spread(self._places[number], share, trail)
+                spread(self._vertices[number], share, trail)
         return found
 
-    def _below(self, root: _Place) -> list[int]:
-        """The nodes below a place down to the next undecided ones, every node before those it leads to."""
+    def _below(self, root: _Vertex) -> list[int]:
+        """The nodes below a vertex down to the next undecided ones, every node before those it leads to."""
         seen: set[int] = set()
         order: list[int] = []
         stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(root.arcs))]
@@ -240,7 +240,7 @@ class Exploration:
                     order.append(number)
             elif isinstance(arc.to, int) and arc.to not in seen:
                 seen.add(arc.to)
-                stack.append((arc.to, iter(() if arc.to in self._solved else self._places[arc.to].arcs)))
+                stack.append((arc.to, iter(() if arc.to in self._solved else self._vertices[arc.to].arcs)))
         return order[::-1]
 
 

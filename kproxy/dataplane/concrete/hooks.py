@@ -17,7 +17,7 @@ from kproxy.dataplane.concrete import bridge, input, nat
 from kproxy.dataplane.concrete.chains import DONE, HOOKS, ORDERS, Cursor, Edge, End, Fork, Node, Step, traverse
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
-from kproxy.dataplane.concrete.routing import Query, Unknown, Way, lookup, source_for
+from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup, source_for
 from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, State
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED
 from kproxy.dataplane.model.host import Host
@@ -28,8 +28,8 @@ _SURE: Final = Fraction(1)
 _LOOPBACK_V6: Final = 1
 
 
-class Journey:
-    """One packet's way on one host with one rule set."""
+class HookPipeline:
+    """The hooks that packets pass on one host with one rule set."""
 
     def __init__(self, index: Index, host: Host, limit: bool | None = None) -> None:
         self._host = host
@@ -142,16 +142,16 @@ class Journey:
     def _route_out(self, state: State, hook: str) -> Fork:
         """The routing of a packet that this host makes, before OUTPUT: it may choose the source."""
         packet = state.packet
-        ways = self._ways(state)
+        routes = self._route(state)
         edges = []
-        for way in ways:
+        for route in routes:
             chosen = state
-            if way is None:
+            if route is None:
                 edges.append(Edge(None, End("DROP", hook, state, reason="no route to the destination")))
                 continue
             if packet.src is None and packet.dst is not None:
-                chosen = state.with_packet(src=source_for(self._host, packet.family, way, packet.dst))
-            edges.append(self._outward(chosen, way, Cursor("OUTPUT", 0)))
+                chosen = state.with_packet(src=source_for(self._host, packet.family, route, packet.dst))
+            edges.append(self._outward(chosen, route, Cursor("OUTPUT", 0)))
         return _alternatives(edges, "whether the destination is this host is not known")
 
     def _route_again(self, state: State, following: Cursor) -> Fork:
@@ -161,37 +161,42 @@ class Journey:
         (nf_hook_state.out); POSTROUTING sees the new one.
         """
         edges = []
-        for way in self._ways(state):
-            if way is None:
+        for route in self._route(state):
+            if route is None:
                 edges.append(Edge(None, End("DROP", "OUTPUT", state, reason="no route to the new destination")))
             else:
-                edges.append(self._outward(state, way, following))
+                edges.append(self._outward(state, route, following))
         return _alternatives(edges, "where the packet is routed is not known")
 
-    def _ways(self, state: State) -> list[Way | None]:
+    def _route(self, state: State) -> list[RouteResult | None]:
         packet = state.packet
-        found: Way | Unknown | None
+        found: RouteResult | Unknown | None
         if packet.dst is None:
-            return [Way("local", LOOPBACK), Way("unicast")]
+            return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
         found = lookup(
             self._host, Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, in_interface="")
         )
         if isinstance(found, Unknown):
-            return [Way("local", LOOPBACK), Way("unicast")]
+            return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
         return [found]
 
-    def _outward(self, state: State, way: Way, following: Cursor) -> Edge:
+    def _outward(self, state: State, route: RouteResult, following: Cursor) -> Edge:
         packet = state.packet
-        if way.kind in ("blackhole", "unreachable", "prohibit"):
-            return Edge(None, End("DROP", "OUTPUT", state, reason=f"a route of kind {way.kind}"))
-        if way.kind == "multicast":
+        if route.kind in ("blackhole", "unreachable", "prohibit"):
+            return Edge(None, End("DROP", "OUTPUT", state, reason=f"a route of kind {route.kind}"))
+        if route.kind == "multicast":
             return Edge(None, End("INDETERMINATE", "OUTPUT", state, reason="multicast is not modelled"))
-        step = Step("route", "OUTPUT", f"leaves by {way.device or 'an interface that is not known'}")
+        step = Step("route", "OUTPUT", f"leaves by {route.device or 'an interface that is not known'}")
         again = following != Cursor("OUTPUT", 0)
-        routed = state._replace(rerouted=(way.device,)) if again else state.with_packet(out_interface=way.device)
-        if packet.family is Family.IPV4 and packet.src is not None and packet.src >> 24 == 127 and way.kind != "local":
+        routed = state._replace(rerouted=(route.device,)) if again else state.with_packet(out_interface=route.device)
+        if (
+            packet.family is Family.IPV4
+            and packet.src is not None
+            and packet.src >> 24 == 127
+            and route.kind != "local"
+        ):
             # __mkroute_output: a loopback source may leave only by a device with route_localnet.
-            allowed = self._host.flag("route_localnet", way.device)
+            allowed = self._host.flag("route_localnet", route.device)
             if not allowed:
                 verdict = "DROP" if allowed == 0 else "INDETERMINATE"
                 reason = "a loopback source on another interface" + ("" if allowed == 0 else " (route_localnet?)")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
-from kproxy.dataplane.concrete.state import Place
+from kproxy.dataplane.concrete.state import RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.variant import detect_variant
@@ -33,10 +33,10 @@ Note = Callable[[str, str, int], str | None]
 class IndexedRule:
     """A rule with what evaluation asks of it again and again."""
 
-    __slots__ = ("jump", "matches", "place", "pure", "rule")
+    __slots__ = ("jump", "matches", "pure", "ref", "rule")
 
-    def __init__(self, place: Place, rule: Rule) -> None:
-        self.place = place
+    def __init__(self, ref: RuleRef, rule: Rule) -> None:
+        self.ref = ref
         self.rule = rule
         self.matches: tuple[Match, ...] = tuple(match for match in rule.matches if type(match) not in IGNORED)
         self.pure = not any(type(match) in EFFECTS for match in self.matches)
@@ -45,7 +45,7 @@ class IndexedRule:
     @property
     def text(self) -> str:
         """The rule as iptables-save prints it."""
-        return self.rule.to_save(self.place.chain)
+        return self.rule.to_save(self.ref.chain)
 
 
 class IndexedChain:
@@ -86,7 +86,7 @@ class IndexedChain:
         self._rest = rest
 
     def candidates(self, packet: Packet) -> Sequence[int]:
-        """The places, from 0 and in order, of the rules that may match the packet."""
+        """The indexes, from 0 and in order, of the rules that may match the packet."""
         if packet.dst is None or packet.src is None or (packet.dport is None and packet.has_ports):
             return range(len(self.chain.rules))
         if not self._filed:
@@ -103,23 +103,23 @@ class IndexedChain:
             None if packet.dport is None else self._by_port.get((packet.protocol, packet.dport)),
             None if packet.src is None else self._by_source.get(packet.src),
         )
-        found = [places for places in filed if places]
+        found = [indexes for indexes in filed if indexes]
         if not found:
             return self._rest
         if len(found) == 1 and not self._rest:
             return found[0]
-        return sorted([*self._rest, *(place for places in found for place in places)])
+        return sorted([*self._rest, *(index for indexes in found for index in indexes)])
 
-    def next_candidate(self, candidates: Sequence[int], place: int) -> int:
-        """The position among the candidates of the first one that is not before the place."""
-        return bisect_left(candidates, place)
+    def next_candidate(self, candidates: Sequence[int], index: int) -> int:
+        """The position among the candidates of the first one that is not before the index."""
+        return bisect_left(candidates, index)
 
-    def rule(self, place: int) -> IndexedRule:
-        """The rule at a place, counted from 0."""
-        found = self._rules.get(place)
+    def rule(self, index: int) -> IndexedRule:
+        """The rule at an index, counted from 0."""
+        found = self._rules.get(index)
         if found is None:
-            found = IndexedRule(Place(self.table, self.chain.name, place + 1), self.chain.rules[place])
-            self._rules[place] = found
+            found = IndexedRule(RuleRef(self.table, self.chain.name, index + 1), self.chain.rules[index])
+            self._rules[index] = found
         return found
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from kproxy.dataplane.concrete import bridge
 from kproxy.dataplane.concrete.chains import Cursor, Edge, End, Fork, Node, Step
-from kproxy.dataplane.concrete.routing import Query, Unknown, Way, lookup
+from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
@@ -31,7 +31,11 @@ def route(host: Host, state: State) -> Fork:
         step = Step("route", "PREROUTING", f"bridged on {packet.in_interface}")
         return Fork((), (Edge(_SURE, Node(Cursor("FORWARD", 0), switched), (step,)),))
     if packet.dst is None:
-        return Fork((), tuple(_checked(host, state, way) for way in (Way("local"), Way("unicast"))), _WHERE)
+        return Fork(
+            (),
+            tuple(_checked(host, state, result) for result in (RouteResult("local"), RouteResult("unicast"))),
+            _WHERE,
+        )
     refused = _martian(host, packet)
     if refused is not None:
         reason, sure = refused
@@ -76,22 +80,22 @@ def _routed(host: Host, state: State) -> list[Edge]:
     if packet.dst is None:
         return []
     query = Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, packet.in_interface)
-    way = lookup(host, query)
-    if way is None:
+    result = lookup(host, query)
+    if result is None:
         return [Edge(None, _dropped(state, "no route to the destination"))]
-    if isinstance(way, Unknown):
-        return [_checked(host, state, Way("local")), _checked(host, state, Way("unicast"))]
-    if way.device is None and packet.in_port and way.kind == "unicast":
-        return [_checked(host, state, way._replace(device=packet.in_interface)), _checked(host, state, way)]
-    return [_checked(host, state, way)]
+    if isinstance(result, Unknown):
+        return [_checked(host, state, RouteResult("local")), _checked(host, state, RouteResult("unicast"))]
+    if result.device is None and packet.in_port and result.kind == "unicast":
+        return [_checked(host, state, result._replace(device=packet.in_interface)), _checked(host, state, result)]
+    return [_checked(host, state, result)]
 
 
-def _checked(host: Host, state: State, way: Way) -> Edge:
-    """One way, after the checks that belong to it."""
+def _checked(host: Host, state: State, result: RouteResult) -> Edge:
+    """What follows from one result, after the checks that belong to it."""
     packet = state.packet
-    if way.kind in ("blackhole", "unreachable", "prohibit"):
-        return Edge(None, _dropped(state, f"a route of kind {way.kind}"))
-    if way.kind == "multicast":
+    if result.kind in ("blackhole", "unreachable", "prohibit"):
+        return Edge(None, _dropped(state, f"a route of kind {result.kind}"))
+    if result.kind == "multicast":
         return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason="multicast is not modelled"))
     refused = _source_refused(host, packet)
     if refused is not None:
@@ -99,10 +103,10 @@ def _checked(host: Host, state: State, way: Way) -> Edge:
         if sure:
             return Edge(None, _dropped(state, reason))
         return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=f"{reason}? {_RP}"))
-    if way.kind in ("local", "broadcast"):
+    if result.kind in ("local", "broadcast"):
         step = Step("route", "PREROUTING", "to this host")
         return Edge(None, Node(Cursor("INPUT", 0), state), (step,))
-    return _forward(host, state, way)
+    return _forward(host, state, result)
 
 
 _RP: Final = "rp_filter, accept_local or the routes are not known"
@@ -124,7 +128,7 @@ def _source_refused(host: Host, packet: Packet) -> tuple[str, bool] | None:
     if mode == 0:
         return None
     back = lookup(host, Query(packet.family, packet.src, packet.dst, packet.mark, packet.mark_known, device))
-    if isinstance(back, Way) and back.kind == "unicast" and device is not None and back.device == device:
+    if isinstance(back, RouteResult) and back.kind == "unicast" and device is not None and back.device == device:
         return None
     reason = "reverse-path filter: the source is not expected on this interface"
     if mode is None or isinstance(back, Unknown):
@@ -136,9 +140,9 @@ def _source_refused(host: Host, packet: Packet) -> tuple[str, bool] | None:
     return reason, back.device is not None and device is not None
 
 
-def _forward(host: Host, state: State, way: Way) -> Edge:
+def _forward(host: Host, state: State, result: RouteResult) -> Edge:
     packet = state.packet
-    bridged = _stays_on_bridge(state, way)
+    bridged = _stays_on_bridge(state, result)
     if not bridged:
         forwards = host.forwards(packet.family, packet.in_interface)
         if not forwards:
@@ -150,7 +154,7 @@ def _forward(host: Host, state: State, way: Way) -> Edge:
             return Edge(None, _dropped(state, "the TTL is used up"))
         if state.assigned:
             return Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
-    if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, way.device):
+    if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, result.device):
         reason = "whether the packet came by a bridge port that it would have to go back to is not known"
         return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
     ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
@@ -161,14 +165,14 @@ def _forward(host: Host, state: State, way: Way) -> Edge:
         if hairpin is None:
             reason = f"whether bridge port {packet.in_port} is in hairpin mode is not known"
             return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
-    forwarded = state.with_packet(out_interface=way.device, ttl=ttl, out_port=None if bridged else "")
+    forwarded = state.with_packet(out_interface=result.device, ttl=ttl, out_port=None if bridged else "")
     if bridged:
         forwarded = forwarded.with_answer(("out_port", "present"), True).with_answer("bridged", True)
-    step = Step("route", "PREROUTING", f"onward by {way.device or 'an interface that is not known'}")
+    step = Step("route", "PREROUTING", f"onward by {result.device or 'an interface that is not known'}")
     return Edge(None, Node(Cursor("FORWARD", 0), forwarded), (step,))
 
 
-def _stays_on_bridge(state: State, way: Way) -> bool:
+def _stays_on_bridge(state: State, result: RouteResult) -> bool:
     """Whether DNAT to another address sent the packet back to the bridge that it came by.
 
     br_netfilter then bridges it, with no need for forwarding, and as a bridge it sends nothing back to the port that it
@@ -176,7 +180,7 @@ def _stays_on_bridge(state: State, way: Way) -> bool:
     """
     packet = state.packet
     moved = bool(packet.in_port) and state.has_connection and state.connection.moved_from(packet)
-    return moved and way.device is not None and way.device == packet.in_interface
+    return moved and result.device is not None and result.device == packet.in_interface
 
 
 def _hairpin(host: Host, packet: Packet) -> bool | None:

@@ -113,9 +113,9 @@ def masquerade_address(view: View) -> int | None:
     towards = packet.dst
     if packet.dst is not None:
         query = Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, packet.in_interface)
-        way = lookup(host, query)
-        if way is not None and not isinstance(way, Unknown) and way.gateway is not None:
-            towards = way.gateway
+        route = lookup(host, query)
+        if route is not None and not isinstance(route, Unknown) and route.gateway is not None:
+            towards = route.gateway
     return device_address(host, packet.family, packet.out_interface, towards)
 
 

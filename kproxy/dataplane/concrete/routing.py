@@ -33,7 +33,7 @@ class Unknown(Enum):
 UNKNOWN: Final = Unknown.UNKNOWN
 
 
-class Way(NamedTuple):
+class RouteResult(NamedTuple):
     """Where a route leads. `kind` as in `Route`; `device`, `gateway` and `source` None: open (or no gateway)."""
 
     kind: str
@@ -103,8 +103,8 @@ def is_broadcast(own: InterfaceAddress, address: int) -> bool:
     return address in (last, own.broadcast)
 
 
-def lookup(host: Host, query: Query) -> Way | Unknown | None:
-    """The way to an address; None if there is no route."""
+def lookup(host: Host, query: Query) -> RouteResult | Unknown | None:
+    """The route to an address; None if there is no route."""
     family, destination = query.family, query.destination
     kind = address_type(host, family, destination)
     if kind is UNKNOWN:
@@ -113,23 +113,23 @@ def lookup(host: Host, query: Query) -> Way | Unknown | None:
     if anycast is None:
         return UNKNOWN
     if anycast:
-        return Way("local", LOOPBACK)
+        return RouteResult("local", LOOPBACK)
     if kind == "LOCAL":
-        return Way("local", LOOPBACK, None, destination)
+        return RouteResult("local", LOOPBACK, None, destination)
     if kind == "BROADCAST":
-        return Way("broadcast", None)
+        return RouteResult("broadcast", None)
     if kind == "MULTICAST" or MULTICAST_NETWORKS[family].contains(destination):
-        return Way("multicast", None)
+        return RouteResult("multicast", None)
     if host.routes is None:
-        return UNKNOWN if host.rules else Way("unicast")
+        return UNKNOWN if host.rules else RouteResult("unicast")
     for rule in sorted(host.rules, key=lambda item: item.priority):
         fits = _rule_fits(rule, query)
         if fits is None:
             return UNKNOWN
         if fits:
-            way = _table_lookup(host, rule.table, query)
-            if way is not None:
-                return way
+            route = _table_lookup(host, rule.table, query)
+            if route is not None:
+                return route
     return _table_lookup(host, "main", query)
 
 
@@ -152,7 +152,7 @@ def _rule_fits(rule: RoutingRule, query: Query) -> bool | None:
     return None if None in answers else True
 
 
-def _table_lookup(host: Host, table: str, query: Query) -> Way | None:
+def _table_lookup(host: Host, table: str, query: Query) -> RouteResult | None:
     best: Route | None = None
     for route in host.routes or ():
         if route.table != table or route.family is not query.family or not route.network.contains(query.destination):
@@ -161,16 +161,16 @@ def _table_lookup(host: Host, table: str, query: Query) -> Way | None:
             best = route
     if best is None:
         return None
-    return Way(best.kind, best.device, best.gateway, best.source)
+    return RouteResult(best.kind, best.device, best.gateway, best.source)
 
 
-def source_for(host: Host, family: Family, way: Way, destination: int) -> int | None:
+def source_for(host: Host, family: Family, route: RouteResult, destination: int) -> int | None:
     """The source address that the kernel gives a packet of its own; None if that is not known."""
-    if way.source is not None:
-        return way.source
-    if way.kind == "local":
+    if route.source is not None:
+        return route.source
+    if route.kind == "local":
         return destination if host.is_local(family, destination) else None
-    return device_address(host, family, way.device, destination if way.gateway is None else way.gateway)
+    return device_address(host, family, route.device, destination if route.gateway is None else route.gateway)
 
 
 def device_address(host: Host, family: Family, device: str | None, towards: int | None) -> int | None:

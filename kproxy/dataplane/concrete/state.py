@@ -83,7 +83,7 @@ class State(NamedTuple):
         return self.connection.state == NEW or (self.connection.state == "RELATED" and not self.packet.is_icmp_error)
 
 
-class Place(NamedTuple):
+class RuleRef(NamedTuple):
     """A rule: its table, chain and number, from 1."""
 
     table: str
@@ -97,12 +97,12 @@ class View:
 
     host: Host
     hook: str
-    place: Place
+    ref: RuleRef
     state: State
     limit: bool | None = None
 
 
-class Maybe(NamedTuple):
+class Split(NamedTuple):
     """The answer of a match that is not simply yes or no.
 
     `yes` and `no` are the states in which the packet goes on if it matches or not; None: that cannot be. With both,
@@ -115,7 +115,7 @@ class Maybe(NamedTuple):
     why: str = ""
 
 
-Answer = bool | Maybe
+Answer = bool | Split
 
 
 def open_question(view: View, key: Hashable, why: str) -> Answer:
@@ -126,12 +126,12 @@ def open_question(view: View, key: Hashable, why: str) -> Answer:
         return False
     if len(view.state.answers) >= MOST_ANSWERS:
         return unknown(view, why)
-    return Maybe(view.state.with_answer(key, True), view.state.with_answer(key, False), None, why)
+    return Split(view.state.with_answer(key, True), view.state.with_answer(key, False), None, why)
 
 
-def unknown(view: View, why: str) -> Maybe:
+def unknown(view: View, why: str) -> Split:
     """A question nobody can answer, and whose answer may differ each time."""
-    return Maybe(view.state, view.state, None, why)
+    return Split(view.state, view.state, None, why)
 
 
 def by_chance(view: View, chance: Fraction) -> Answer:
@@ -140,11 +140,11 @@ def by_chance(view: View, chance: Fraction) -> Answer:
         return False
     if chance >= 1:
         return True
-    return Maybe(view.state, view.state, chance)
+    return Split(view.state, view.state, chance)
 
 
 def negate(answer: Answer) -> Answer:
     """The opposite answer."""
-    if isinstance(answer, Maybe):
-        return Maybe(answer.no, answer.yes, None if answer.chance is None else 1 - answer.chance, answer.why)
+    if isinstance(answer, Split):
+        return Split(answer.no, answer.yes, None if answer.chance is None else 1 - answer.chance, answer.why)
     return not answer

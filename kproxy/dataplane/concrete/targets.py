@@ -56,7 +56,7 @@ class Effect(NamedTuple):
     chance: Fraction | None = Fraction(1)
 
 
-def act(target: Target | None, view: View) -> list[Effect]:
+def apply_target(target: Target | None, view: View) -> list[Effect]:
     """What the target may do to the packet."""
     if target is None:
         return [Effect(GO_ON, view.state, "count")]
@@ -131,7 +131,7 @@ def _connmark(target: ConnmarkTarget, view: View) -> list[Effect]:
 def _nat(target: NatTarget, view: View) -> list[Effect]:
     manip = MANIP.get(view.hook)
     fits = isinstance(target, NetmapTarget) or isinstance(target, (SnatTarget, MasqueradeTarget)) == (manip == SRC)
-    if manip is None or view.place.table != "nat" or not fits:  # no kernel loads such a rule
+    if manip is None or view.ref.table != "nat" or not fits:  # no kernel loads such a rule
         return [Effect(UNKNOWN, view.state, f"{target.NAME} outside of its hooks")]
     found = choices(target, view)
     if found is None:

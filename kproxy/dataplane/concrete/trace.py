@@ -22,7 +22,7 @@ from typing import Final
 
 from kproxy.dataplane.concrete.chains import End, Step
 from kproxy.dataplane.concrete.explore import Arrival, Exploration
-from kproxy.dataplane.concrete.hooks import Journey
+from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, Note, index_ruleset
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
@@ -149,7 +149,7 @@ def trace(
         raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
     entry = connection or Connection()
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
-        exploration = Exploration(Journey(index, host, limit), State(packet, entry))
+        exploration = Exploration(HookPipeline(index, host, limit), State(packet, entry))
         found = exploration.paths() if paths else exploration.distribution()
         outcomes = tuple(_outcome(item) for item in found if item.chance)
     return TraceResult(packet, entry, outcomes)

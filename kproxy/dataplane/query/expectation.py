@@ -70,7 +70,7 @@ def read_expectations(document: object) -> tuple[Expectation, ...]:
         ExpectationError: it is malformed.
     """
     root = _mapping((), document, ("packets",), ("packets",))
-    return tuple(_packet(("packets", place), item) for place, item in enumerate(_list(("packets",), root["packets"])))
+    return tuple(_packet(("packets", index), item) for index, item in enumerate(_list(("packets",), root["packets"])))
 
 
 _Path = tuple[str | int, ...]
@@ -112,8 +112,8 @@ def _packet(path: _Path, value: object) -> Expectation:
         where = (*path, name) if name in _FIELDS else path
         _fail(where, error.expected)
     wanted = [
-        _outcome((*path, "expect", place), item)
-        for place, item in enumerate(_list((*path, "expect"), fields["expect"]))
+        _outcome((*path, "expect", index), item)
+        for index, item in enumerate(_list((*path, "expect"), fields["expect"]))
     ]
     total = sum((item.chance for item in wanted), Fraction(0))
     if total != 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.dataplane import Packet
-from kproxy.dataplane.concrete.routing import Query, Way, lookup
+from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.lab.model.hosts import POD, LabHost, LabModel
 from kproxy.lab.network import OUTSIDE
 from kproxy.lab.spec import CLIENT, FABRIC
@@ -64,7 +64,7 @@ def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
     target = format_address(packet.dst, packet.family)
     way = lookup(host.host, Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, ""))
     gateway = target
-    if isinstance(way, Way) and way.gateway is not None:
+    if isinstance(way, RouteResult) and way.gateway is not None:
         gateway = format_address(way.gateway, packet.family)
     link = host.links.get(device)
     if link is None:

@@ -7,7 +7,7 @@ what iptables-save means. An option that nothing knows makes the extension loade
 
 This depends only on the option words, on the names of extensions and on the protocol, not on the other words. So it is
 worked out once for all lines of the same shape: `shape_of` blanks the words that cannot matter, and `lay_out` turns a
-line into places of words, which then serve for every line of that shape. Options may not be abbreviated.
+line into indexes of words, which then serve for every line of that shape. Options may not be abbreviated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OtherFamilyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OptionSpan:
     """An option of a typed match or target: its row, whether `!` stood before it, and where its arguments begin and end
     in the part's own words; `inline` is the value of `--option=value`."""
 
@@ -65,7 +65,7 @@ class Place:
 
 @dataclass(slots=True)
 class Part:
-    """A match or target: `words` are the places of its words in the line, the name's first (-1: the match was loaded
+    """A match or target: `words` are the indexes of its words in the line, the name's first (-1: the match was loaded
     by itself, and `name` says which). `name` is None if it does not matter: for a chain. `opaque` parts are not read by
     their `options`."""
 
@@ -73,7 +73,7 @@ class Part:
     name: str | None
     cls: type[Extension] | None
     words: list[int]
-    options: list[Place] = field(default_factory=list)
+    options: list[OptionSpan] = field(default_factory=list)
     opaque: bool = False
 
     def takes_options(self) -> bool:
@@ -86,7 +86,7 @@ class Part:
         words = self.words
         if words[0] < 0:
             name, rest = self.name or "", words[1:]
-            return lambda raw: (name, *[raw[place] for place in rest])
+            return lambda raw: (name, *[raw[index] for index in rest])
         if len(words) == 1:
             only = words[0]
             return lambda raw: (raw[only],)
@@ -95,8 +95,8 @@ class Part:
 
 @dataclass(slots=True)
 class Layout:
-    """Where everything stands in lines of one shape. `head` maps the fields of the fixed part to the place of their
-    value and the negation; `counters` is the place of the two numbers after `-c`. `general` is False if words that the
+    """Where everything stands in lines of one shape. `head` maps the fields of the fixed part to the index of their
+    value and the negation; `counters` is the index of the two numbers after `-c`. `general` is False if words that the
     shape does not hold mattered too, so that the layout is good for this line only."""
 
     head: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -127,10 +127,10 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
         OtherFamilyError: see there.
     """
     layout = Layout()
-    place, count, negated = 0, len(raw), False
-    while place < count:
-        word = unquote(raw[place])
-        place += 1
+    index, count, negated = 0, len(raw), False
+    while index < count:
+        word = unquote(raw[index])
+        index += 1
         if word == "!":
             if negated:
                 raise ValueError("an option expected after !")
@@ -138,53 +138,53 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
             continue
         field = _HEAD_OPTIONS.get(word)
         if word[:2] == "--" and word not in _FLAGS and layout.parts and layout.parts[-1].opaque:
-            place = _option(layout, raw, place, negated)
+            index = _option(layout, raw, index, negated)
         elif field is not None or word in _FLAGS:
-            if place == count:
+            if index == count:
                 raise ValueError(f"a value expected after {word}")
             if field is not None:
-                _head_option(layout, field, word, place, negated)
+                _head_option(layout, field, word, index, negated)
             elif negated:
                 raise ValueError(f"no ! expected before {word}")
             else:
-                _load(layout, _FLAGS[word], raw, place)
-            place += 1
+                _load(layout, _FLAGS[word], raw, index)
+            index += 1
         elif word in _FRAGMENT:
             if family is Family.IPV6 or layout.fragment is not None:
                 raise ValueError("-f only once expected, and only in IPv4")
             layout.fragment = not negated
         elif word in _COUNTERS and not negated:
-            if place + 2 > count:
+            if index + 2 > count:
                 raise ValueError("packets and bytes expected after -c")
-            layout.counters = place
-            place += 2
+            layout.counters = index
+            index += 2
         elif word in _FAMILIES and not negated:
             if _FAMILIES[word] is not family:
                 raise OtherFamilyError
         else:
-            place = _option(layout, raw, place, negated)
+            index = _option(layout, raw, index, negated)
         negated = False
     if negated:
         raise ValueError("an option expected after !")
     return layout
 
 
-def _head_option(layout: Layout, field: str, word: str, place: int, negated: bool) -> None:
+def _head_option(layout: Layout, field: str, word: str, index: int, negated: bool) -> None:
     if field in layout.head:
         raise ValueError(f"{word} only once expected")
-    layout.head[field] = (place, negated)
+    layout.head[field] = (index, negated)
 
 
-def _load(layout: Layout, flag: str, raw: Sequence[str], place: int) -> None:
-    name = unquote(raw[place])
+def _load(layout: Layout, flag: str, raw: Sequence[str], index: int) -> None:
+    name = unquote(raw[index])
     if not name or name.startswith("-") or not name.isprintable() or " " in name:
         raise ValueError(f"a name expected after {flag}, not {name!r}")
-    if raw[place] != name and name in _NAMES:
+    if raw[index] != name and name in _NAMES:
         layout.general = False  # a name in quotes, of which the shape knows nothing
     cls: type[Extension] | None
     if flag == "-m":
         cls = MATCHES.get(name)
-        layout.parts.append(Part("-m", name, cls, [place], opaque=cls is None))
+        layout.parts.append(Part("-m", name, cls, [index], opaque=cls is None))
         return
     if any(part.flag != "-m" for part in layout.parts):
         raise ValueError("only one of -j and -g expected, once")
@@ -192,31 +192,31 @@ def _load(layout: Layout, flag: str, raw: Sequence[str], place: int) -> None:
     if flag == "-g" and (cls is not None or name in VERDICTS or name in OPAQUE_TARGETS):
         raise ValueError(f"a chain expected after -g, not {name}")
     known = cls is not None or name in VERDICTS or name in OPAQUE_TARGETS
-    layout.parts.append(Part(flag, name if known else None, cls, [place], opaque=name in OPAQUE_TARGETS))
+    layout.parts.append(Part(flag, name if known else None, cls, [index], opaque=name in OPAQUE_TARGETS))
 
 
-def _option(layout: Layout, raw: Sequence[str], place: int, negated: bool) -> int:
-    """Give the option before `place`, and its arguments, to its owner; return the place after them."""
-    word = unquote(raw[place - 1])
+def _option(layout: Layout, raw: Sequence[str], index: int, negated: bool) -> int:
+    """Give the option before `index`, and its arguments, to its owner; return the index after them."""
+    word = unquote(raw[index - 1])
     if len(word) < 3 or not word.startswith("--"):
-        return _stray(layout, raw, place, negated)
+        return _stray(layout, raw, index, negated)
     name, equals, value = word.partition("=")
     owner, row = _owner(layout, raw, name)
-    stop = place
+    stop = index
     if row is None:
         while not equals and stop < len(raw) and not _is_option(raw[stop]):
             stop += 1
     else:
         stop += row.arity - bool(equals)
-        if stop > len(raw) or stop < place:
+        if stop > len(raw) or stop < index:
             raise ValueError(f"{row.arity} argument(s) expected after {name}")
         if any(known.row.field == row.field for known in owner.options):
             raise ValueError(f"{name}: only one of its kind expected")
         first = len(owner.words) + negated + 1
-        owner.options.append(Place(row, negated, first, first + stop - place, value if equals else None))
+        owner.options.append(OptionSpan(row, negated, first, first + stop - index, value if equals else None))
     if negated:
-        owner.words.append(place - 2)
-    owner.words += range(place - 1, stop)
+        owner.words.append(index - 2)
+    owner.words += range(index - 1, stop)
     return stop
 
 
@@ -244,24 +244,24 @@ def _owner(layout: Layout, raw: Sequence[str], option: str) -> tuple[Part, Optio
 
 def _protocol_match(layout: Layout, raw: Sequence[str]) -> str | None:
     """The name of the match that belongs to the line's protocol so far."""
-    place, negated = layout.head.get("protocol", (None, False))
-    if place is None or negated:
+    index, negated = layout.head.get("protocol", (None, False))
+    if index is None or negated:
         return None
-    if raw[place] not in PROTOCOL_NUMBERS:
+    if raw[index] not in PROTOCOL_NUMBERS:
         layout.general = False  # a number, capitals or quotes: the shape does not hold them
-    return PROTOCOL_MATCHES.get(parse_protocol(unquote(raw[place])))
+    return PROTOCOL_MATCHES.get(parse_protocol(unquote(raw[index])))
 
 
-def _stray(layout: Layout, raw: Sequence[str], place: int, negated: bool) -> int:
+def _stray(layout: Layout, raw: Sequence[str], index: int, negated: bool) -> int:
     """A word that is neither an option nor an argument: part of a name that iptables printed without quotes."""
-    word = raw[place - 1]
+    word = raw[index - 1]
     last = layout.parts[-1] if layout.parts else None
     if last is not None and last.options and not negated and not word.startswith("-"):
         option = last.options[-1]
-        if option.row.loose and option.inline is None and last.words[-1] == place - 2:
-            last.words.append(place - 1)
+        if option.row.loose and option.inline is None and last.words[-1] == index - 2:
+            last.words.append(index - 1)
             last.options[-1] = replace(option, stop=option.stop + 1)
-            return place
+            return index
     raise ValueError(f"an option expected, not {word}")
 
 

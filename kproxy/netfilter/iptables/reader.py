@@ -151,8 +151,8 @@ class RuleReader:
 
     def _make_plan(self, layout: Layout) -> _Plan:
         head = [
-            _HeadStep(Head._fields.index(field), field, place, negated, self._values.setdefault((field, negated), {}))
-            for field, (place, negated) in layout.head.items()
+            _HeadStep(Head._fields.index(field), field, at, negated, self._values.setdefault((field, negated), {}))
+            for field, (at, negated) in layout.head.items()
         ]
         parts = [
             _PartStep(part, part.pick(), self._parts.setdefault((part.flag, part.name), {})) for part in layout.parts
@@ -173,17 +173,17 @@ class RuleReader:
                 matches.append(built)
             else:
                 target = built
-        place = plan.layout.counters
-        if place is not None:
-            counters = Counters(parse_uint(raw[place], _MOST_COUNT), parse_uint(raw[place + 1], _MOST_COUNT))
+        at = plan.layout.counters
+        if at is not None:
+            counters = Counters(parse_uint(raw[at], _MOST_COUNT), parse_uint(raw[at + 1], _MOST_COUNT))
         return Rule(*self._head(plan, raw), tuple(matches), target, counters)
 
     def _head(self, plan: _Plan, raw: list[str]) -> Head:
         if not plan.head and plan.layout.fragment is None:
             return _NO_HEAD
         found: list[Any] = [None, None, None, None, None, plan.layout.fragment]
-        for slot, field, place, negated, known in plan.head:
-            word = raw[place]
+        for slot, field, at, negated, known in plan.head:
+            word = raw[at]
             if word not in known:
                 known[word] = self._head_value(field, unquote(word), negated)
             found[slot] = known[word]
@@ -221,24 +221,24 @@ class RuleReader:
     def _build_typed(self, cls: type[Extension], part: Part, words: tuple[str, ...]) -> Extension:
         values: dict[str, Any] = {}
         plain = [unquote(word) for word in words] if '"' in "".join(words) else words
-        for place in part.options:
-            row = place.row
-            arguments: Sequence[str] = plain[place.first : place.stop]
-            if place.inline is not None:
-                arguments = (place.inline,)
+        for span in part.options:
+            row = span.row
+            arguments: Sequence[str] = plain[span.first : span.stop]
+            if span.inline is not None:
+                arguments = (span.inline,)
             elif row.loose and len(arguments) > 1:
                 arguments = (" ".join(arguments),)  # a name that iptables printed without quotes
-            values[row.field] = row.read(place.negated, arguments, self.family)
+            values[row.field] = row.read(span.negated, arguments, self.family)
         return cls.build(values, self.family)
 
 
 class _HeadStep(NamedTuple):
-    """How to read one value of the fixed part: its slot in `Head`, its field, its place in the line, the negation, and
+    """How to read one value of the fixed part: its slot in `Head`, its field, its index in the line, the negation, and
     the values known for that field and negation."""
 
     slot: int
     field: str
-    place: int
+    at: int
     negated: bool
     known: dict[str, Any]
 

@@ -24,7 +24,7 @@ from kproxy.render.iptables.chains import (
     PROXY_FIREWALL,
     SERVICES,
 )
-from kproxy.render.iptables.serviceport import Place
+from kproxy.render.iptables.serviceport import ChainRef
 from kproxy.render.options import RenderOptions
 from kproxy.render.origin import Origin
 
@@ -68,9 +68,9 @@ JUMP_RULES: Final = (
 """In the order in which kube-proxy ensures them. Each is prepended, so in a fresh chain the last one comes first."""
 
 
-def jump_origins() -> dict[Place, list[Origin]]:
+def jump_origins() -> dict[ChainRef, list[Origin]]:
     """The origins of the jump rules as they stand in fresh built-in chains."""
-    origins: dict[Place, list[Origin]] = {}
+    origins: dict[ChainRef, list[Origin]] = {}
     for jump in reversed(JUMP_RULES):
         origin = Origin(f"base rule: jump from {jump.source} to {jump.target}")
         origins.setdefault((jump.table, jump.source), []).append(origin)
@@ -98,16 +98,16 @@ class BaseRules(msgspec.Struct, frozen=True):
         origins: the origin of each line, by chain.
     """
 
-    chains: Mapping[Place, str]
+    chains: Mapping[ChainRef, str]
     node_ports_jump: str
-    origins: Mapping[Place, list[Origin]]
+    origins: Mapping[ChainRef, list[Origin]]
 
 
 def render_base_rules(options: RenderOptions) -> BaseRules:
     """Renders the base rules."""
     martians = "-d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT"
     random_fully = " --random-fully" if options.features.random_fully else ""
-    rules: dict[Place, list[tuple[str, str]]] = {
+    rules: dict[ChainRef, list[tuple[str, str]]] = {
         (NAT, MARK_MASQ): [(f"-j MARK --or-mark {options.mark}", "mark for masquerading")],
         (NAT, POSTROUTING): [
             (f"-m mark ! --mark {options.mark}/{options.mark} -j RETURN", "leave unmarked packets alone"),
@@ -127,9 +127,9 @@ def render_base_rules(options: RenderOptions) -> BaseRules:
             (f"{comment} {martians} -j DROP", "block martians that route_localnet would admit"),
         ]
     jumps = _node_ports_jump(options)
-    origins = {place: [Origin(f"base rule: {why}") for _, why in lines] for place, lines in rules.items()}
+    origins = {ref: [Origin(f"base rule: {why}") for _, why in lines] for ref, lines in rules.items()}
     origins[(NAT, SERVICES)] = [Origin(f"base rule: {why}") for _, why in jumps]
-    return BaseRules({place: _text(place[1], lines) for place, lines in rules.items()}, _text(SERVICES, jumps), origins)
+    return BaseRules({ref: _text(ref[1], lines) for ref, lines in rules.items()}, _text(SERVICES, jumps), origins)
 
 
 def _text(chain: str, lines: list[tuple[str, str]]) -> str:

@@ -31,7 +31,7 @@ from typing import Final, Protocol
 import msgspec
 
 from kproxy.render.iptables.chains import FILTER, NAT
-from kproxy.render.iptables.serviceport import Place
+from kproxy.render.iptables.serviceport import ChainRef
 from kproxy.services.names import ServicePortName
 
 CHAINS_PER_BATCH: Final = 200
@@ -92,11 +92,11 @@ class Change(msgspec.Struct, frozen=True):
             `writes`.
     """
 
-    writes: Mapping[Place, str]
-    deletions: Sequence[Place] = ()
+    writes: Mapping[ChainRef, str]
+    deletions: Sequence[ChainRef] = ()
     edits: Sequence[Edit] = ()
     groups: Mapping[str, object] = {}
-    previous: Mapping[Place, str] = {}
+    previous: Mapping[ChainRef, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.writes or self.deletions or self.edits)
@@ -149,10 +149,10 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     full: bool
-    base: Mapping[Place, str]
+    base: Mapping[ChainRef, str]
     service_ports: Mapping[ServicePortName, Mapping[str, str]]
     deletions: tuple[str, ...] = ()
-    previous: Mapping[Place, str] = {}
+    previous: Mapping[ChainRef, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.base or self.deletions or any(self.service_ports.values()))
@@ -165,11 +165,11 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def restore_text(self) -> str:
         """The whole plan as one text, laid out as kube-proxy does: the filter table, then the nat table."""
-        nat = {place[1]: text for place, text in self.base.items() if place[0] == NAT}
+        nat = {ref[1]: text for ref, text in self.base.items() if ref[0] == NAT}
         for chains in self.service_ports.values():
             nat.update(chains)
         tables = (
-            Batch(FILTER, {place[1]: text for place, text in self.base.items() if place[0] == FILTER}),
+            Batch(FILTER, {ref[1]: text for ref, text in self.base.items() if ref[0] == FILTER}),
             Batch(NAT, nat, self.deletions),
         )
         return "".join(table.text for table in tables if table)
@@ -177,7 +177,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def change(self) -> Change:
         """The plan as something to write."""
-        writes: dict[Place, str] = {}
+        writes: dict[ChainRef, str] = {}
         groups: dict[str, object] = {}
         for name, chains in self.service_ports.items():
             for chain, text in chains.items():
@@ -222,17 +222,17 @@ def _filter_chains(change: Change) -> tuple[dict[str, str], dict[str, str]]:
     """The filter chains to write before the nat table changes, and those to write after."""
     before: dict[str, str] = {}
     after: dict[str, str] = {}
-    for place, text in change.writes.items():
-        if place[0] != FILTER:
+    for ref, text in change.writes.items():
+        if ref[0] != FILTER:
             continue
         new = text.splitlines(keepends=True)
-        old = change.previous.get(place, "").splitlines(keepends=True)
+        old = change.previous.get(ref, "").splitlines(keepends=True)
         kept = set(new)
         lost = [line for line in old if line not in kept]
         if not set(new) <= set(old) or not lost:
-            before[place[1]] = text + "".join(lost)
+            before[ref[1]] = text + "".join(lost)
         if lost:
-            after[place[1]] = text
+            after[ref[1]] = text
     return before, after
 
 

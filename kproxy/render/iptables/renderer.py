@@ -15,7 +15,7 @@ from kproxy.render.iptables.plan import Plan, deletion_order
 from kproxy.render.iptables.serviceport import (
     DISPATCH,
     NAT_SERVICES,
-    Place,
+    ChainRef,
     ServicePortRules,
     origins_of_service_port,
     render_service_port,
@@ -47,7 +47,7 @@ class Renderer:
         self._names: list[ServicePortName] = []
         self._rules: dict[ServicePortName, ServicePortRules] = {}
         self._dispatch: list[list[str]] = [[] for _ in DISPATCH]
-        self._chains: dict[Place, str] = {}
+        self._chains: dict[ChainRef, str] = {}
 
     @property
     def options(self) -> RenderOptions:
@@ -58,7 +58,7 @@ class Renderer:
         """Whether the last plan left out comments because there are more than 1000 endpoints."""
         return self._large_cluster
 
-    def chains(self) -> dict[Place, str]:
+    def chains(self) -> dict[ChainRef, str]:
         """Every chain of the last plan with its rule lines, in the order in which a full restore declares them."""
         chains = dict(self._chains)
         for name in self._names:
@@ -120,7 +120,7 @@ class Renderer:
             touched |= self._rules.keys()
         changed: dict[ServicePortName, Mapping[str, str]] = {}
         deletions: list[str] = []
-        dirty: set[Place] = set()
+        dirty: set[ChainRef] = set()
         for name in sorted(touched):
             old = self._rules.get(name, _NOTHING)
             new = self._render(state, name) if name in state.service_ports else _NOTHING
@@ -130,8 +130,8 @@ class Renderer:
                 changed[name] = differing
             deletions.extend(chain for chain in old.chains if chain not in new.chains)
             dirty.update(DISPATCH[i] for i in range(len(DISPATCH)) if old.dispatch[i] != new.dispatch[i])
-        base = {place: self._dispatch_text(place) for place in DISPATCH if place in dirty}
-        previous = {place: self._chains[place] for place in base}
+        base = {ref: self._dispatch_text(ref) for ref in DISPATCH if ref in dirty}
+        previous = {ref: self._chains[ref] for ref in base}
         self._chains.update(base)
         return Plan(
             full=False,
@@ -147,15 +147,15 @@ class Renderer:
         self._options = options
         self._base = render_base_rules(options)
         full = self.plan_full(state, [chain for table, chain in before if table == NAT])
-        base = {place: text for place, text in full.base.items() if before.get(place) != text}
+        base = {ref: text for ref, text in full.base.items() if before.get(ref) != text}
         # KUBE-FIREWALL is shared with the kubelet: it is emptied, never deleted.
-        base.update({place: "" for place in before if place[1] == FIREWALL and place not in full.base})
+        base.update({ref: "" for ref in before if ref[1] == FIREWALL and ref not in full.base})
         changed = {
             name: differing
             for name, chains in full.service_ports.items()
             if (differing := {chain: text for chain, text in chains.items() if before.get((NAT, chain)) != text})
         }
-        previous = {place: before[place] for place in base if place in before}
+        previous = {ref: before[ref] for ref in base if ref in before}
         return Plan(
             full=False,
             base=base,
@@ -164,21 +164,21 @@ class Renderer:
             previous=previous,
         )
 
-    def origins(self, state: ServiceState) -> dict[Place, list[Origin]]:
+    def origins(self, state: ServiceState) -> dict[ChainRef, list[Origin]]:
         """The provenance of every rule of the last plan: for each chain, one origin per rule in the same order.
 
         Args:
             state: the state the last plan was made from.
         """
-        origins = {place: list(found) for place, found in self._base.origins.items()}
+        origins = {ref: list(found) for ref, found in self._base.origins.items()}
         last = origins.pop(NAT_SERVICES)
         for name in self._names:
             service_port = state.service_ports[name]
             selected = select_endpoints(
                 service_port, state.endpoints.get(name, ()), self._options.node_name, self._options.zone
             )
-            for place, found in origins_of_service_port(service_port, selected, self._options).items():
-                origins.setdefault(place, []).extend(found)
+            for ref, found in origins_of_service_port(service_port, selected, self._options).items():
+                origins.setdefault(ref, []).extend(found)
         origins.setdefault(NAT_SERVICES, []).extend(last)
         return origins
 
@@ -216,19 +216,19 @@ class Renderer:
             for texts in self._dispatch:
                 del texts[index]
 
-    def _shared_chains(self) -> dict[Place, str]:
+    def _shared_chains(self) -> dict[ChainRef, str]:
         """The text of the base and dispatch chains, in kube-proxy's order of declaration."""
-        chains: dict[Place, str] = {}
+        chains: dict[ChainRef, str] = {}
         for table, names in BASE_CHAINS.items():
             for chain in names:
-                place = (table, chain)
-                chains[place] = self._dispatch_text(place) if place in DISPATCH else self._base.chains[place]
-            chains.update({place: text for place, text in self._base.chains.items() if place[0] == table})
+                ref = (table, chain)
+                chains[ref] = self._dispatch_text(ref) if ref in DISPATCH else self._base.chains[ref]
+            chains.update({ref: text for ref, text in self._base.chains.items() if ref[0] == table})
         return chains
 
-    def _dispatch_text(self, place: Place) -> str:
-        text = "".join(self._dispatch[DISPATCH.index(place)])
-        return text + self._base.node_ports_jump if place == NAT_SERVICES else text
+    def _dispatch_text(self, ref: ChainRef) -> str:
+        text = "".join(self._dispatch[DISPATCH.index(ref)])
+        return text + self._base.node_ports_jump if ref == NAT_SERVICES else text
 
 
 _NOTHING = ServicePortRules({}, ("",) * len(DISPATCH), 0)

@@ -40,15 +40,15 @@ from kproxy.services.endpoints import Endpoint
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints
 
-Place = tuple[str, str]
+ChainRef = tuple[str, str]
 """A chain: (table, name)."""
 
-NAT_SERVICES: Final[Place] = (NAT, SERVICES)
-NAT_NODEPORTS: Final[Place] = (NAT, NODEPORTS)
-FILTER_SERVICES: Final[Place] = (FILTER, SERVICES)
-FILTER_EXTERNAL: Final[Place] = (FILTER, EXTERNAL_SERVICES)
-FILTER_NODEPORTS: Final[Place] = (FILTER, NODEPORTS)
-FILTER_FIREWALL: Final[Place] = (FILTER, PROXY_FIREWALL)
+NAT_SERVICES: Final[ChainRef] = (NAT, SERVICES)
+NAT_NODEPORTS: Final[ChainRef] = (NAT, NODEPORTS)
+FILTER_SERVICES: Final[ChainRef] = (FILTER, SERVICES)
+FILTER_EXTERNAL: Final[ChainRef] = (FILTER, EXTERNAL_SERVICES)
+FILTER_NODEPORTS: Final[ChainRef] = (FILTER, NODEPORTS)
+FILTER_FIREWALL: Final[ChainRef] = (FILTER, PROXY_FIREWALL)
 
 DISPATCH: Final = (NAT_SERVICES, NAT_NODEPORTS, FILTER_SERVICES, FILTER_EXTERNAL, FILTER_NODEPORTS, FILTER_FIREWALL)
 """The chains to which every ServicePort adds rules of its own."""
@@ -83,13 +83,13 @@ class _Writer:
 
     def __init__(self, service_port: ServicePort, keep_origins: bool) -> None:
         self.service_port = service_port
-        self.lines: dict[Place, list[str]] = {}
-        self.origins: dict[Place, list[Origin]] | None = {} if keep_origins else None
+        self.lines: dict[ChainRef, list[str]] = {}
+        self.origins: dict[ChainRef, list[Origin]] | None = {} if keep_origins else None
 
-    def rule(self, place: Place, arguments: str, reason: str, endpoint: Endpoint | None = None) -> None:
-        self.lines.setdefault(place, []).append(f"-A {place[1]} {arguments}\n")
+    def rule(self, ref: ChainRef, arguments: str, reason: str, endpoint: Endpoint | None = None) -> None:
+        self.lines.setdefault(ref, []).append(f"-A {ref[1]} {arguments}\n")
         if self.origins is not None:
-            self.origins.setdefault(place, []).append(Origin(reason, self.service_port.name, endpoint))
+            self.origins.setdefault(ref, []).append(Origin(reason, self.service_port.name, endpoint))
 
 
 def render_service_port(
@@ -110,13 +110,13 @@ def render_service_port(
     writer = _Writer(service_port, keep_origins=False)
     _write(writer, selected, options, large_cluster)
     own = {chain: "".join(lines) for (table, chain), lines in writer.lines.items() if (table, chain) not in DISPATCH}
-    dispatch = tuple("".join(writer.lines.get(place, ())) for place in DISPATCH)
+    dispatch = tuple("".join(writer.lines.get(ref, ())) for ref in DISPATCH)
     return ServicePortRules(own, dispatch, endpoint_count)
 
 
 def origins_of_service_port(
     service_port: ServicePort, selected: SelectedEndpoints, options: RenderOptions
-) -> dict[Place, list[Origin]]:
+) -> dict[ChainRef, list[Origin]]:
     """The origin of each rule that `render_service_port` writes, chain by chain in the same order."""
     writer = _Writer(service_port, keep_origins=True)
     _write(writer, selected, options, large_cluster=False)
@@ -125,12 +125,12 @@ def origins_of_service_port(
 
 
 class _ChainNames(msgspec.Struct, frozen=True):
-    """Where the traffic of a ServicePort goes, as places in the nat table."""
+    """Where the traffic of a ServicePort goes, as chains of the nat table."""
 
-    cluster: Place
-    local: Place
-    external: Place
-    firewall: Place
+    cluster: ChainRef
+    local: ChainRef
+    external: ChainRef
+    firewall: ChainRef
 
 
 def _write(writer: _Writer, selected: SelectedEndpoints, options: RenderOptions, large_cluster: bool) -> None:
@@ -231,38 +231,38 @@ def _write_masquerade_rule(
     sp = writer.service_port
     if sp.internal_policy_local and not selected.local:
         return
-    place = names.local if sp.internal_policy_local else names.cluster
+    ref = names.local if sp.internal_policy_local else names.cluster
     destination = f"-m {sp.protocol} -p {sp.protocol} -d {sp.cluster_ip} --dport {sp.port}"
     arguments = f'-m comment --comment "{sp.name} cluster IP" {destination}'
     if options.masquerade_all:
-        writer.rule(place, f"{arguments} -j {MARK_MASQ}", "cluster IP: masquerade all")
+        writer.rule(ref, f"{arguments} -j {MARK_MASQ}", "cluster IP: masquerade all")
     elif options.local_traffic.is_implemented:
         not_local = options.local_traffic.if_not_local
-        writer.rule(place, f"{arguments} {not_local} -j {MARK_MASQ}", "cluster IP: masquerade what is not from pods")
+        writer.rule(ref, f"{arguments} {not_local} -j {MARK_MASQ}", "cluster IP: masquerade what is not from pods")
 
 
 def _write_external_chain(
     writer: _Writer, selected: SelectedEndpoints, options: RenderOptions, names: _ChainNames
 ) -> None:
     sp = writer.service_port
-    place, cluster = names.external, names.cluster[1]
+    ref, cluster = names.external, names.cluster[1]
     if not sp.external_policy_local:
         # Endpoints may be on other nodes, so the answer must come back through this one.
         comment = f'-m comment --comment "masquerade traffic for {sp.name} external destinations"'
-        writer.rule(place, f"{comment} -j {MARK_MASQ}", "external traffic: masquerade")
-        writer.rule(place, f"-j {cluster}", "external traffic: to endpoints")
+        writer.rule(ref, f"{comment} -j {MARK_MASQ}", "external traffic: masquerade")
+        writer.rule(ref, f"-j {cluster}", "external traffic: to endpoints")
         return
     if options.local_traffic.is_implemented:
         comment = f'-m comment --comment "pod traffic for {sp.name} external destinations"'
         from_pods = options.local_traffic.if_local
-        writer.rule(place, f"{comment} {from_pods} -j {cluster}", "external traffic from pods: to endpoints")
+        writer.rule(ref, f"{comment} {from_pods} -j {cluster}", "external traffic from pods: to endpoints")
     local = "-m addrtype --src-type LOCAL"
     comment = f'-m comment --comment "masquerade LOCAL traffic for {sp.name} external destinations"'
-    writer.rule(place, f"{comment} {local} -j {MARK_MASQ}", "external traffic from the node: masquerade")
+    writer.rule(ref, f"{comment} {local} -j {MARK_MASQ}", "external traffic from the node: masquerade")
     comment = f'-m comment --comment "route LOCAL traffic for {sp.name} external destinations"'
-    writer.rule(place, f"{comment} {local} -j {cluster}", "external traffic from the node: to endpoints")
+    writer.rule(ref, f"{comment} {local} -j {cluster}", "external traffic from the node: to endpoints")
     if selected.local:
-        writer.rule(place, f"-j {names.local[1]}", "external traffic: to local endpoints")
+        writer.rule(ref, f"-j {names.local[1]}", "external traffic: to local endpoints")
 
 
 def _write_firewall_chain(writer: _Writer, options: RenderOptions, names: _ChainNames) -> None:
@@ -282,7 +282,7 @@ def _write_firewall_chain(writer: _Writer, options: RenderOptions, names: _Chain
 
 
 def _write_choice(
-    writer: _Writer, place: Place, endpoints: Sequence[Endpoint], chains: dict[str, str], large_cluster: bool
+    writer: _Writer, ref: ChainRef, endpoints: Sequence[Endpoint], chains: dict[str, str], large_cluster: bool
 ) -> None:
     """Rules that choose an endpoint: the one the client had, else each with the same chance."""
     sp = writer.service_port
@@ -291,11 +291,11 @@ def _write_choice(
         for comment, endpoint in zip(comments, endpoints, strict=True):
             chain = chains[endpoint.address]
             recent = f"-m recent --name {chain} --rcheck --seconds {sp.session_affinity_seconds} --reap"
-            writer.rule(place, f"{comment}{recent} -j {chain}", "session affinity to endpoint", endpoint)
+            writer.rule(ref, f"{comment}{recent} -j {chain}", "session affinity to endpoint", endpoint)
     left = len(endpoints)
     for comment, endpoint in zip(comments, endpoints, strict=True):
         chance = f"-m statistic --mode random --probability {probability(left)} " if left > 1 else ""
-        writer.rule(place, f"{comment}{chance}-j {chains[endpoint.address]}", "choice of endpoint", endpoint)
+        writer.rule(ref, f"{comment}{chance}-j {chains[endpoint.address]}", "choice of endpoint", endpoint)
         left -= 1
 
 
@@ -303,7 +303,7 @@ def _write_endpoint_chain(writer: _Writer, endpoint: Endpoint, chain: str, large
     sp = writer.service_port
     comment = "" if large_cluster else f"-m comment --comment {sp.name} "
     recent = f"-m recent --name {chain} --set " if sp.session_affinity_seconds else ""
-    place = (NAT, chain)
-    writer.rule(place, f"{comment}-s {endpoint.ip} -j {MARK_MASQ}", "hairpin: masquerade endpoint", endpoint)
+    ref = (NAT, chain)
+    writer.rule(ref, f"{comment}-s {endpoint.ip} -j {MARK_MASQ}", "hairpin: masquerade endpoint", endpoint)
     dnat = f"-m {sp.protocol} -p {sp.protocol} -j DNAT --to-destination {endpoint.address}"
-    writer.rule(place, f"{comment}{recent}{dnat}", "to endpoint", endpoint)
+    writer.rule(ref, f"{comment}{recent}{dnat}", "to endpoint", endpoint)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from kproxy.dataplane import Connection, Host, Outcome, Packet, TraceResult, make_packet, parse_host, trace
 from kproxy.dataplane.concrete.matches.registry import evaluate
-from kproxy.dataplane.concrete.state import TRACKED, Maybe, Place, State, View
+from kproxy.dataplane.concrete.state import TRACKED, RuleRef, Split, State, View
 from kproxy.netfilter import Family, Ruleset, canonical_ruleset, parse_rule
 
 NODE = parse_host(
@@ -75,8 +75,8 @@ def ask(
     """Whether the first match of a rule applies: True or False, its chance, or None if nobody can say."""
     rule = parse_rule(f"-A X {match} -j DROP", family=packet.family)
     state = State(packet, (connection or Connection()).known_as(packet), tracking)
-    answer = evaluate(rule.matches[0], View(host, hook, Place("filter", "X", 1), state, limit))
-    if not isinstance(answer, Maybe):
+    answer = evaluate(rule.matches[0], View(host, hook, RuleRef("filter", "X", 1), state, limit))
+    if not isinstance(answer, Split):
         return answer
     if answer.yes is None or answer.no is None:
         return answer.yes is not None

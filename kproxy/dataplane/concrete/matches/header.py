@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from kproxy.dataplane.concrete.state import Answer, Maybe, State, View, negate, open_question, unknown
+from kproxy.dataplane.concrete.state import Answer, Split, State, View, negate, open_question, unknown
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, PORT_PROTOCOLS, Packet
 from kproxy.netfilter.iptables.codec import UINT32, Masked, Range
 from kproxy.netfilter.iptables.matches import (
@@ -38,7 +38,7 @@ def both(view: View, answers: list[Answer]) -> Answer:
         if answer is not True:
             if pending is True:
                 pending = answer
-            elif isinstance(pending, Maybe) and pending != answer:
+            elif isinstance(pending, Split) and pending != answer:
                 # Two open parts: nothing links them, so each evaluation is a question of its own.
                 return unknown(view, pending.why)
     return pending
@@ -72,7 +72,7 @@ def interface_answer(view: View, field: str, wanted: Negatable[str]) -> Answer:
         # Only what the host sends to itself passes the loopback interface, and then the interface is known.
         return wanted.negated
     answer = open_question(view, (field, pattern), f"the {_INTERFACE_NAMES[field]} is not known")
-    if isinstance(answer, Maybe) and answer.yes is not None and not pattern.endswith("+"):
+    if isinstance(answer, Split) and answer.yes is not None and not pattern.endswith("+"):
         answer = answer._replace(yes=view.state.with_packet(**{field: pattern}))
     return negate(answer) if wanted.negated else answer
 
@@ -189,7 +189,7 @@ def mark(match: MarkMatch, view: View) -> Answer:
     for answer in (True, False):
         learnt = _learn(packet.mark, packet.mark_known, wanted, answer)
         states.append(view.state if learnt is None else view.state.with_packet(mark=learnt[0], mark_known=learnt[1]))
-    found = Maybe(states[0], states[1], None, "the packet's mark is not known")
+    found = Split(states[0], states[1], None, "the packet's mark is not known")
     return negate(found) if match.mark.negated else found
 
 
@@ -207,7 +207,7 @@ def connmark(match: ConnmarkMatch, view: View) -> Answer:
         learnt = _learn(entry.mark, entry.mark_known, wanted, answer)
         changed = entry if learnt is None else entry.replace(mark=learnt[0], mark_known=learnt[1])
         states.append(state._replace(connection=changed))
-    found = Maybe(states[0], states[1], None, "the connection's mark is not known")
+    found = Split(states[0], states[1], None, "the connection's mark is not known")
     return negate(found) if match.mark.negated else found
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from kproxy.dataplane.concrete.matches.header import both, compare
 from kproxy.dataplane.concrete.routing import UNKNOWN, Query, address_type, lookup
-from kproxy.dataplane.concrete.state import Answer, Maybe, View, by_chance, negate, open_question, unknown
+from kproxy.dataplane.concrete.state import Answer, Split, View, by_chance, negate, open_question, unknown
 from kproxy.dataplane.model.conntrack import ESTABLISHED, ORIGINAL, FlowTuple, tuple_of
 from kproxy.dataplane.model.ipset import PortPart
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, Packet
@@ -154,10 +154,10 @@ def _fits_v6(view: View, address: int, device: str | None, kinds: frozenset[str]
     anycast = view.host.is_anycast(Family.IPV6, address)
     if anycast or "ANYCAST" in looked_up:
         return "ANYCAST" in looked_up if anycast else None
-    way = lookup(view.host, Query(Family.IPV6, address))
-    if way is UNKNOWN or kind is UNKNOWN or view.host.routes is None:
+    route = lookup(view.host, Query(Family.IPV6, address))
+    if route is UNKNOWN or kind is UNKNOWN or view.host.routes is None:
         return None
-    return way is None or way.kind in ("blackhole", "unreachable", "prohibit")
+    return route is None or route.kind in ("blackhole", "unreachable", "prohibit")
 
 
 def statistic(match: StatisticMatch, view: View) -> Answer:
@@ -171,16 +171,16 @@ def statistic(match: StatisticMatch, view: View) -> Answer:
         return by_chance(view, chance)
     every = 1 if match.every is None else match.every.value
     negated = match.every is not None and match.every.negated
-    place = view.place
-    if place not in view.host.nth:
+    ref = view.ref
+    if ref not in view.host.nth:
         answer = by_chance(view, Fraction(1, every))
         return negate(answer) if negated else answer
     met = dict(view.state.nth)
-    before = met.get(place, 0)
-    fits = (view.host.nth[place] + before) % every == (match.packet or 0)
-    met[place] = before + 1
+    before = met.get(ref, 0)
+    fits = (view.host.nth[ref] + before) % every == (match.packet or 0)
+    met[ref] = before + 1
     state = view.state._replace(nth=frozenset(met.items()))
-    return Maybe(state, None) if fits != negated else Maybe(None, state)
+    return Split(state, None) if fits != negated else Split(None, state)
 
 
 def limit(match: LimitMatch | HashlimitMatch, view: View) -> Answer:
@@ -210,11 +210,11 @@ def recent(match: RecentMatch, view: View) -> Answer:
     if action == "set":
         changed[key] = (0, *(ages or ()))
         state = state._replace(recent=frozenset(changed.items()))
-        return Maybe(None, state) if negated else Maybe(state, None)
+        return Split(None, state) if negated else Split(state, None)
     if ages is None:
         why = f"whether {match.name} holds the address is not known"
         answer = open_question(view, ("recent", *key, match.seconds, match.hitcount), why)
-        if action == "remove" or (action == "update" and isinstance(answer, Maybe)):
+        if action == "remove" or (action == "update" and isinstance(answer, Split)):
             answer = _changed_open(view, answer, key, action)
         return negate(answer) if negated else answer
     if action == "remove":
@@ -226,12 +226,12 @@ def recent(match: RecentMatch, view: View) -> Answer:
         if action == "update" and fits != negated:
             changed[key] = (0, *ages)
     state = state._replace(recent=frozenset(changed.items()))
-    return Maybe(state, None) if fits != negated else Maybe(None, state)
+    return Split(state, None) if fits != negated else Split(None, state)
 
 
 def _changed_open(view: View, answer: Answer, key: tuple[str, int], action: str) -> Answer:
     found = (
-        answer if isinstance(answer, Maybe) else Maybe(view.state if answer else None, None if answer else view.state)
+        answer if isinstance(answer, Split) else Split(view.state if answer else None, None if answer else view.state)
     )
     after: tuple[int, ...] = () if action == "remove" else (0,)
     yes = None if found.yes is None else found.yes._replace(recent=found.yes.recent | {(key, after)})

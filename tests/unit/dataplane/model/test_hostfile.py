@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kproxy.dataplane import Host, HostError, parse_host
-from kproxy.dataplane.concrete.routing import Query, Way, address_type, lookup
+from kproxy.dataplane.concrete.routing import Query, RouteResult, address_type, lookup
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from tests.support import paths
@@ -42,17 +42,17 @@ def test_the_documented_example() -> None:
     assert host.nth == {("nat", "PREROUTING", 2): 1}
     assert host.transparent == frozenset({(6, 15001)})
 
-    def way(address: str, mark: int = 0) -> Way | None:
+    def way(address: str, mark: int = 0) -> RouteResult | None:
         found = lookup(host, Query(Family.IPV4, v4(address), mark=mark))
-        assert found is None or isinstance(found, Way)
+        assert found is None or isinstance(found, RouteResult)
         return found
 
-    assert way("8.8.8.8") == Way("unicast", "eth0", v4("192.0.2.1"))
-    assert way("10.244.1.7") == Way("unicast", "eth0", v4("192.0.2.11"))
-    assert way("10.244.0.7") == Way("unicast", "cni0", None, v4("10.244.0.1"))
-    assert way("203.0.113.1") == Way("blackhole")
-    assert way("8.8.8.8", 1) == Way("local", "lo")
-    assert way("192.0.2.255") == Way("broadcast")
+    assert way("8.8.8.8") == RouteResult("unicast", "eth0", v4("192.0.2.1"))
+    assert way("10.244.1.7") == RouteResult("unicast", "eth0", v4("192.0.2.11"))
+    assert way("10.244.0.7") == RouteResult("unicast", "cni0", None, v4("10.244.0.1"))
+    assert way("203.0.113.1") == RouteResult("blackhole")
+    assert way("8.8.8.8", 1) == RouteResult("local", "lo")
+    assert way("192.0.2.255") == RouteResult("broadcast")
     assert address_type(host, Family.IPV4, v4("10.244.0.1"), "eth0") == "UNICAST"
 
 
