@@ -1,10 +1,10 @@
-"""All ways of a packet, with their chances.
+"""All paths of a packet, with their chances.
 
-Ways that come to the same vertex in the same state are followed once: the nodes and forks make a graph without cycles,
-however many ways lead through it. Chance is pushed through that graph from its root, node by node. A fork that nobody
-can decide is different: each of its branches has a distribution of its own, and what is certain of an outcome is the
-least that any branch gives it. What no outcome is certain of is INDETERMINATE. So an open question that decides nothing
-changes nothing, and one that decides only among some outcomes leaves the others alone.
+Paths that come to the same cursor in the same state are followed once: the nodes and forks make a graph without cycles,
+however many paths lead through it. Chance is pushed through that graph from its root, node by node. A fork whose
+chances are unknown is different: each of its branches has a distribution of its own, and what is certain of an outcome
+is the least that any branch gives it. What is certain of no outcome is INDETERMINATE. So an unknown that decides
+nothing changes nothing, and one that decides only among some outcomes leaves the others alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.iptables.codec import UINT32
 
 MOST_NODES: Final = 50_000
-"""Ways beyond this many places are not followed; what they lead to counts as INDETERMINATE."""
+"""Paths beyond this many nodes are not followed; what they lead to counts as INDETERMINATE."""
 MOST_PATHS: Final = 100_000
 
 Steps = tuple[Step, ...]
@@ -29,8 +29,8 @@ Steps = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One outcome: where the way ended, its chance, and the likeliest way there. `possible` are the ends that an
-    INDETERMINATE one may turn out to be, `reasons` what that depends on."""
+    """One outcome: how the packet ended, its chance, and the steps of the likeliest path there. `possible` are the ends
+    that an INDETERMINATE one may turn out to be, `reasons` what that depends on."""
 
     end: End
     chance: Fraction
@@ -49,7 +49,7 @@ _MOST_POSSIBLE: Final = 64
 def end_key(end: End) -> EndKey:
     """What makes two ends different outcomes.
 
-    Not the way there, nor the marks, nor the state of the connection, which no one outside can see.
+    Not the path there, nor the marks, nor the state of the connection, which cannot be seen from outside.
     """
     packet, entry = end.state.packet, end.state.connection
     tuples = (entry.original, entry.reply) if entry.translated else ()
@@ -77,8 +77,8 @@ class _Vertex:
     why: str
 
     @property
-    def undecided(self) -> bool:
-        """Whether it is a fork that nobody can decide."""
+    def unknown(self) -> bool:
+        """Whether it is a fork whose chances are unknown."""
         return len(self.arcs) > 1 and any(arc.chance is None for arc in self.arcs)
 
 
@@ -98,7 +98,7 @@ def _steps_of(trail: _Trail | None) -> Steps:
 
 
 class Exploration:
-    """The graph of one packet's ways. Nodes are numbered as they are found, so that each is hashed only once."""
+    """The graph of one packet's paths. Nodes are numbered as they are found, so that each is hashed only once."""
 
     def __init__(self, pipeline: HookPipeline, start: State) -> None:
         self._pipeline = pipeline
@@ -109,7 +109,7 @@ class Exploration:
         self._root = self._vertex(pipeline.start(start))
         order = self._discover()
         for number in order:
-            if self._vertices[number].undecided:
+            if self._vertices[number].unknown:
                 self._solved[number] = self._combine(self._vertices[number])
 
     def _vertex(self, fork: Fork) -> _Vertex:
@@ -147,15 +147,15 @@ class Exploration:
 
     def distribution(self) -> list[Arrival]:
         """The outcomes, the likeliest first."""
-        if self._root.undecided:
+        if self._root.unknown:
             found = _with_prefix(self._combine(self._root), self._root.steps)
         else:
             found = self._flow(self._root)
         return sorted(found.values(), key=lambda item: (-float(item.chance), _sort_key(item.end)))
 
     def paths(self) -> list[Arrival]:
-        """Every way for itself, in the order of the rules. Below an open question, one way per outcome."""
-        if self._root.undecided:
+        """Every path by itself, in the order of the rules. Below an unknown, one path per outcome."""
+        if self._root.unknown:
             return self.distribution()
         found: list[Arrival] = []
         pending: list[tuple[_Vertex, Fraction, Steps]] = [(self._root, _SURE, ())]
@@ -180,7 +180,7 @@ class Exploration:
         return found
 
     def _combine(self, vertex: _Vertex) -> Distribution:
-        """What is certain whichever branch of an undecided fork is taken."""
+        """What is certain whichever branch of an unknown fork is taken."""
         branches = [self._flow(_Vertex((), (replace(arc, chance=_SURE),), "")) for arc in vertex.arcs]
         certain: Distribution = {}
         for key, item in branches[0].items():
@@ -227,7 +227,7 @@ class Exploration:
         return found
 
     def _below(self, root: _Vertex) -> list[int]:
-        """The nodes below a vertex down to the next undecided ones, every node before those it leads to."""
+        """The nodes below a vertex down to the next unknown forks, every node before those it leads to."""
         seen: set[int] = set()
         order: list[int] = []
         stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(root.arcs))]
@@ -279,7 +279,7 @@ def _add(found: Distribution, arrival: Arrival) -> None:
 
 
 def _join(one: Arrival, other: Arrival, chance: Fraction | None = None) -> Arrival:
-    """Two ways to the same outcome as one, with the likelier way; marks keep the bits they agree on."""
+    """Two paths to the same outcome as one, with the likelier one's steps; marks keep the bits they agree on."""
     chosen = other if other.chance > one.chance else one
     packet, rival = one.end.state.packet, other.end.state.packet
     end = chosen.end

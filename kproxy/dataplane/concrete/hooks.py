@@ -1,4 +1,4 @@
-"""The way of a packet through the hooks: what comes after each table, and every routing decision.
+"""The hook pipeline: what comes after each table, and every routing decision.
 
     arriving   PREROUTING -> routing -> INPUT, or FORWARD -> POSTROUTING
     local      routing -> OUTPUT (routed again when mangle or nat change what routing looks at) -> POSTROUTING

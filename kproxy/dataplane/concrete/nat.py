@@ -37,7 +37,7 @@ NatTarget = DnatTarget | SnatTarget | MasqueradeTarget | RedirectTarget | Netmap
 
 
 class Choice(NamedTuple):
-    """One way to translate: the address and port (None: open), with its chance."""
+    """One possible translation: the address and port (None: open), with its chance."""
 
     address: int | None
     port: int | None

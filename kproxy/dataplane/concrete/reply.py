@@ -1,4 +1,4 @@
-"""The reply: what the other side sends back, and its own way through the host, with translation undone.
+"""The reply: what the other side sends back, and its own passage through the host, with translation undone.
 
 The reply of an accepted packet arrives by the interface that the packet left by, or is made by this host if it was
 delivered here; it belongs to the same connection, so that the nat tables are not walked and the connection's tuples

@@ -25,7 +25,7 @@ _ALL_ONES: Final = 0xFFFFFFFF
 
 
 class Unknown(Enum):
-    """An answer that nobody has."""
+    """The type of `UNKNOWN`: what is given of the host does not tell."""
 
     UNKNOWN = "unknown"
 
@@ -34,7 +34,7 @@ UNKNOWN: Final = Unknown.UNKNOWN
 
 
 class RouteResult(NamedTuple):
-    """Where a route leads. `kind` as in `Route`; `device`, `gateway` and `source` None: open (or no gateway)."""
+    """Where a route leads. `kind` as in `Route`; `device`, `gateway` and `source` None: unknown (or no gateway)."""
 
     kind: str
     device: str | None = None

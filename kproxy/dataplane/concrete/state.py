@@ -18,20 +18,20 @@ UNSEEN: Final = "unseen"
 TRACKED: Final = "tracked"
 
 MOST_ANSWERS: Final = 8
-"""So many answers are remembered; a question after them is open each time anew, which tells less but stays true."""
+"""So many answers are remembered; an unknown after them is unknown each time anew, which tells less but stays true."""
 
 RecentKey = tuple[str, int]
 
 
 class State(NamedTuple):
-    """Everything that the rest of a packet's way may depend on.
+    """Everything that what follows may depend on.
 
     Attributes:
         packet: as it is now. connection: as conntrack has it now.
         tracking: `unseen` before conntrack, then `tracked`, `UNTRACKED` or `INVALID`.
         nat_done: which of DST and SRC translation have been set up (nf_nat_initialized).
         masqueraded: whether a rule chose a source to rewrite to.
-        looped: whether this is the way back in of a packet to this host itself.
+        looped: whether this packet of this host, to this host itself, has come in again.
         answers: how open questions that may come up again were answered.
         recent: the lists of `-m recent` as this packet changed them.
         nth: how often this packet met a rule in mode nth.
@@ -103,10 +103,10 @@ class View:
 
 
 class Split(NamedTuple):
-    """The answer of a match that is not simply yes or no.
+    """The answer of a match that is not simply yes or no: it may be both, or it changes the state.
 
     `yes` and `no` are the states in which the packet goes on if it matches or not; None: that cannot be. With both,
-    `chance` is the probability of yes, or None if nobody knows, and `why` says why.
+    `chance` is the probability of yes, or None if that is unknown, and `why` says why.
     """
 
     yes: State | None
@@ -119,7 +119,7 @@ Answer = bool | Split
 
 
 def open_question(view: View, key: Hashable, why: str) -> Answer:
-    """A question nobody can answer, but whose answer is the same whenever it comes up again for the same `key`."""
+    """An unknown whose value is the same whenever the same `key` comes up again."""
     if (key, True) in view.state.answers:
         return True
     if (key, False) in view.state.answers:
@@ -130,7 +130,7 @@ def open_question(view: View, key: Hashable, why: str) -> Answer:
 
 
 def unknown(view: View, why: str) -> Split:
-    """A question nobody can answer, and whose answer may differ each time."""
+    """An unknown whose value may differ each time."""
     return Split(view.state, view.state, None, why)
 
 

@@ -1,4 +1,4 @@
-"""What targets do: one function per target class. A target that is not here has effects nobody can tell."""
+"""What targets do: one function per target class. The effects of a target that is not here are unknown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ UNKNOWN: Final = "unknown"
 
 class Effect(NamedTuple):
     """One thing a target may do: the verdict (`GO_ON`: to the next rule), the state after it, and in a few words what
-    it did. `chance` is the probability among the target's effects, None if nobody knows it."""
+    it did. `chance` is the probability among the target's effects, None if that is unknown."""
 
     verdict: str
     state: State

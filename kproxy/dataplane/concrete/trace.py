@@ -49,7 +49,7 @@ class Outcome:
         dnat: whether the destination was rewritten.
         masquerade: whether the source was rewritten, or would be if the packet, which is marked for that, left.
         snat: whether the source was rewritten in fact.
-        hook: where the way ended: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING; empty if that is not known.
+        hook: where it happened: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING; empty if that is not known.
         via: of an accepted packet: `local` (delivered to this host), `out` (left by `packet.out_interface`), `bridged`
             (passed on by a bridge, unseen by iptables).
         reject: of a rejected one: the answer, by iptables' name.
@@ -57,7 +57,7 @@ class Outcome:
         reasons: what an INDETERMINATE outcome depends on.
         possible: what an INDETERMINATE outcome may turn out to be, without chances.
         connection: the conntrack entry at the end, as the next packet will find it, or None if there is none.
-        steps: everything that happened, in order; of several ways to this outcome the likeliest.
+        steps: everything that happened, in order; of several paths to this outcome the likeliest.
     """
 
     probability: Fraction

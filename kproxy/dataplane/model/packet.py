@@ -1,8 +1,8 @@
 """A packet as iptables sees it: header fields, marks, interfaces.
 
-Addresses are integers beside their family, as everywhere in `netfilter`. A field that is None is *open*: it has a value
-and nobody said which, so that whatever depends on it cannot be decided. An interface that is an empty string is absent,
-as the input interface of a packet that this host made. Only some of a mark's bits may be known (`mark_known`).
+Addresses are integers beside their family, as everywhere in `netfilter`. A field that is None is unknown: it has a
+value that was not given, and an outcome that depends on it is INDETERMINATE. An interface that is an empty string is
+absent, as the input interface of a packet that this host made. Only some of a mark's bits may be known (`mark_known`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ A dump alone does not say which addresses are the host's own. `host_in_short` ma
 - addresses that a chain of kube-proxy's names as a Service's, and those that DNAT leads to, are taken to be elsewhere,
   but for the packet's own destination: a host-network endpoint may be this host;
 - those to which kube-proxy restricts node ports are this host's, and so is the source of a packet that it sends;
-- of any other destination nobody knows: the packet is traced both ways, and where the answers differ, the outcome is
-  INDETERMINATE.
+- whether any other destination is this host's is unknown: the packet is traced for both, and where the answers differ,
+  the outcome is INDETERMINATE.
 
 That `route_localnet` is on follows from the rule that kube-proxy writes whenever it switches it on.
 """

@@ -49,7 +49,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer to a question; `assumptions` are what was taken for granted because nobody said."""
+    """The answer to a question; `assumptions` are what was taken for granted because it was not given."""
 
     question: Question
     outcomes: tuple[Reported, ...]
@@ -80,7 +80,7 @@ def report(
 
 
 def _odd(host: Host, question: Question) -> tuple[str, ...]:
-    """What is strange about the question, and may be a slip of the pen."""
+    """What is strange about the question, and may be a mistake."""
     name = question.packet.in_interface
     if not name or host.interfaces is None or name in host.interfaces:
         return ()
@@ -153,7 +153,7 @@ def _same_everywhere(one: list[Outcome], other: list[Outcome]) -> list[Outcome] 
 
 
 def reply_of(index: Index, host: Host, outcome: Outcome) -> Reply | None:
-    """What comes back; None if nothing does, or if nobody knows whether anything does."""
+    """What comes back; None if nothing does, or if that is unknown."""
     if outcome.verdict not in (ACCEPT, REJECT):
         return None
     kind = protocol_name(outcome.packet.protocol)

@@ -6,7 +6,7 @@ earlier traces have in common:
     >>> read_question({"src": "10.244.0.9:40000", "dst": "10.96.0.10:53", "proto": "udp", "in": "cni0"}).packet.dport
     53
 
-`write_question` is the way back. Errors name the field.
+`write_question` is the reverse. Errors name the field.
 """
 
 from __future__ import annotations

@@ -75,9 +75,8 @@ class Renderer:
         """Renders everything anew; the plan writes every chain.
 
         Args:
-            existing_nat_chains: names of chains in the kernel's nat table; those of kube-proxy's that are no longer
-            wanted
-                are deleted.
+            existing_nat_chains: names of chains in the kernel's nat table; the plan deletes those of ServicePorts that
+                it does not write.
         """
         previous = self._chains
         self._large_cluster = self._is_large(state)
