@@ -1,0 +1,31 @@
+"""The scheduler: where a pod goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.lab.controllers.scheduler import choose_node
+
+
+def node(name: str, *, ready: bool = True, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": "True" if ready else "Unknown"}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": {"conditions": [condition]}}
+
+
+def pod(owner: str = "", **spec: Any) -> dict[str, Any]:
+    references = [{"uid": owner, "controller": True, "kind": "ReplicaSet", "name": owner}] if owner else []
+    return {"metadata": {"name": "p", "namespace": "default", "uid": "u", "ownerReferences": references}, "spec": spec}
+
+
+def test_pods_of_one_owner_are_spread_before_nodes_are_filled() -> None:
+    nodes = [node("node-1"), node("node-2"), node("node-10")]
+    assert choose_node(pod("a"), nodes, {}) == "node-1"
+    assert choose_node(pod("a"), nodes, {("a", "node-1"): 1, ("", "node-1"): 1, ("", "node-2"): 5}) == "node-10"
+    assert choose_node(pod("a"), nodes, {("", "node-1"): 2, ("", "node-2"): 1, ("", "node-10"): 1}) == "node-2"
+
+
+def test_nodes_that_will_not_do() -> None:
+    nodes = [node("node-1", ready=False), node("node-2", unschedulable=True), node("node-3", labels={"disk": "ssd"})]
+    assert choose_node(pod("a"), nodes, {}) == "node-3"
+    assert choose_node(pod("a", nodeSelector={"disk": "ssd"}), nodes, {}) == "node-3"
+    assert choose_node(pod("a", nodeSelector={"disk": "hdd"}), nodes, {}) is None

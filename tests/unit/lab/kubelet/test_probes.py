@@ -1,0 +1,71 @@
+"""Probes of containers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from kproxy.lab.kubelet.probes import Count, Probe, Target, read_probe, run_probe
+
+
+def test_probes_count_in_a_row() -> None:
+    container = {
+        "name": "c",
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": {"httpGet": {"port": "http", "path": "x"}, "successThreshold": 2, "failureThreshold": 3},
+    }
+    probe = read_probe(container, "readinessProbe")
+    assert probe is not None
+    assert (probe.kind, probe.port, probe.period, probe.timeout) == ("httpGet", 8080, 10.0, 1.0)
+    assert read_probe(container, "startupProbe") is None
+    count, seen = Count(probe), []
+    for result in (True, False, True, True, False, False, True, False, False, False, True):
+        count.note(result)
+        seen.append(count.passed)
+    assert seen == [False, False, False, True, True, True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "probe", [{"grpc": {"port": 1}}, {"tcpSocket": {"port": "none"}}, {"httpGet": {"port": 1, "host": "\udcff\n"}}]
+)
+def test_a_probe_that_cannot_succeed_says_why(probe: dict[str, Any]) -> None:
+    found = read_probe({"name": "c", "readinessProbe": probe}, "readinessProbe")
+    assert found is not None
+    assert run_probe(found, Target("", "127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "good"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", True),
+        (b"HTTP/1.0 302 Found\r\n", True),
+        (b"HTTP/1.1 404 Not Found\r\n", False),
+        (b"HTTP/1.1 500 x\r\n", False),
+        (b"SSH-2.0-x\r\n", False),
+        (b"", False),
+    ],
+)
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_an_http_probe_goes_by_the_status(family: socket.AddressFamily, host: str, answer: bytes, good: bool) -> None:
+    with socket.create_server((host, 0), family=family) as server:
+        asked: list[bytes] = []
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                asked.append(connection.recv(4096))
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = server.getsockname()[1]
+        probe = Probe("httpGet", port=port, path="healthz", headers=(("X-Probe", "yes"),))
+        assert (run_probe(probe, Target("", host)) == "") is good
+        thread.join()
+    lines = asked[0].decode().split("\r\n")
+    assert lines[0] == "GET /healthz HTTP/1.1"
+    assert f"Host: {'[::1]' if ':' in host else host}:{port}" in lines
+    assert "X-Probe: yes" in lines
+    assert run_probe(Probe("httpGet", port=port, path="/a\r\nb"), Target("", host))
