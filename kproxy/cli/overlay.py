@@ -251,7 +251,7 @@ def check(
             "node": node,
             "mtu": found.mtu,
             "drift": [
-                {"kind": change.kind, "wanted": _text(change.wanted), "found": _text(change.found)}
+                {"kind": change.kind, "wanted": _text(change.desired), "found": _text(change.found)}
                 for change in found.changes
             ],
             "problems": found.problems,

@@ -9,8 +9,8 @@ from typing import Any, cast
 from kproxy.client.informer import Informer
 from kproxy.client.resources import Resource
 from kproxy.client.rest import RestClient
+from kproxy.informer.actions import ReflectorOptions
 from kproxy.informer.objects import T
-from kproxy.informer.reflector import ReflectorOptions
 from kproxy.informer.store import IndexFunc
 
 _Key = tuple[str, str, str, str]

@@ -19,11 +19,12 @@ from kproxy.client.http import Call
 from kproxy.client.resources import Resource
 from kproxy.client.rest import RestClient, failure_status
 from kproxy.errors import KproxyError
+from kproxy.informer.actions import ListRequest, ReflectorOptions, Stop, Wait, WatchRequest
 from kproxy.informer.events import WatchEvent
 from kproxy.informer.listener import Listener, Notification, ResourceEventHandler
 from kproxy.informer.lister import Lister
 from kproxy.informer.objects import Status, T, WireError
-from kproxy.informer.reflector import ListRequest, Phase, ReflectorMetrics, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.reflector import Phase, ReflectorMetrics
 from kproxy.informer.shared import SharedInformer, Transform
 from kproxy.informer.store import Indexer, IndexFunc
 

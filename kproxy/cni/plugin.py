@@ -86,12 +86,12 @@ def _add(request: Request, conf: NetConf, attachment: Attachment, store: Store) 
         leases = store.load()
         known = leases.records.get(key)
         if known is None or known.state == ipam.DONE:
-            leases, given = ipam.allocate(leases, key, record, conf.ranges, conf.reserved, conf.wanted_ips)
+            leases, given = ipam.allocate(leases, key, record, conf.ranges, conf.reserved, conf.requested_ips)
             store.save(leases)
     if known is not None:
         _free(conf, store, key, False)  # an ADD was killed
         with store.state():
-            leases, given = ipam.allocate(store.load(), key, record, conf.ranges, conf.reserved, conf.wanted_ips)
+            leases, given = ipam.allocate(store.load(), key, record, conf.ranges, conf.reserved, conf.requested_ips)
             store.save(leases)
     plan = plan_attachment(conf, attachment, given)
     try:

@@ -6,6 +6,7 @@
 `kproxy.client` drives them. docs/informer.md is the page for users and testers.
 """
 
+from kproxy.informer.actions import ListRequest, Read, ReflectorOptions, Stop, Wait, WatchRequest
 from kproxy.informer.backoff import BackoffManager
 from kproxy.informer.codec import Codec, LineReader, Unstructured, UnstructuredCodec
 from kproxy.informer.delta_fifo import Delta, DeltaFIFO, DeltaType
@@ -33,7 +34,7 @@ from kproxy.informer.ratelimit import (
     TokenBucket,
     default_controller_rate_limiter,
 )
-from kproxy.informer.reflector import ListRequest, Read, Reflector, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.reflector import Reflector
 from kproxy.informer.selectors import Requirement, matches_labels, matching, selector_matches
 from kproxy.informer.shared import SharedInformer
 from kproxy.informer.store import (

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
+from kproxy.informer.actions import ReflectorOptions
 from kproxy.informer.backoff import Random
 from kproxy.informer.delta_fifo import DeltaFIFO, Deltas, DeltaType
 from kproxy.informer.listener import Listener, Notification, NotificationType, ResourceEventHandler
 from kproxy.informer.objects import DeletedFinalStateUnknown, T
-from kproxy.informer.reflector import Reflector, ReflectorOptions
+from kproxy.informer.reflector import Reflector
 from kproxy.informer.store import NAMESPACE_INDEX, Indexer, IndexFunc, meta_namespace_index_func
 
 Transform = Callable[[T], T]

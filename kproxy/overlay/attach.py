@@ -108,14 +108,14 @@ def pod_routes(routes: Sequence[Route], leases: Sequence[Lease]) -> tuple[Route,
 
 
 def _sysctls(conf: NetConf, leases: Sequence[Lease]) -> dict[str, str]:
-    wanted: dict[str, str] = {}
+    desired: dict[str, str] = {}
     if not conf.is_gateway:
-        return wanted
+        return desired
     for version in dict.fromkeys(lease.range.version for lease in leases):
         family = "ip" if version == 4 else "ip6"
-        wanted["net/ipv4/ip_forward" if version == 4 else "net/ipv6/conf/all/forwarding"] = "1"
+        desired["net/ipv4/ip_forward" if version == 4 else "net/ipv6/conf/all/forwarding"] = "1"
         # A pod reaches a pod of its own node through a ClusterIP only if bridged packets pass through iptables.
-        wanted[f"net/bridge/bridge-nf-call-{family}tables"] = "1"
+        desired[f"net/bridge/bridge-nf-call-{family}tables"] = "1"
         if version == 4 and conf.ports:
-            wanted[f"net/ipv4/conf/{conf.bridge}/route_localnet"] = "1"
-    return wanted
+            desired[f"net/ipv4/conf/{conf.bridge}/route_localnet"] = "1"
+    return desired

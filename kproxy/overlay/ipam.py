@@ -164,12 +164,12 @@ def allocate(
     record: Record,
     ranges: Sequence[RangeSet],
     reserved: Collection[Network] = (),
-    wanted: Collection[Address] = (),
+    requested: Collection[Address] = (),
 ) -> tuple[Leases, tuple[Lease, ...]]:
     """Gives an attachment one address of each range set, and records it with `record` as the rest.
 
     Args:
-        wanted: addresses asked for; each must be in a range set, at most one in each.
+        requested: addresses asked for; each must be in a range set, at most one in each.
 
     Raises:
         CniError: ALREADY_ATTACHED, RANGE_EXHAUSTED, ADDRESS_TAKEN, PORT_TAKEN, or INVALID_CONFIG for an address
@@ -182,7 +182,7 @@ def allocate(
     _check_ports(leases, record)
     taken = {ip: owner for owner, other in leases.records.items() for ip in other.ips}
     given, last = [], dict(leases.last)
-    left = list(wanted)
+    left = list(requested)
     for item in ranges:
         mine = [address for address in left if item.range_of(address) is not None]
         if mine:

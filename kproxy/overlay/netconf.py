@@ -60,7 +60,7 @@ class NetConf(NamedTuple):
     ranges: tuple[RangeSet, ...]
     reserved: tuple[Network, ...]
     routes: tuple[Route, ...]
-    wanted_ips: tuple[Address, ...]
+    requested_ips: tuple[Address, ...]
     mac: str
     ports: tuple[PortMapping, ...]
     previous: Mapping[str, Any] | None
@@ -148,7 +148,7 @@ def _read_rest(
         ranges,
         reserved,
         routes,
-        _wanted_ips(runtime, arguments),
+        _requested_ips(runtime, arguments),
         _mac(runtime, arguments),
         tuple(_port(item, f"runtimeConfig.portMappings[{i}]") for i, item in _mappings(runtime)),
         _previous(document),
@@ -210,8 +210,8 @@ def _ranges(ipam: Mapping[str, Any], runtime: Mapping[str, Any]) -> tuple[RangeS
 
 def _default_routes(ranges: tuple[RangeSet, ...], routes: tuple[Route, ...]) -> tuple[Route, ...]:
     there = {route.destination for route in routes}
-    wanted = dict.fromkeys(ipaddress.ip_network("::/0" if item.is_ipv6 else "0.0.0.0/0") for item in ranges)
-    return tuple(Route(item) for item in wanted if item not in there)
+    defaults = dict.fromkeys(ipaddress.ip_network("::/0" if item.is_ipv6 else "0.0.0.0/0") for item in ranges)
+    return tuple(Route(item) for item in defaults if item not in there)
 
 
 def _network(value: object, where: str) -> Network:
@@ -266,7 +266,7 @@ def _port(item: object, where: str) -> PortMapping:
     return PortMapping(numbers[0], numbers[1], protocol, address)
 
 
-def _wanted_ips(runtime: Mapping[str, Any], arguments: Mapping[str, str]) -> tuple[Address, ...]:
+def _requested_ips(runtime: Mapping[str, Any], arguments: Mapping[str, str]) -> tuple[Address, ...]:
     found = []
     for index, item in _items(runtime, "ips", "runtimeConfig."):
         text = item.partition("/")[0] if isinstance(item, str) else item

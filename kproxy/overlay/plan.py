@@ -165,16 +165,16 @@ class OverlayPlan(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A difference: `missing` (only wanted), `unexpected` (only found) or `different` (both)."""
+    """A difference: `missing` (only desired), `unexpected` (only found) or `different` (both)."""
 
     kind: str
-    wanted: Item | None
+    desired: Item | None
     found: Item | None
 
     def __str__(self) -> str:
-        if self.wanted is None or self.found is None:
-            return f"{self.kind}: {self.wanted or self.found}"
-        return f"{self.kind}: {self.found}, wanted {self.wanted}"
+        if self.desired is None or self.found is None:
+            return f"{self.kind}: {self.desired or self.found}"
+        return f"{self.kind}: {self.found}, wanted {self.desired}"
 
 
 def plan_overlay(
@@ -266,10 +266,10 @@ def _vxlan(own: OverlayNode, others: Sequence[OverlayNode], version: int, mtu: i
     return items
 
 
-def difference(wanted: Iterable[Item], found: Iterable[Item]) -> list[Change]:
+def difference(desired: Iterable[Item], found: Iterable[Item]) -> list[Change]:
     """How what was found differs, in the order of mending: first what is too much, in the reverse order of making."""
     there = {item.key: item for item in found}
-    asked = {item.key: item for item in wanted}
+    asked = {item.key: item for item in desired}
     order = ("rules", "route", "neighbour", "fdb", "address", "link", "sysctl")
     surplus = [item for key, item in there.items() if key not in asked]
     changes = [
@@ -283,7 +283,7 @@ def difference(wanted: Iterable[Item], found: Iterable[Item]) -> list[Change]:
     return changes
 
 
-def _alike(wanted: Item, found: Item) -> bool:
-    if isinstance(wanted, NodeRoute) and isinstance(found, NodeRoute) and not wanted.device:
+def _alike(desired: Item, found: Item) -> bool:
+    if isinstance(desired, NodeRoute) and isinstance(found, NodeRoute) and not desired.device:
         found = msgspec.structs.replace(found, device="")
-    return wanted == found
+    return desired == found

@@ -81,7 +81,7 @@ def plain_scalar(text: str) -> Value:
 
 
 class _Merge:
-    """Stands for an unquoted `<<` where a key is wanted; a quoted one is a key like any other."""
+    """Stands for an unquoted `<<` in the place of a key; a quoted one is a key like any other."""
 
 
 _MERGE: Final = _Merge()

@@ -163,7 +163,7 @@ class _Decoder:
 
     def check_kind(self, entries: Mapping[str, Node]) -> bool:
         """Whether this is a KubeProxyConfiguration of the version that kproxy reads."""
-        for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
             node = entries.get(name, Node(None))
             self.lines[name] = node.line
             try:
@@ -172,9 +172,9 @@ class _Decoder:
                 self.errors.append(refused.error)
                 continue
             if not value:
-                self.errors.append(FieldError(name, f"Required value: must be {json.dumps(wanted)}"))
-            elif value != wanted:
-                message = unsupported(name, value, (wanted,)).message
+                self.errors.append(FieldError(name, f"Required value: must be {json.dumps(expected)}"))
+            elif value != expected:
+                message = unsupported(name, value, (expected,)).message
                 if name == "kind" and value == "ConfigMap":
                     message += " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
                 self.errors.append(FieldError(name, message))

@@ -52,11 +52,11 @@ class RefusedError(InputError):
         self.error = error
 
 
-def mistyped(path: str, node: Node, wanted: str) -> RefusedError:
+def mistyped(path: str, node: Node, expected: str) -> RefusedError:
     """The refusal of a value of the wrong type, with a word on how YAML came to see that type."""
     kind = next((name for kind, name in _KINDS if isinstance(node.value, kind)), "null")
-    hint = f" (YAML reads a bare {node.plain} so: put it in quotes)" if wanted == "a string" and node.plain else ""
-    return RefusedError(FieldError(path, f"Invalid value: {_shown(node.value)}: must be {wanted}, not {kind}{hint}"))
+    hint = f" (YAML reads a bare {node.plain} so: put it in quotes)" if expected == "a string" and node.plain else ""
+    return RefusedError(FieldError(path, f"Invalid value: {_shown(node.value)}: must be {expected}, not {kind}{hint}"))
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@
 
 A file holds YAML documents, one JSON document, concatenated JSON, or JSON lines; its content decides, not its name.
 Lists, also nested ones, are opened. JSON never goes through YAML: each document is decoded once, straight into wire
-structs (wire.py), then converted (convert.py) and validated (validate_*.py). Only what this refuses is decoded again,
+structs (`wire`), then converted and validated. Only what this refuses is decoded again,
 generically, to find every error in it and the line of each. All problems of all files are raised together.
 """
 
@@ -109,8 +109,8 @@ def _contents(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem]
         if Path(name).is_dir():
             files = sorted(str(item) for item in Path(name).iterdir() if item.suffix in SUFFIXES and not item.is_dir())
             if not files:
-                wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-                problems.append(Problem(Location(name), f"no manifests in this directory ({wanted})"))
+                patterns = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+                problems.append(Problem(Location(name), f"no manifests in this directory ({patterns})"))
     except (OSError, ValueError) as error:
         problems.append(Problem(Location(name), _reason(error)))
         return

@@ -36,8 +36,8 @@ def type_errors(value: object, struct: type[msgspec.Struct], path: str = "") -> 
     return list(_walk(value, _type_of(struct), path))
 
 
-def _walk(value: Any, wanted: inspect.Type, path: str) -> Iterator[FieldError]:
-    options = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
+def _walk(value: Any, expected: inspect.Type, path: str) -> Iterator[FieldError]:
+    options = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
     if value is None:
         if not any(isinstance(option, inspect.NoneType) for option in options):
             yield FieldError(path, f"Required value: must be {_describe(options)}")
@@ -122,8 +122,8 @@ def misspelt_fields(value: object, struct: type[msgspec.Struct]) -> list[FieldEr
     return list(_misspelt(value, _type_of(struct), ""))
 
 
-def _misspelt(value: Any, wanted: inspect.Type, path: str) -> Iterator[FieldError]:
-    options = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
+def _misspelt(value: Any, expected: inspect.Type, path: str) -> Iterator[FieldError]:
+    options = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
     for option in options:
         match option, value:
             case inspect.StructType(), dict():

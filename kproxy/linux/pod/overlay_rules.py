@@ -118,13 +118,13 @@ class OverlayRules:
         changes = difference(wanted, seen.chains)
         problems = []
         for change in changes:
-            chain = change.wanted or change.found
+            chain = change.desired or change.found
             assert isinstance(chain, RuleChain)
             try:
                 if chain.writer is Writer.NFTABLES:
-                    self._write_native(chain, keep=change.wanted is not None)
+                    self._write_native(chain, keep=change.desired is not None)
                 else:
-                    self._write_iptables(chain, keep=change.wanted is not None)
+                    self._write_iptables(chain, keep=change.desired is not None)
             except LinuxError as error:
                 problems.append(error)
         return changes, problems

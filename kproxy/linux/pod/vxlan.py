@@ -116,7 +116,7 @@ class OverlayKernel:
         rebuilt: set[str] = set()
         missing: set[str] = set()
         for change in changes:
-            item = change.wanted
+            item = change.desired
             if isinstance(item, LinkAddress | Neighbour | FdbEntry | NodeRoute) and item.device in missing:
                 continue
             try:
@@ -221,16 +221,16 @@ class OverlayKernel:
                     return
                 if change.found is not None and not isinstance(change.found, Sysctl):
                     self._delete(change.found)
-                if change.wanted is not None:
-                    self._make(change.wanted)
-                if isinstance(change.wanted, VxlanLink) and change.found is not None:
-                    rebuilt.add(change.wanted.name)
+                if change.desired is not None:
+                    self._make(change.desired)
+                if isinstance(change.desired, VxlanLink) and change.found is not None:
+                    rebuilt.add(change.desired.name)
         except (SysctlError, FeatureMissingError) as error:
             raise OverlayError(str(error)) from error
 
     def _change_in_place(self, change: Change) -> bool:
         """Changes what need not be taken away for it, so that packets go on; whether it was that."""
-        match change.wanted, change.found:
+        match change.desired, change.found:
             case NodeRoute() as wanted, NodeRoute():
                 self._route.route("replace", **self._route_options(wanted))
                 return True

@@ -21,7 +21,7 @@ from kproxy.informer import (
     WatchEvent,
     WatchRequest,
 )
-from kproxy.informer.reflector import Action
+from kproxy.informer.actions import Action
 from tests.support.informer.builders import service
 
 

@@ -76,12 +76,12 @@ def test_mending_the_difference_leads_from_any_plan_to_any_other(before: set[int
     for change in difference(new, old):
         if change.found is not None:
             there.discard(change.found)
-        if change.wanted is not None:
-            there.add(change.wanted)
+        if change.desired is not None:
+            there.add(change.desired)
     assert there == set(new)
     assert difference(new, new) == []
     # Routes go before what they need, and come after it.
-    kinds = [change.found.key[0] for change in difference(new, old) if change.wanted is None and change.found]
+    kinds = [change.found.key[0] for change in difference(new, old) if change.desired is None and change.found]
     assert kinds == sorted(kinds, key=("route", "neighbour", "fdb").index)
 
 
