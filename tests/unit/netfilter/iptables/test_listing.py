@@ -57,7 +57,7 @@ def test_ipv6() -> None:
     )
 
 
-@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.value}")
+@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
 def test_protocols(family: Family) -> None:
     """All 256, as iptables 1.8.11 lists them; as numbers, 1.8.9 does."""
     rules = "".join(f"-A T -p {number}\n" for number in range(256))
