@@ -13,10 +13,10 @@ from typing import Final
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.address import Network
 

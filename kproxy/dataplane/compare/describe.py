@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.distribution import Distribution, Fate
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
-from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
+from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.translated import UNKNOWN
 from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Variables
 from kproxy.netfilter.address import format_address

@@ -27,11 +27,11 @@ from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.leaves import INDETERMINATE
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
+from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address

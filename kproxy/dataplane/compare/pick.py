@@ -16,9 +16,9 @@ from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import ICMP_ECHO, SYN
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.hooks import ConntrackCase, feasible_start
 from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Node
+from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family

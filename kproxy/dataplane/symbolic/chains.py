@@ -21,11 +21,12 @@ from fractions import Fraction
 from types import NoneType
 from typing import Final
 
-from kproxy.dataplane.symbolic.conditions import Conditions, Draw, RecentCheck, Stage
+from kproxy.dataplane.symbolic.conditions import Conditions, Draw, RecentCheck
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.nat import Exits
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Structure
+from kproxy.dataplane.symbolic.questions import Stage
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
 from kproxy.dataplane.symbolic.variables import Variables

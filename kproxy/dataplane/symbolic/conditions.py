@@ -10,11 +10,11 @@ a *question*: yes or no, the same on both sides where the same is asked. Semanti
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.questions import BEFORE, Question, Stage, recent_question, set_moment
 from kproxy.dataplane.symbolic.variables import (
     BROADCAST,
     LOCAL,
@@ -48,7 +48,6 @@ from kproxy.netfilter.iptables.matches import (
     RecentMatch,
     SctpMatch,
     SetMatch,
-    SetReference,
     StateMatch,
     StatisticMatch,
     TcpMatch,
@@ -59,38 +58,7 @@ from kproxy.netfilter.iptables.matches import (
 from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.rule import Rule
 
-BEFORE: Final = "before"
-"""Before the destination of a new connection is translated; `AFTER` thereafter."""
-AFTER: Final = "after"
-LOOPED: Final = "looped"
-"""After the source is rewritten, too, of a packet that the host sends to itself."""
-
 _STATE_OF_RULE: Final = (LimitMatch, HashlimitMatch)
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """What is certain at a table of a hook. One object per stage: stages are compared by identity.
-
-    Attributes:
-        hook, table: where.
-        ctstate: what `-m conntrack` sees; the connection's state or INVALID or UNTRACKED.
-        tracked: whether the packet has a conntrack entry here.
-        fresh: whether it is the first packet of its connection, for which the nat tables are walked.
-        phase: `BEFORE` or `AFTER` the translation of the destination.
-        input, output: whether the packet has an input and an output interface here.
-        looped: whether this is the way back in.
-    """
-
-    hook: str
-    table: str
-    ctstate: str
-    tracked: bool
-    fresh: bool
-    phase: str
-    input: bool
-    output: bool
-    looped: bool = False
 
 
 class Draw(NamedTuple):
@@ -107,17 +75,6 @@ class RecentCheck(NamedTuple):
 
 
 Asked = Node | Draw | RecentCheck
-
-
-class Question(NamedTuple):
-    """The key of a question. `text` is what is asked, as in the rule; `kind` says whose answer it is:
-
-    `opaque` (not interpreted), `set`, `rate`, `recent`, `owner`, `physdev`, `conntrack`, `header`.
-    """
-
-    kind: str
-    text: str
-    where: Hashable = ""
 
 
 class Conditions:
@@ -449,49 +406,3 @@ class Conditions:
                 held = self._question("owner", text, (name, wanted.value.first, wanted.value.last, groups))
                 parts.append(self._signed(held, wanted))
         return self._all(parts)
-
-
-def set_moment(reference: SetReference, stage: Stage) -> tuple[str, ...]:
-    """When the packet has the addresses that a set is asked for."""
-    sides = {"src": "source", "dst": "dest"}
-    return tuple(moment(sides[direction], stage) for direction in reference.directions)
-
-
-class Listed(NamedTuple):
-    """What a question of kind `recent` is about."""
-
-    name: str
-    side: str
-    mask: int
-    seconds: int | None
-    hits: int
-    moment: str
-
-
-def moment(side: str, stage: Stage) -> str:
-    """When the packet has the address that a list is asked for."""
-    if side == "source":
-        return LOOPED if stage.looped else BEFORE
-    return stage.phase
-
-
-def recent_question(match: RecentMatch, stage: Stage) -> Question:
-    """Whether a list holds the packet's address, recently and often enough."""
-    plain = RecentMatch(
-        Negatable("rcheck"), match.name, match.mask, match.side, match.seconds, False, match.hitcount, match.rttl
-    )
-    if match.rttl:
-        return Question("opaque", plain.to_save(), moment(match.side, stage))
-    when = moment(match.side, stage)
-    about = Listed(match.name, match.side, match.mask.value, match.seconds, match.hitcount or 1, when)
-    return Question("recent", plain.to_save(), about)
-
-
-def asked_before(question: Question) -> Question | None:
-    """The question about a looped packet's source asked before the source might be rewritten; None for any other."""
-    where = question.where
-    if isinstance(where, Listed) and where.moment == LOOPED:
-        return question._replace(where=where._replace(moment=BEFORE))
-    if question.kind == "set" and isinstance(where, tuple) and LOOPED in where[1]:
-        return question._replace(where=(where[0], tuple(BEFORE if item == LOOPED else item for item in where[1])))
-    return None

@@ -16,11 +16,11 @@ from typing import Final
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import ICMP, ICMPV6
 from kproxy.dataplane.symbolic.chains import Evaluator
-from kproxy.dataplane.symbolic.conditions import AFTER, BEFORE, Question, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
 from kproxy.dataplane.symbolic.nat import Exits
 from kproxy.dataplane.symbolic.normalize import Side
+from kproxy.dataplane.symbolic.questions import AFTER, BEFORE, Question, Stage, asked_before
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
@@ -57,7 +57,7 @@ ORIGINS: Final = ("arriving", "local")
 
 @dataclass(frozen=True)
 class InPlay:
-    """What the rules of either side use, so that what nobody asks need not be followed. `stateful` are the tables with
+    """What the rules of either side use, so that the rest need not be followed. `stateful` are the tables with
     rules that ask for the connection."""
 
     ttl: bool

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.symbolic.conditions import Question, Stage
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcomes
 from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
+from kproxy.dataplane.symbolic.questions import Question, Stage
 from kproxy.dataplane.symbolic.translated import (
     KEEP,
     UNCHANGED,

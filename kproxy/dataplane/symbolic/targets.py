@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kproxy.dataplane.symbolic.conditions import BEFORE, Listed, Question, RecentCheck, Stage, moment, set_moment
+from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.leaves import (
     ACCEPT,
     DROP,
@@ -24,6 +24,7 @@ from kproxy.dataplane.symbolic.leaves import (
 )
 from kproxy.dataplane.symbolic.mtbdd import Node
 from kproxy.dataplane.symbolic.nat import Exits, Translation
+from kproxy.dataplane.symbolic.questions import BEFORE, Listed, Question, Stage, moment, set_moment
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import RecentMatch, SetMatch

@@ -15,10 +15,10 @@ from kproxy.dataplane.compare.consistency import correlated, tuples_fit
 from kproxy.dataplane.compare.distribution import Distribution, distribution_at
 from kproxy.dataplane.compare.witness import Observation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
-from kproxy.dataplane.symbolic.conditions import Question
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
 from kproxy.dataplane.symbolic.nat import KEPT
+from kproxy.dataplane.symbolic.questions import Question
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, ruleset

@@ -141,7 +141,7 @@ def test_composition_puts_levels_back_in_order() -> None:
     def swap(level: int, node: Node) -> Node | None:
         return diagrams.compose_node(0, (1, 3), diagrams.children[node][:2]) if level == 2 else None
 
-    # "field 2 is 1" becomes a question about field 0, below a question about field 1.
+    # "variable 2 is 1" becomes a question about variable 0, below a question about variable 1.
     node = diagrams.equals(1, 1, lower)
     result = diagrams.compose(node, 2, "swap", swap)
     assert diagrams.level[result] == 0
