@@ -94,7 +94,7 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
     from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
     from kproxy.linux.sync.desired import wanted_rules
-    from kproxy.linux.sync.reconcile import apply_rules
+    from kproxy.linux.sync.reconcile import reconcile_rules
     from kproxy.render import RenderedTarget
     from kproxy.render.iptables.save import jump_text
     from kproxy.services import IPFamily
@@ -114,11 +114,11 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, variant))
         start = time.perf_counter()
-        outcome = apply_rules(executor, wanted_rules(rendered))
+        outcome = reconcile_rules(executor, wanted_rules(rendered))
         verified = time.perf_counter() - start
         parts = {step.step: step.seconds for step in outcome.report.steps}
         start = time.perf_counter()
-        again = apply_rules(executor, wanted_rules(rendered))
+        again = reconcile_rules(executor, wanted_rules(rendered))
         seconds = time.perf_counter() - start
         assert not again.difference, "a second apply has nothing to write"
     written = parts["read"] + parts["compare"] + parts["write"]
@@ -130,8 +130,8 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
     from kproxy.linux.iptables.binaries import Variant, find_iptables
     from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.sync.applier import Applier
     from kproxy.linux.sync.runs import plan_runs, run_text
+    from kproxy.linux.sync.syncer import Syncer
     from kproxy.services import IPFamily
 
     manifests, state, renderer = load(size, directory)
@@ -139,8 +139,8 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
     ours, bare = [], []
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, variant))
-        applier = Applier(executor, state, renderer)
-        applier.resync()
+        syncer = Syncer(executor, state, renderer)
+        syncer.resync()
         gc.collect()
         gc.freeze()
         command = f"iptables-{variant_name}"
@@ -150,7 +150,7 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
             changed = msgspec.structs.replace(original, endpoints=original.endpoints[:-1])
             start = time.perf_counter()
             state.update_endpoint_slice(changed)
-            applier.sync()
+            syncer.sync()
             ours.append(time.perf_counter() - start)
             # Its peer: the text of a change of the same size, back to what was there, with nothing else around it.
             state.update_endpoint_slice(original)

@@ -191,9 +191,9 @@ class Agent:
     def _proxier(self, family: HostFamily, observer: SyncObserver | None) -> FamilyProxier:
         settings = self.settings
         executor = family.executor()
-        applier = family.applier(executor, family.options(settings.config, self.hub.target))
+        syncer = family.syncer(executor, family.options(settings.config, self.hub.target))
         runner = BoundedFrequencyRunner(settings.min_sync_period, settings.sync_period, random.random)
-        return FamilyProxier(family.family, applier, family.watch(executor), runner, time.monotonic, observer)
+        return FamilyProxier(family.family, syncer, family.watch(executor), runner, time.monotonic, observer)
 
     def _wait(self, config: FileWatch | None) -> None:
         begun = said = refreshed = time.monotonic()

@@ -98,20 +98,29 @@ class RestoreFailedError(LinuxError):
 
 
 class ApplyFailedError(LinuxError):
-    """The kernel could not be brought to the wanted state.
+    """The kernel could not be brought to the desired state.
 
     Attributes:
+        message: what went wrong.
         state: what it is left in.
         detail: which parts, where it is partly applied.
     """
 
-    def __init__(self, what: str, state: KernelState, detail: str = "") -> None:
-        told = {
+    def __init__(self, message: str, state: KernelState, detail: str = "") -> None:
+        shown = {
             KernelState.UNCHANGED: "the kernel's rules are unchanged",
             KernelState.RESTORED: "the rules that were there before are restored",
             KernelState.PARTLY_APPLIED: "the rules are partly applied",
             KernelState.APPLIED: "the rules are applied",
         }[state]
-        super().__init__(f"{what}\nstate: {told}{f': {detail}' if detail else ''}")
+        super().__init__(f"{message}\nstate: {shown}{f': {detail}' if detail else ''}")
+        self.message = message
         self.state = state
         self.detail = detail
+
+
+def failure_message(error: BaseException) -> str:
+    """What went wrong, without the state that the kernel was left in; an interruption has no message of its own."""
+    if isinstance(error, ApplyFailedError):
+        return error.message
+    return str(error) if isinstance(error, LinuxError) else "interrupted"

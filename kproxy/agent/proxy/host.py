@@ -27,8 +27,8 @@ from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.preflight import run_preflight
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.applier import Applier
 from kproxy.linux.sync.prepare import node_options
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
 from kproxy.render import Features, Renderer, RenderOptions, Target
 from kproxy.render.iptables.base import CANARY_TABLES
@@ -61,10 +61,10 @@ class HostFamily(msgspec.Struct, frozen=True):
         """What reads and writes the rules."""
         return IptablesExecutor(self.namespace, self.iptables, lock_wait=self.lock_wait)
 
-    def applier(self, executor: IptablesExecutor, options: RenderOptions) -> Applier:
+    def syncer(self, executor: IptablesExecutor, options: RenderOptions) -> Syncer:
         """What keeps the rules up, with nothing in it yet."""
         state = ServiceState(self.family, options.node_name)
-        return Applier(
+        return Syncer(
             executor,
             state,
             Renderer(options),

@@ -2,7 +2,7 @@
 
 Each `step` asks the runner what is due and does it: drain the inbox into the state, then write what that changed, or
 compare everything with the kernel when a check is due and the kernel watch is suspicious. Nothing is lost by a failure:
-what was drained stays in the state, the applier starts over from the full state, and the runner says when.
+what was drained stays in the state, the syncer starts over from the full state, and the runner says when.
 
 Steps come from one thread; `inbox`, `set_options`, `enable` and `request_check` may be used from any.
 """
@@ -21,8 +21,8 @@ from kproxy.agent.proxy.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.agent.sources.inbox import Inbox, Taken
 from kproxy.errors import KproxyError
 from kproxy.linux.errors import LinuxError, is_lock_held
-from kproxy.linux.sync.applier import Applier, SyncReport
 from kproxy.linux.sync.reconcile import describe
+from kproxy.linux.sync.syncer import Syncer, SyncReport
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import (
     IPFamily,
@@ -50,7 +50,7 @@ class FamilyProxier:
     """See the module.
 
     Args:
-        applier: writes the rules; only this proxier may use it.
+        syncer: writes the rules; only this proxier may use it.
         watch: knows whether the kernel must be read.
         clock: seconds that should not go back.
     """
@@ -58,7 +58,7 @@ class FamilyProxier:
     def __init__(
         self,
         family: IPFamily,
-        applier: Applier,
+        syncer: Syncer,
         watch: KernelWatch,
         runner: BoundedFrequencyRunner,
         clock: Callable[[], float],
@@ -66,7 +66,7 @@ class FamilyProxier:
     ) -> None:
         self.family = family
         self.inbox = Inbox(self._changed)
-        self._applier = applier
+        self._syncer = syncer
         self._watch = watch
         self._runner = runner
         self._clock = clock
@@ -98,7 +98,7 @@ class FamilyProxier:
 
         Never waits, so that metrics answer while iptables hangs; during a sync it may hold a part of what is new.
         """
-        return self._applier.snapshot()
+        return self._syncer.snapshot()
 
     def rendered(self) -> RenderedTarget:
         """The rules as they were wanted at the last sync, rendered anew."""
@@ -121,7 +121,7 @@ class FamilyProxier:
     def set_options(self, options: RenderOptions) -> None:
         """The node changed."""
         with self._wake:
-            if options == (self._options or self._applier.options):
+            if options == (self._options or self._syncer.options):
                 return
             self._options = options
         self._changed()
@@ -177,12 +177,12 @@ class FamilyProxier:
         with self._wake:
             options, self._options = self._options, None
         if options is not None:
-            self._applier.set_options(options)
+            self._syncer.set_options(options)
         report, drift = self._write(run, start)
         self._synced_once = True
         triggers, self._triggers = tuple(self._triggers), []
-        ports = health_check_node_ports(self._applier.state.service_ports)
-        local = local_ready_endpoints(self._applier.state.endpoints) if ports else {}
+        ports = health_check_node_ports(self._syncer.state.service_ports)
+        local = local_ready_endpoints(self._syncer.state.endpoints) if ports else {}
         done = SyncDone(
             family=self.family,
             report=report,
@@ -191,7 +191,7 @@ class FamilyProxier:
             service_changes=len(taken.services),
             slice_changes=len(taken.slices),
             trigger_times=triggers,
-            rule_totals=self._applier.rule_totals(),
+            rule_totals=self._syncer.rule_totals(),
             drift=drift,
             health_check_ports=ports,
             local_endpoints={service: local.get(service, 0) for service in ports},
@@ -199,7 +199,7 @@ class FamilyProxier:
         self._tell(done)
 
     def _take(self, taken: Taken) -> None:
-        state = self._applier.state
+        state = self._syncer.state
         for key, service in taken.services.items():
             try:
                 state.delete_service(key) if service is None else state.update_service(service)
@@ -217,7 +217,7 @@ class FamilyProxier:
 
     def _write(self, run: Run, start: float) -> tuple[SyncReport, str]:
         """Writes what has to be; says what somebody else had changed, if that was looked for."""
-        if self._applier.needs_resync:
+        if self._syncer.needs_resync:
             return self._compare(start), ""
         if not run.check:
             return self._partial(), ""
@@ -231,14 +231,14 @@ class FamilyProxier:
         return report, drift
 
     def _partial(self, *, check: bool = False) -> SyncReport:
-        report = self._applier.sync(check=check)
+        report = self._syncer.sync(check=check)
         if report.wrote:
             self._watch.written()
         return report
 
     def _compare(self, start: float) -> SyncReport:
         self._watch.before_reading()
-        report = self._applier.resync()
+        report = self._syncer.resync()
         self._compared = start
         if report.difference:
             self._watch.written()
@@ -271,7 +271,7 @@ class FamilyProxier:
         self._observer.synced(done)
 
     def _failed(self, run: Run, start: float, error: Exception, bug: bool = False) -> None:
-        self._applier.needs_resync = True
+        self._syncer.needs_resync = True
         self._watch.written()
         now = self._clock()
         with self._wake:

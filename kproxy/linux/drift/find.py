@@ -26,10 +26,9 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.cleanup import cleanup_tables
 from kproxy.linux.sync.desired import Wanted
 from kproxy.linux.sync.difference import Difference, find_difference
-from kproxy.linux.sync.partial_failure import after_rules, with_families
+from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
-from kproxy.linux.sync.program import program_rules
-from kproxy.linux.sync.reconcile import read_dump
+from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
 from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
@@ -146,16 +145,16 @@ def _repair(
     for place, family in enumerate(prepared.families):
         if differences[family.family]:
             try:
-                outcome = program_rules(family.executor, family.wanted, namespace)
+                outcome = reconcile_rules(family.executor, family.wanted, namespace)
             except (LinuxError, *INTERRUPTS) as error:
-                raise with_families(error, family.family.value, written) from error
+                raise family_failure(error, family.family.value, written) from error
             written.append(family.family.value)
             try:
                 # Flows that wrong rules led astray would stay so.
                 before = programmed_addresses(outcome.before)
                 clean_flows(namespace, family.family, wanted_addresses(family.rendered.state), before)
             except INTERRUPTS as error:
-                raise after_rules(names[: place + 1], names[place + 1 :], written) from error
+                raise interrupted_after_rules(names[: place + 1], names[place + 1 :], written) from error
     for family_with_others in prepared.choice.others:
         tools = find_iptables(family_with_others, prepared.choice.variant.other)
         cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))

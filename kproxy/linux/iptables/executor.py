@@ -110,7 +110,7 @@ class IptablesExecutor:
         return self._run_save([self._iptables.save])
 
     def _await_others(self) -> None:
-        """Waits for who is writing, which iptables-save itself does not: the restore of an applier that was killed may
+        """Waits for who is writing, which iptables-save itself does not: the restore of a process that was killed may
         still be at work. Where there are no tables, only who works in this very namespace matters: it may make one.
         """
         try:

@@ -6,16 +6,15 @@ import msgspec
 
 from kproxy.linux.conntrack.flows import table_full
 from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, programmed_addresses, wanted_addresses
-from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.libiptc import MOST_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.partial_failure import after_rules, with_families, words_of
+from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, prepare_node
-from kproxy.linux.sync.program import program_rules
-from kproxy.linux.sync.reconcile import Outcome, Progress, read_dump
+from kproxy.linux.sync.reconcile import Outcome, Progress, read_dump, reconcile_rules
 from kproxy.linux.sync.report import FamilyReport, StepTime, Stopwatch
 
 
@@ -64,7 +63,7 @@ def apply_node(
         with watch.step("prepare"):
             prepared = prepare_node(request, namespace, writes=not dry_run)
     except (LinuxError, *INTERRUPTS) as error:
-        raise ApplyFailedError(words_of(error), KernelState.UNCHANGED) from error
+        raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
     names = [family.family.value for family in prepared.families]
     reports: list[FamilyReport] = []
     stale: list[StaleEntry] = []
@@ -80,7 +79,7 @@ def apply_node(
             with watch.step(f"{family.family.value} conntrack"):
                 stale += _clean_conntrack(family, namespace, outcome.before, dry_run, notes)
         except INTERRUPTS as error:
-            raise after_rules(names[: len(reports)], names[len(reports) :], _written(reports)) from error
+            raise interrupted_after_rules(names[: len(reports)], names[len(reports) :], _written(reports)) from error
     full = table_full(namespace)
     if full:
         notes.append(full)
@@ -105,11 +104,11 @@ def _apply_family(
     try:
         if family.features.nfacct and not dry_run:
             nfacct.ensure_counters(namespace)
-        return program_rules(
+        return reconcile_rules(
             family.executor, family.wanted, namespace, dry_run=dry_run, name=str(family.iptables), progress=progress
         )
     except (LinuxError, *INTERRUPTS) as error:
-        raise with_families(error, family.family.value, _written(done)) from error
+        raise family_failure(error, family.family.value, _written(done)) from error
 
 
 def _written(reports: list[FamilyReport]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, installed
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_tables
@@ -17,7 +17,7 @@ from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.jumps import remove_jumps
-from kproxy.linux.sync.reconcile import Progress, put_back, read_dump
+from kproxy.linux.sync.reconcile import Progress, read_dump, roll_back
 from kproxy.linux.sync.report import KeptChain, StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.services.names import IPFamily
@@ -61,7 +61,7 @@ def cleanup(
             (family, variant): tools for family in IPFamily for variant, tools in installed(family).items()
         }
     except (LinuxError, *INTERRUPTS) as error:
-        raise ApplyFailedError(_told(error), KernelState.UNCHANGED) from error
+        raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
     if not found:
         raise ToolMissingError("no iptables is installed, so nothing can be read or removed\nstate: unchanged")
     cleaned: list[CleanedTables] = []
@@ -91,13 +91,9 @@ def _unreachable(namespace: Namespace, found: dict[tuple[IPFamily, Variant], Ipt
     ]
 
 
-def _told(error: BaseException) -> str:
-    return str(error) if isinstance(error, LinuxError) else "interrupted"
-
-
 def _after(error: BaseException, name: str, cleaned: list[CleanedTables]) -> ApplyFailedError:
     state = error.state if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED
-    what = f"{name}: {_told(error).rsplit(chr(10) + 'state: ', 1)[0]}"
+    what = f"{name}: {failure_message(error)}"
     done = [f"{each.family} {each.variant}" for each in cleaned if each.chains_deleted]
     if not done:
         return ApplyFailedError(what, state, getattr(error, "detail", ""))
@@ -136,8 +132,8 @@ def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progr
             done += len(run)
         after = read_dump(executor, counters=False)
     except (LinuxError, *INTERRUPTS) as error:
-        raise put_back(executor, before, _told(error)) from error
+        raise roll_back(executor, before, failure_message(error)) from error
     left, _ = removable_chains(after)
     if left or remove_jumps(after, kept):
-        raise put_back(executor, before, f"removing failed: {len(left)} chains of kube-proxy's are still there")
+        raise roll_back(executor, before, f"removing failed: {len(left)} chains of kube-proxy's are still there")
     return report

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
+from kproxy.linux.errors import ApplyFailedError, KernelState, failure_message
 
 
-def words_of(error: BaseException) -> str:
-    """What went wrong: an interruption has no words of its own."""
-    return str(error) if isinstance(error, LinuxError) else "interrupted"
-
-
-def after_rules(right: Sequence[str], left: Sequence[str], written: Sequence[str]) -> ApplyFailedError:
+def interrupted_after_rules(right: Sequence[str], left: Sequence[str], written: Sequence[str]) -> ApplyFailedError:
     """The error for an interruption after the rules of a family.
 
     Args:
@@ -29,11 +24,11 @@ def after_rules(right: Sequence[str], left: Sequence[str], written: Sequence[str
     return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail)
 
 
-def with_families(error: BaseException, family: str, written: Sequence[str]) -> ApplyFailedError:
+def family_failure(error: BaseException, family: str, written: Sequence[str]) -> ApplyFailedError:
     """An error of one family that names it, and those that were written to before it."""
     state = error.state if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED
     detail = error.detail if isinstance(error, ApplyFailedError) else ""
-    what = words_of(error).rsplit("\nstate: ", 1)[0]
+    what = failure_message(error)
     if written:
         tail = f"the rules of {' and '.join(written)} are applied, those of {family} are {state.value}"
         detail = f"{tail}: {detail}" if detail and state is not KernelState.APPLIED else tail

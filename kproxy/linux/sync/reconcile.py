@@ -1,8 +1,12 @@
-"""Bringing the kernel to the wanted state from whatever state it is in.
+"""Bringing one family's rules in the kernel to the desired state from whatever state they are in.
 
 Read what is there, compare, write only the difference, read back, compare again. When writing or the second comparison
 fails, what was there before is brought back by the same means, read back and compared too; the error says which of
 unchanged, restored and partly applied it came to.
+
+While some of the batches of a failed attempt were in the kernel, packets followed them. The connection tracking entries
+that they left would go on leading flows to endpoints that neither the old rules nor the next ones want, so they are
+deleted once the old rules are back.
 """
 
 from __future__ import annotations
@@ -14,18 +18,27 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, RestoreFailedError
+from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, programmed_addresses
+from kproxy.linux.errors import (
+    INTERRUPTS,
+    ApplyFailedError,
+    KernelState,
+    LinuxError,
+    RestoreFailedError,
+    failure_message,
+)
 from kproxy.linux.iptables.canonical import Place
 from kproxy.linux.iptables.dump import ChainDump, Dump, parse_dump
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
+from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import Wanted
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.jumps import return_jumps
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
 from kproxy.linux.sync.runs import Batch, Change, plan_runs, run_text
-from kproxy.render.iptables.chains import FILTER
+from kproxy.render.iptables.chains import FILTER, NAT
 
 Progress = Callable[[str, int, int], None]
 """Called with what is going on, and how many steps of how many are done."""
@@ -41,7 +54,7 @@ needs many turns."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What `apply_rules` did.
+    """What `reconcile_rules` did.
 
     Attributes:
         before: what the kernel held before.
@@ -58,12 +71,19 @@ def read_dump(executor: Executor, *, counters: bool) -> Dump:
     return parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
 
 
-def apply_rules(
-    executor: Executor, wanted: Wanted, *, dry_run: bool = False, name: str = "", progress: Progress | None = None
+def reconcile_rules(
+    executor: Executor,
+    wanted: Wanted,
+    namespace: Namespace | None = None,
+    *,
+    dry_run: bool = False,
+    name: str = "",
+    progress: Progress | None = None,
 ) -> Outcome:
-    """Brings the kernel to the wanted state.
+    """Brings the kernel to the desired state.
 
     Args:
+        namespace: where to delete connection tracking entries that a failure leaves; None leaves them alone.
         dry_run: only tell what would change.
         name: what to call the iptables in the report.
 
@@ -71,6 +91,20 @@ def apply_rules(
         LinuxError: nothing could be read, so nothing was tried.
         ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
     """
+    try:
+        return _reconcile(executor, wanted, dry_run, name, progress)
+    except ApplyFailedError as error:
+        if namespace is None or error.state in (KernelState.UNCHANGED, KernelState.APPLIED):
+            raise
+        try:
+            clean_after_failure(executor, wanted, namespace)
+        except (LinuxError, *INTERRUPTS) as second:
+            note = f"connection tracking entries that it left were not all removed: {failure_message(second)}"
+            raise ApplyFailedError(f"{error.message}\n({note})", error.state, error.detail) from error
+        raise
+
+
+def _reconcile(executor: Executor, wanted: Wanted, dry_run: bool, name: str, progress: Progress | None) -> Outcome:
     watch = Stopwatch()
     with watch.step("read"):
         before = read_dump(executor, counters=True)
@@ -154,14 +188,13 @@ def write_verified(
     except (LinuxError, *INTERRUPTS) as error:
         if isinstance(error, RestoreFailedError):
             done += error.committed
-        what = str(error) if isinstance(error, LinuxError) else "interrupted"
         least = "at least " if isinstance(error, LinuxError) and not getattr(error, "lines", ()) else ""
-        raise put_back(
-            executor, before, f"{what}\n({least}{done} of {total} transactions had been carried out)"
+        raise roll_back(
+            executor, before, f"{failure_message(error)}\n({least}{done} of {total} transactions had been carried out)"
         ) from error
     if left:
         told = describe(left)
-        raise put_back(executor, before, f"verification failed: what was written is not what is there: {told}")
+        raise roll_back(executor, before, f"verification failed: what was written is not what is there: {told}")
 
 
 def _expect(wanted: Wanted) -> Blocks:
@@ -169,7 +202,7 @@ def _expect(wanted: Wanted) -> Blocks:
     return expected_blocks(wanted)
 
 
-def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
+def roll_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
     """Brings back what was there before, and makes the error that says how that went."""
     try:
         now = read_dump(executor, counters=False)
@@ -180,12 +213,29 @@ def put_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
             executor.restore(run_text(run))
         left = reverse_change(before, read_dump(executor, counters=False))
     except (LinuxError, *INTERRUPTS) as error:
-        why = str(error) if isinstance(error, LinuxError) else "interrupted"
-        detail = f"bringing back what was there before failed too: {why}"
+        detail = f"bringing back what was there before failed too: {failure_message(error)}"
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail + _which(executor, before))
     if left:
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _places(list(left.writes) + list(left.deletions)))
     return ApplyFailedError(what, KernelState.RESTORED)
+
+
+def clean_after_failure(executor: Executor, tried: Wanted, namespace: Namespace) -> list[StaleFlow]:
+    """Deletes entries that lead to endpoints of what was tried and that the kernel's rules do not lead to.
+
+    Raises:
+        LinuxError: the rules or the entries cannot be read, or an entry cannot be deleted.
+    """
+    now = programmed_addresses(read_dump(executor, counters=False))
+    then = programmed_addresses(wanted_dump(tried))
+    return clean_flows(namespace, executor.family, now, then, endpoints=then.all_endpoints)
+
+
+def wanted_dump(wanted: Wanted) -> Dump:
+    """The nat table that is wanted, as if it had been read."""
+    return Dump(
+        {NAT: {chain: ChainDump("-", wanted.rules((NAT, chain)), []) for table, chain in wanted.chains if table == NAT}}
+    )
 
 
 def _which(executor: Executor, before: Dump) -> str:

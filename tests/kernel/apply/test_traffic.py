@@ -1,4 +1,4 @@
-"""Never a broken moment: traffic flows while endpoints churn, restores fail, and appliers are killed.
+"""Never a broken moment: traffic flows while endpoints churn, restores fail, and syncers are killed.
 
 Clients connect and ask through a cluster IP, a node port and a load-balancer IP. Each attempt must be answered, and
 by an endpoint of a state that may have been in the kernel at some moment of the attempt: from when an apply of it
@@ -24,11 +24,10 @@ from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
 from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.sync import reconcile
-from kproxy.linux.sync.applier import Applier
 from kproxy.linux.sync.desired import wanted_rules
-from kproxy.linux.sync.program import program_rules
-from kproxy.linux.sync.reconcile import Outcome
+from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.runs import plan_runs
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Renderer, Target, render_options, render_target
 from kproxy.services import IPFamily, ServiceState
 from tests.support.kernel.apply_network import (
@@ -82,7 +81,7 @@ def bring_to(executor: Executor, net: Network, chosen: frozenset[str], round_: i
     """Rules first, then connection tracking, as `kproxy apply` does."""
     target = Target("node-0", None)
     rendered = render_target(target, IPFamily.IPV4, services(), slices(chosen, round_), CONFIG)
-    outcome = program_rules(executor, wanted_rules(rendered), net.spaces["node"])
+    outcome = reconcile_rules(executor, wanted_rules(rendered), net.spaces["node"])
     # A client's port that is used again would follow its old entry to an endpoint that has gone.
     before, now = programmed_addresses(outcome.before), wanted_addresses(rendered.state)
     clean_flows(net.spaces["node"], IPFamily.IPV4, now, before)
@@ -247,22 +246,22 @@ def test_applies(
     "rounds", [20, pytest.param(80, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.soak)]
 )
 def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
-    """The applier, as an agent uses it: one changed slice at a time."""
+    """The syncer, as an agent uses it: one changed slice at a time."""
     state = ServiceState.of(IPFamily.IPV4, "node-0", services(), slices(frozenset(ENDPOINTS[:3]), 0))
     renderer = Renderer(render_options(CONFIG, IPFamily.IPV4, "node-0"))
-    appliers: list[Applier] = []
+    syncers: list[Syncer] = []
 
     def act(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
-        if not appliers:
-            appliers.append(Applier(executor, state, renderer, net.spaces["node"]))
-            appliers[0].resync()
+        if not syncers:
+            syncers.append(Syncer(executor, state, renderer, net.spaces["node"]))
+            syncers[0].resync()
         web, *others = slices(choose(chance), number)
         if chance.random() < 0.2:
             state.update_endpoint_slice(others[0])
-            appliers[0].sync()
+            syncers[0].sync()
             return
         state.update_endpoint_slice(web)
         with history.applying(frozenset(endpoint.addresses[0] for endpoint in web.endpoints)):
-            appliers[0].sync()
+            syncers[0].sync()
 
     churn(net, variant, act, rounds)

@@ -29,10 +29,10 @@ from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.applier import Applier
 from kproxy.linux.sync.desired import Wanted, wanted_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.reconcile import describe, read_dump
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Features, RenderedTarget, Renderer, render_options
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.endpoints import Endpoint, endpoints_of_service, service_key_of
@@ -197,11 +197,11 @@ def memory_proxy(client: RestClient, name: str, config: KubeProxyConfiguration, 
         )  # fmt: skip
         executor = MemoryExecutor(family, variant)
         proxy.executors[family] = executor
-        applier = Applier(executor, ServiceState(family, NODE), Renderer(host.options(config, hub.target)))
+        syncer = Syncer(executor, ServiceState(family, NODE), Renderer(host.options(config, hub.target)))
         watch = KernelWatch(text_fingerprint(lambda executor=executor: executor.save(counters=False)))  # type: ignore[misc]
         periods = config.iptables.min_sync_period.seconds, config.iptables.sync_period.seconds
         runner = BoundedFrequencyRunner(*periods, random.random)
-        proxier = FamilyProxier(family, applier, watch, runner, time.monotonic, proxy.recorder)
+        proxier = FamilyProxier(family, syncer, watch, runner, time.monotonic, proxy.recorder)
         members.append(Member(host, proxier))
     proxy.members = members
     proxy.source = ApiSource(client, NODE, hub, hub.source_synced)

@@ -1,6 +1,6 @@
 """The whole agent but its threads, against a faulty API server and a faulty kernel, in simulated time.
 
-Real: the informers' state machines and decoders, the hub, the inboxes, the runners, the proxiers, the appliers.
+Real: the informers' state machines and decoders, the hub, the inboxes, the runners, the proxiers, the syncers.
 Simulated: the server (`tests.support.fakeapi.storage`), the kernel (`tests.support.linux.fake`), the clock. A seed
 decides everything.
 """
@@ -25,10 +25,10 @@ from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.applier import Applier
 from kproxy.linux.sync.desired import wanted_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.reconcile import read_dump
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Features, RenderedTarget, Renderer
 from kproxy.services import IPFamily, ServiceState
 from tests.support.agent.kernel import FaultyKernel
@@ -165,12 +165,12 @@ class World:
         here = Namespace.current()
         self.host = HostFamily(self.family, here, iptables, Features(), None, ("mangle", "nat", "filter"), False, 5.0)
         renderer = Renderer(self.host.options(CONFIG, self.hub.target))
-        applier = Applier(self.kernel, ServiceState(self.family, NODE), renderer)
+        syncer = Syncer(self.kernel, ServiceState(self.family, NODE), renderer)
         fingerprint: Fingerprint = lambda: self.kernel.generation  # noqa: E731
         if self.random.random() < 0.3:
             fingerprint = text_fingerprint(lambda: self.kernel.save(counters=False))
         runner = BoundedFrequencyRunner(MIN_SYNC_PERIOD, SYNC_PERIOD, self.random.random)
-        return FamilyProxier(self.family, applier, KernelWatch(fingerprint), runner, lambda: self.clock, self.observer)
+        return FamilyProxier(self.family, syncer, KernelWatch(fingerprint), runner, lambda: self.clock, self.observer)
 
     def _handlers(self) -> None:
         def fail(*_items: object) -> None:

@@ -19,7 +19,7 @@ from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.cleanup import cleanup_tables
 from kproxy.linux.sync.desired import Wanted, wanted_rules
 from kproxy.linux.sync.difference import find_difference
-from kproxy.linux.sync.reconcile import NOTHING, WOULD_CHANGE, apply_rules, read_dump
+from kproxy.linux.sync.reconcile import NOTHING, WOULD_CHANGE, read_dump, reconcile_rules
 from kproxy.services import IPFamily
 from tests.support.linux.fake import Faulty, Killed, refused
 from tests.support.recorded import CLUSTERS, MINIKUBE, render
@@ -108,33 +108,33 @@ class EngineSuite:
 
     def test_a_first_apply_gives_the_save_form_and_a_second_writes_nothing(self, executor: Executor) -> None:
         for case in (1, -1):
-            outcome = apply_rules(executor, wanted(case, executor.family))
+            outcome = reconcile_rules(executor, wanted(case, executor.family))
             assert outcome.report.result == "applied"
             assert rules_of(executor) == rules_in(parse_dump(fresh_text(case, executor.family)))
         counted = Faulty(executor)
-        outcome = apply_rules(counted, wanted(-1, executor.family))
+        outcome = reconcile_rules(counted, wanted(-1, executor.family))
         assert (outcome.report.result, counted.restores) == (NOTHING, 0)
 
     def test_a_dry_run_tells_the_same_and_writes_nothing(self, executor: Executor) -> None:
         counted = Faulty(executor)
-        told = apply_rules(counted, wanted(2, executor.family), dry_run=True).report
+        told = reconcile_rules(counted, wanted(2, executor.family), dry_run=True).report
         assert (told.result, counted.restores) == (WOULD_CHANGE, 0)
-        done = apply_rules(executor, wanted(2, executor.family)).report
+        done = reconcile_rules(executor, wanted(2, executor.family)).report
         assert done.services == told.services
         assert done.jumps == told.jumps
 
     def test_there_and_back(self, executor: Executor) -> None:
-        apply_rules(executor, wanted(3, executor.family))
+        reconcile_rules(executor, wanted(3, executor.family))
         first = rules_of(executor)
         for case in (4, 5, 3):
-            apply_rules(executor, wanted(case, executor.family))
+            reconcile_rules(executor, wanted(case, executor.family))
         assert rules_of(executor) == first
 
     def test_rules_of_others_keep_their_order_and_counters(self, executor: Executor) -> None:
         executor.restore(FOREIGN_V6 if executor.family.is_ipv6 else FOREIGN)
         before = foreign_lines(executor)
         for case in (6, 7):
-            apply_rules(executor, wanted(case, executor.family))
+            reconcile_rules(executor, wanted(case, executor.family))
             assert foreign_lines(executor) == before
         cleanup_tables(executor)
         assert foreign_lines(executor) == before
@@ -142,7 +142,7 @@ class EngineSuite:
 
     def test_what_older_releases_left_goes(self, executor: Executor) -> None:
         executor.restore(OLD)
-        report = apply_rules(executor, wanted(1, executor.family)).report
+        report = reconcile_rules(executor, wanted(1, executor.family)).report
         assert rules_of(executor) == rules_in(parse_dump(fresh_text(1, executor.family)))
         removed = next(change for change in report.services if change.service == "old/svc")
         assert (removed.change, removed.chains_deleted) == ("removed", 4)
@@ -151,7 +151,7 @@ class EngineSuite:
     def test_a_chain_that_others_use_stays(self, executor: Executor) -> None:
         executor.restore(OLD)
         executor.restore("*nat\n:THEIRS - [0:0]\n-A THEIRS -j KUBE-SVC-AAAAAAAAAAAAAAAA\nCOMMIT\n")
-        report = apply_rules(executor, wanted(1, executor.family)).report
+        report = reconcile_rules(executor, wanted(1, executor.family)).report
         stay = {"KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-SEP-AAAAAAAAAAAAAAAA"}
         assert {kept.chain for kept in report.kept} == stay
         assert stay <= rules_of(executor)["nat"].keys()
@@ -161,7 +161,7 @@ class EngineSuite:
 
     @pytest.mark.parametrize("table", ["filter", "nat", "mangle"])
     def test_a_flushed_table_is_mended(self, executor: Executor, table: str) -> None:
-        apply_rules(executor, wanted(8, executor.family))
+        reconcile_rules(executor, wanted(8, executor.family))
         before = rules_of(executor)
         chains = [chain for name, chain in owned_chains(read_dump(executor, counters=False)) if name == table]
         executor.restore(f"*{table}\n-F\n{''.join(f'-X {chain}{chr(10)}' for chain in chains)}COMMIT\n")
@@ -170,18 +170,18 @@ class EngineSuite:
         dump = read_dump(executor, counters=False)
         findings = family_findings(rules, dump, find_difference(rules, dump), executor.variant)
         assert ("table-flushed", table) in {(finding.kind, finding.table) for finding in findings}
-        apply_rules(executor, rules)
+        reconcile_rules(executor, rules)
         assert rules_of(executor) == before
 
     def test_a_failing_batch_leaves_what_was_there(self, executor: Executor) -> None:
         executor.restore(FOREIGN_V6 if executor.family.is_ipv6 else FOREIGN)
-        apply_rules(executor, wanted(9, executor.family))
+        reconcile_rules(executor, wanted(9, executor.family))
         before = executor.save(counters=True)
         count = _transactions(wanted(10, executor.family), before, executor.variant)
         for fail_at in range(count):
             faulty = Faulty(executor, fail_at=fail_at, error=refused)
             with pytest.raises(ApplyFailedError, match="No such file or directory") as caught:
-                apply_rules(faulty, wanted(10, executor.family))
+                reconcile_rules(faulty, wanted(10, executor.family))
             expected = KernelState.UNCHANGED if fail_at == 0 else KernelState.RESTORED
             assert caught.value.state is expected
             assert _undated(executor.save(counters=True)) == _undated(before)
@@ -190,9 +190,9 @@ class EngineSuite:
     def test_an_interruption_leaves_what_was_there(
         self, executor: Executor, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        apply_rules(executor, wanted(9, executor.family))
+        reconcile_rules(executor, wanted(9, executor.family))
         before = rules_of(executor)
-        for command in (lambda e: apply_rules(e, wanted(10, executor.family)), cleanup_tables):
+        for command in (lambda e: reconcile_rules(e, wanted(10, executor.family)), cleanup_tables):
             with pytest.raises(ApplyFailedError, match="interrupted") as caught:
                 command(Faulty(executor, fail_at=1, error=interrupt))
             assert caught.value.state is KernelState.RESTORED
@@ -203,14 +203,14 @@ class EngineSuite:
 
         monkeypatch.setattr(reconcile, "service_changes", interrupted)
         with pytest.raises(ApplyFailedError, match="interrupted") as caught:
-            apply_rules(executor, wanted(10, executor.family))
+            reconcile_rules(executor, wanted(10, executor.family))
         assert caught.value.state is KernelState.APPLIED
 
     def test_when_nothing_can_be_put_back_it_says_which_part_is_new(self, executor: Executor) -> None:
-        apply_rules(executor, wanted(9, executor.family))
+        reconcile_rules(executor, wanted(9, executor.family))
         faulty = Faulty(executor, fail_at=1, error=refused, once=False)
         with pytest.raises(ApplyFailedError, match="partly applied") as caught:
-            apply_rules(faulty, wanted(10, executor.family))
+            reconcile_rules(faulty, wanted(10, executor.family))
         assert caught.value.state is KernelState.PARTLY_APPLIED
         assert "KUBE-" in caught.value.detail
 
@@ -218,24 +218,24 @@ class EngineSuite:
         fresh = {case: rules_in(parse_dump(fresh_text(case, executor.family))) for case in (11, 12)}
         for fail_at in range(4):
             with contextlib.suppress(Killed):  # raised unless the apply has fewer transactions
-                apply_rules(Faulty(executor, fail_at=fail_at), wanted(11, executor.family))
-            apply_rules(executor, wanted(12, executor.family))
+                reconcile_rules(Faulty(executor, fail_at=fail_at), wanted(11, executor.family))
+            reconcile_rules(executor, wanted(12, executor.family))
             assert rules_of(executor) == fresh[12]
-        apply_rules(executor, wanted(11, executor.family))
+        reconcile_rules(executor, wanted(11, executor.family))
         assert rules_of(executor) == fresh[11]
 
     def test_a_change_that_does_not_stay_is_taken_back(self, executor: Executor) -> None:
-        apply_rules(executor, wanted(13, executor.family))
+        reconcile_rules(executor, wanted(13, executor.family))
         before = rules_of(executor)
         with pytest.raises(ApplyFailedError, match="verification failed") as caught:
-            apply_rules(_Meddler(executor), wanted(14, executor.family))
+            reconcile_rules(_Meddler(executor), wanted(14, executor.family))
         assert caught.value.state is KernelState.RESTORED
         assert rules_of(executor) == before
 
     def test_jump_rules_are_put_right(self, executor: Executor) -> None:
         executor.restore(FOREIGN_V6 if executor.family.is_ipv6 else FOREIGN)
         rules = wanted(1, executor.family)
-        apply_rules(executor, rules)
+        reconcile_rules(executor, rules)
         before = executor.save(counters=True)
         jumps = rules.jumps[("filter", "FORWARD")]
         for edit in (
@@ -247,7 +247,7 @@ class EngineSuite:
             "-I FORWARD -j DROP\n",
         ):
             executor.restore(f"*filter\n{edit}COMMIT\n")
-            report = apply_rules(executor, rules).report
+            report = reconcile_rules(executor, rules).report
             assert report.jumps
             if "DROP" in edit:
                 kinds = {jump.kind for jump in report.jumps}
@@ -255,17 +255,17 @@ class EngineSuite:
                 executor.restore("*filter\n-D FORWARD -j DROP\nCOMMIT\n")
             assert _undated(executor.save(counters=True)) == _undated(before), edit
         executor.restore("*filter\n-I FORWARD -s 192.0.2.1 -j DROP\nCOMMIT\n" if not executor.family.is_ipv6 else "")
-        assert not apply_rules(executor, rules).difference
+        assert not reconcile_rules(executor, rules).difference
 
     def test_cleanup_leaves_the_kubelets_chain(self, executor: Executor) -> None:
-        apply_rules(executor, wanted(-1, executor.family))
+        reconcile_rules(executor, wanted(-1, executor.family))
         executor.restore("*nat\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n")
         cleanup_tables(executor)
         assert owned_chains(read_dump(executor, counters=False)) == [("filter", "KUBE-FIREWALL")]
         assert rules_of(executor)["filter"]["INPUT"] == ["-j KUBE-FIREWALL"]
 
     def test_a_failing_cleanup_leaves_what_was_there(self, executor: Executor) -> None:
-        apply_rules(executor, wanted(-1, executor.family))
+        reconcile_rules(executor, wanted(-1, executor.family))
         before = rules_of(executor)
         with pytest.raises(ApplyFailedError) as caught:
             cleanup_tables(Faulty(executor, fail_at=1, error=refused))
@@ -277,7 +277,7 @@ class EngineSuite:
         chance = random.Random(seed)
         executor.restore(FOREIGN_V6 if executor.family.is_ipv6 else FOREIGN)
         rules = wanted(chance.randrange(len(CLUSTERS)), executor.family)
-        apply_rules(executor, rules)
+        reconcile_rules(executor, rules)
         clean, others = rules_of(executor), foreign_lines(executor)
         for _ in range(13):
             text = random_edit(chance, read_dump(executor, counters=False))
@@ -291,7 +291,7 @@ class EngineSuite:
             if rules_in(dump) != clean:
                 assert findings, text
             assert all(finding.meaning for finding in findings)
-            apply_rules(executor, rules)
+            reconcile_rules(executor, rules)
             assert rules_of(executor) == clean, text
             assert foreign_lines(executor) == others
 

@@ -17,7 +17,7 @@ from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Manifests, Node, Service, load_config, load_manifests
 from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Renderer, render_options
 from kproxy.services import IPFamily, ServiceState
 from tests.support import paths
@@ -56,9 +56,9 @@ class Subject:
         # It first hears of another node, in another place.
         other = msgspec.structs.replace(options, zone="elsewhere", node_ip="::1" if family.is_ipv6 else "127.0.0.1")
         self.options = options
-        applier = Applier(self.kernel, ServiceState(family, name), Renderer(other))
+        syncer = Syncer(self.kernel, ServiceState(family, name), Renderer(other))
         runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.5)
-        self.proxier = FamilyProxier(family, applier, KernelWatch(lambda: None), runner, lambda: self.now)
+        self.proxier = FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now)
 
     def sync(self) -> None:
         """Lets time pass until everything that was put is in the kernel."""

@@ -18,7 +18,7 @@ from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAd
 from kproxy.api.kubeproxyconfig.types import DetectLocal
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.applier import Applier
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Features, Renderer
 from kproxy.services import IPFamily, ServiceState
 from tests.support.linux.fake import MemoryExecutor
@@ -65,8 +65,8 @@ class Subject:
         host = HostFamily(family, Namespace.current(), iptables, Features(), None, ("nat", "filter"), False, 5.0)
         state, renderer = ServiceState(family, "node-0"), Renderer(host.options(config, self.hub.target))
         runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0)
-        applier = Applier(self.kernels[family], state, renderer)
-        return Member(host, FamilyProxier(family, applier, KernelWatch(lambda: None), runner, lambda: self.now))
+        syncer = Syncer(self.kernels[family], state, renderer)
+        return Member(host, FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now))
 
     def sync(self) -> bool:
         """Whether both families have been programmed."""

@@ -14,8 +14,8 @@ from kproxy.agent.proxy.proxier import FULL_SYNC_PERIOD, TRIGGER_TIME, FamilyPro
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, ObjectMeta
 from kproxy.linux.iptables.executor import Executor
-from kproxy.linux.sync.applier import Applier
 from kproxy.linux.sync.reconcile import read_dump
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.support.linux.fake import Faulty, MemoryExecutor, refused
@@ -63,10 +63,10 @@ class Subject:
         self.kernel = Counting()
         self.observer = Observer()
         options = RenderOptions(node_name="node-0")
-        applier = Applier(executor or self.kernel, ServiceState(IPFamily.IPV4, "node-0"), Renderer(options))
+        syncer = Syncer(executor or self.kernel, ServiceState(IPFamily.IPV4, "node-0"), Renderer(options))
         self.proxier = FamilyProxier(
             IPFamily.IPV4,
-            applier,
+            syncer,
             KernelWatch(lambda: self.kernel.generation),
             BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0),
             lambda: self.now,

@@ -1,4 +1,4 @@
-"""Programming one family: what happens to connection tracking when an apply is taken back. The deed itself is tested
+"""Reconciling one family: what happens to connection tracking when an apply is taken back. The deed itself is tested
 in tests/kernel/apply/test_traffic.py."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import pytest
 from kproxy.linux.conntrack.stale import programmed_addresses, wanted_addresses
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync import program
+from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.desired import wanted_rules
-from kproxy.linux.sync.program import program_rules, wanted_dump
+from kproxy.linux.sync.reconcile import reconcile_rules, wanted_dump
 from kproxy.services import IPFamily
 from tests.support.linux.fake import Faulty, MemoryExecutor, refused
 from tests.support.recorded import CLUSTERS, render
@@ -24,20 +24,20 @@ RULES = wanted_rules(render(CLUSTERS[1], IPFamily.IPV4))
 def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was cleaned, in words; nothing is really."""
     calls: list[str] = []
-    monkeypatch.setattr(program, "clean_after_failure", lambda executor, wanted, space: calls.append(space.label))
+    monkeypatch.setattr(reconcile, "clean_after_failure", lambda executor, wanted, space: calls.append(space.label))
     return calls
 
 
 def attempt(fail_at: int | None, namespace: Namespace | None) -> ApplyFailedError:
     executor = Faulty(MemoryExecutor(IPFamily.IPV4), fail_at=fail_at, error=refused)
     with pytest.raises(ApplyFailedError) as caught:
-        program_rules(executor, RULES, namespace)
+        reconcile_rules(executor, RULES, namespace)
     return caught.value
 
 
 def test_success_leaves_connection_tracking_to_the_caller(cleaned: list[str]) -> None:
     with Namespace.current() as here:
-        outcome = program_rules(MemoryExecutor(IPFamily.IPV4), RULES, here)
+        outcome = reconcile_rules(MemoryExecutor(IPFamily.IPV4), RULES, here)
     assert outcome.report.result == "applied"
     assert cleaned == []
 
@@ -55,7 +55,7 @@ def test_when_that_fails_too_the_error_says_so(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object) -> None:
         raise LinuxError("no netlink today")
 
-    monkeypatch.setattr(program, "clean_after_failure", fail)
+    monkeypatch.setattr(reconcile, "clean_after_failure", fail)
     with Namespace.current() as here:
         error = attempt(1, here)
     assert "not all removed: no netlink today" in str(error)

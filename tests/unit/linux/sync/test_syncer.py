@@ -1,4 +1,4 @@
-"""The applier: keeps up with changes, and starts over after a failure."""
+"""The syncer: keeps up with changes, and starts over after a failure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kproxy.linux.conntrack.stale import Addresses, StaleFlow
 from kproxy.linux.errors import RestoreFailedError, ToolFailedError
 from kproxy.linux.iptables.features import line_rewriter
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.applier import Applier
 from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.support.linux.fake import Faulty, MemoryExecutor, refused
@@ -27,114 +27,114 @@ def setting() -> tuple[MemoryExecutor, ServiceState, Renderer]:
 
 def fresh(state: ServiceState) -> dict[str, dict[str, list[str]]]:
     """What a first apply of the same state gives."""
-    from kproxy.linux.sync.reconcile import apply_rules
+    from kproxy.linux.sync.reconcile import reconcile_rules
 
     executor = MemoryExecutor(IPFamily.IPV4)
     renderer = Renderer(RenderOptions(node_name="node-0"))
-    apply_rules(executor, wanted_rules(RenderedTarget(state, renderer, renderer.plan_full(state))))
+    reconcile_rules(executor, wanted_rules(RenderedTarget(state, renderer, renderer.plan_full(state))))
     return rules_of(executor)
 
 
 def test_changes_end_where_a_first_apply_would() -> None:
     executor, state, renderer = setting()
     counted = Faulty(executor)
-    applier = Applier(counted, state, renderer)
-    applier.sync()
+    syncer = Syncer(counted, state, renderer)
+    syncer.sync()
     assert rules_of(executor) == fresh(state)
     before = counted.restores
     for endpoints in (("10.244.0.5", "10.244.0.6"), ("10.244.0.6",), (), ("10.244.0.7",)):
         state.update_endpoint_slice(make_slice(*(make_endpoint(ip) for ip in endpoints), address_type="IPv4"))
-        applier.sync()
+        syncer.sync()
         assert rules_of(executor) == fresh(state)
     assert counted.restores == before + 4, "one process for each change"
     state.delete_service("shop/web")
-    applier.sync()
+    syncer.sync()
     assert rules_of(executor) == fresh(state)
-    applier.sync()
+    syncer.sync()
     assert counted.restores == before + 5, "nothing changed, nothing is written"
 
 
 def test_after_a_failure_everything_is_compared_again() -> None:
     executor, state, renderer = setting()
-    applier = Applier(Faulty(executor, fail_at=4, error=refused), state, renderer)
-    applier.sync()
+    syncer = Syncer(Faulty(executor, fail_at=4, error=refused), state, renderer)
+    syncer.sync()
     state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
     try:
-        applier.sync()
+        syncer.sync()
         state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.8")))
-        applier.sync()
+        syncer.sync()
         pytest.fail("one of them is refused")
     except RestoreFailedError:
-        assert applier.needs_resync
-    applier.sync()
-    assert not applier.needs_resync
+        assert syncer.needs_resync
+    syncer.sync()
+    assert not syncer.needs_resync
     assert rules_of(executor) == fresh(state)
 
 
 def test_a_sync_says_what_it_did() -> None:
     executor, state, renderer = setting()
-    applier = Applier(executor, state, renderer)
-    first = applier.sync()
+    syncer = Syncer(executor, state, renderer)
+    first = syncer.sync()
     assert first.full
     assert first.wrote
     assert first.difference
-    totals = applier.rule_totals()
+    totals = syncer.rule_totals()
     assert totals == {
         table: sum(len(rules) for name, rules in chains.items() if name.startswith("KUBE-"))
         for table, chains in rules_of(executor).items()
     }
-    assert not applier.sync().wrote
+    assert not syncer.sync().wrote
     state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
-    second = applier.sync()
+    second = syncer.sync()
     assert not second.full
     assert {str(name) for name in second.touched} == {"shop/web"}
     assert (second.chains_written, second.chains_deleted) == (2, 1)
     assert second.rules_written == {"nat": 3}
     assert {"state", "render", "write"} <= {step.step for step in second.steps}
-    assert applier.rule_totals() == totals
-    assert not applier.resync().wrote
+    assert syncer.rule_totals() == totals
+    assert not syncer.resync().wrote
 
 
 def test_new_options_are_written_partially_and_by_a_resync_alike() -> None:
     options = RenderOptions(node_name="node-0", masquerade_mark=1 << 9)
     for needs_resync in (False, True):
         executor, state, renderer = setting()
-        applier = Applier(executor, state, renderer)
-        applier.sync()
-        applier.set_options(options)
-        applier.needs_resync = needs_resync
-        report = applier.sync()
+        syncer = Syncer(executor, state, renderer)
+        syncer.sync()
+        syncer.set_options(options)
+        syncer.needs_resync = needs_resync
+        report = syncer.sync()
         assert report.full == needs_resync
         assert report.chains_written == 3, "mark, postrouting, forward"
         assert "0x200" in str(rules_of(executor)["nat"]["KUBE-MARK-MASQ"])
-        assert applier.options == options
-        assert not applier.resync().wrote
+        assert syncer.options == options
+        assert not syncer.resync().wrote
 
 
 def test_lines_that_this_kernel_cannot_load_are_rewritten_in_partial_syncs_too() -> None:
     executor, state, renderer = setting()
     rewrite = line_rewriter({"comment"})
-    applier = Applier(executor, state, renderer, rewrite=rewrite, canary_tables=("nat",))
-    applier.sync()
+    syncer = Syncer(executor, state, renderer, rewrite=rewrite, canary_tables=("nat",))
+    syncer.sync()
     state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
-    assert not applier.sync().full
+    assert not syncer.sync().full
     text = str(rules_of(executor))
     assert "10.244.0.6" in text
     assert "comment" not in text
     assert "KUBE-PROXY-CANARY" not in str(rules_of(executor).get("mangle", {}))
-    assert not applier.resync().wrote
+    assert not syncer.resync().wrote
 
 
 def test_a_bug_in_between_leads_to_a_resync(monkeypatch: pytest.MonkeyPatch) -> None:
     executor, state, renderer = setting()
-    applier = Applier(executor, state, renderer)
-    applier.sync()
+    syncer = Syncer(executor, state, renderer)
+    syncer.sync()
     state.update_endpoint_slice(make_slice(make_endpoint("10.244.0.6")))
     with monkeypatch.context() as patched:
         patched.setattr(renderer, "plan_partial", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            applier.sync()
-    assert applier.sync().full
+            syncer.sync()
+    assert syncer.sync().full
     assert rules_of(executor) == fresh(state)
 
 
@@ -151,31 +151,31 @@ def test_flows_that_could_not_be_cleaned_are_tried_again(monkeypatch: pytest.Mon
             raise ToolFailedError("conntrack is broken")
         return []
 
-    monkeypatch.setattr("kproxy.linux.sync.applier.clean_flows", clean)
+    monkeypatch.setattr("kproxy.linux.sync.syncer.clean_flows", clean)
     executor = MemoryExecutor(IPFamily.IPV4)
-    applier = Applier(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
-    applier.sync()
+    syncer = Syncer(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
+    syncer.sync()
     assert len(asked) == 1
     state.update_service(make_service("web", cluster_ips=("10.96.0.3",)))
-    applier.sync()
+    syncer.sync()
     assert len(asked) == 1, "TCP needs no cleaning"
     broken[0] = True
     state.delete_service("shop/dns")
-    assert "conntrack is broken" in applier.sync().notes[0]
+    assert "conntrack is broken" in syncer.sync().notes[0]
     assert rules_of(executor) == fresh(state), "the rules are right all the same"
     broken[0] = False
     state.update_service(make_service("web", cluster_ips=("10.96.0.4",)))
-    assert applier.sync().notes == ()
+    assert syncer.sync().notes == ()
     assert ("UDP", "10.96.0.1", 53) in asked[-1].services
-    applier.sync()
+    syncer.sync()
     assert len(asked) == 3
     state.update_service(dns)
-    applier.sync()
+    syncer.sync()
     assert len(asked) == 4, "packets may have come before there was a rule"
-    applier.sync(check=True)
+    syncer.sync(check=True)
     assert len(asked) == 5, "and once more with the next check: an entry may have come late"
     assert ("UDP", "10.96.0.1", 53) in asked[-1].services
-    applier.sync(check=True)
+    syncer.sync(check=True)
     assert len(asked) == 5
 
 
@@ -187,14 +187,14 @@ def test_the_first_sync_cleans_up_after_who_was_killed_before_it_did(monkeypatch
         cleaned.append(wanted)
         return []
 
-    monkeypatch.setattr("kproxy.linux.sync.applier.clean_flows", clean)
+    monkeypatch.setattr("kproxy.linux.sync.syncer.clean_flows", clean)
     dns = make_service("dns", ports=(ServicePort(port=53, protocol="UDP"),))
     executor = MemoryExecutor(IPFamily.IPV4)
     for _restart in range(2):
         cleaned.clear()
         state = ServiceState.of(IPFamily.IPV4, "node-0", [dns], [])
-        applier = Applier(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
-        applier.sync()
+        syncer = Syncer(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
+        syncer.sync()
         assert [("UDP", "10.96.0.1", 53) in wanted.services for wanted in cleaned] == [True]
-    applier.resync()
+    syncer.resync()
     assert len(cleaned) == 1, "what is right since then needs no look"

@@ -1,6 +1,6 @@
-"""The applier: keeps one family's rules in the kernel up with a changing cluster, writing only what changed.
+"""The syncer: keeps one family's rules in the kernel up with a changing cluster, writing only what changed.
 
-`apply` reads the kernel, which takes as long as it has rules; the applier knows what it wrote last, so a changed
+`apply` reads the kernel, which takes as long as it has rules; the syncer knows what it wrote last, so a changed
 EndpointSlice costs rendering one ServicePort and one short restore. Whoever uses it calls `resync` now and then, and
 after every failure the next `sync` is one.
 
@@ -34,8 +34,7 @@ from kproxy.linux.iptables.features import LineRewriter
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import rewrite_text, wanted_rules
 from kproxy.linux.sync.difference import Difference
-from kproxy.linux.sync.program import program_rules
-from kproxy.linux.sync.reconcile import Outcome
+from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
@@ -73,7 +72,7 @@ class SyncReport(msgspec.Struct, frozen=True):
         return bool(self.chains_written or self.chains_deleted or (self.difference and self.difference.edits))
 
 
-class Applier:
+class Syncer:
     """Writes the rules of one family.
 
     Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless somebody else
@@ -141,7 +140,7 @@ class Applier:
         """Renders everything, compares it with the kernel, and writes the difference.
 
         Raises:
-            LinuxError: see `apply_rules`.
+            LinuxError: see `reconcile_rules`.
         """
         unknown, self.needs_resync = self.needs_resync, True
         watch = Stopwatch()
@@ -153,7 +152,7 @@ class Applier:
                 self._renderer, self._options = Renderer(self._options), None
             plan = self._renderer.plan_full(self._state)
             wanted = wanted_rules(RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables)
-        outcome = program_rules(self._executor, wanted, self._namespace)
+        outcome = reconcile_rules(self._executor, wanted, self._namespace)
         self._sizes = {place: text.count("\n") for place, text in wanted.chains.items()}
         self.needs_resync = False
         difference = outcome.difference
@@ -265,7 +264,7 @@ NO_ADDRESSES = Addresses({}, {}, frozenset())
 
 
 def _steps(watch: Stopwatch, outcome: Outcome) -> tuple[StepTime, ...]:
-    """The applier's own steps with the engine's between rendering and clean-up."""
+    """The syncer's own steps with the engine's between rendering and clean-up."""
     return (*watch.times[:2], *outcome.report.steps, *watch.times[2:])
 
 
