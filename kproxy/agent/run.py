@@ -26,7 +26,7 @@ from typing import Final
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.log import event
-from kproxy.agent.proxy.host import Host, HostFamily, prepare_host, set_up_host
+from kproxy.agent.proxy.host import close_host, kernel_watch, prepare_host, set_up_host
 from kproxy.agent.proxy.node import Member, NodeHub
 from kproxy.agent.proxy.observer import SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
@@ -36,6 +36,10 @@ from kproxy.agent.sources.files import FileSource, FileWatch, Sight
 from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.api import Manifests
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
+from kproxy.linux.sync.prepare import Host, HostFamily
+from kproxy.linux.sync.syncer import Syncer
+from kproxy.render import Renderer
+from kproxy.services import ServiceState
 
 TICK: Final = 0.5
 """Seconds between looks at the configuration file, and at whether --once is done."""
@@ -146,8 +150,8 @@ class Agent:
             "host",
             node=settings.node_name,
             where=settings.netns or "this machine",
-            variant=self.host.variant.value,
-            because=self.host.reason,
+            variant=self.host.choice.variant.value,
+            because=self.host.choice.reason,
             iptables=", ".join(str(family.iptables) for family in self.host.families),
         )
         for note in self.host.notes:
@@ -191,9 +195,17 @@ class Agent:
     def _proxier(self, family: HostFamily, observer: SyncObserver | None) -> FamilyProxier:
         settings = self.settings
         executor = family.executor()
-        syncer = family.syncer(executor, family.options(settings.config, self.hub.target))
+        options = family.options(settings.config, self.hub.target)
+        syncer = Syncer(
+            executor,
+            ServiceState(family.family, options.node_name),
+            Renderer(options),
+            family.namespace,
+            rewrite=family.rewrite,
+            canary_tables=family.canary_tables,
+        )
         runner = BoundedFrequencyRunner(settings.min_sync_period, settings.sync_period, random.random)
-        return FamilyProxier(family.family, syncer, family.watch(executor), runner, time.monotonic, observer)
+        return FamilyProxier(family.family, syncer, kernel_watch(family, executor), runner, time.monotonic, observer)
 
     def _wait(self, config: FileWatch | None) -> None:
         begun = said = refreshed = time.monotonic()
@@ -262,7 +274,7 @@ class Agent:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
         if self.host is not None and not any(thread.is_alive() for thread in threads):
-            self.host.close()
+            close_host(self.host)
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name

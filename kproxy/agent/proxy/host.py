@@ -17,87 +17,31 @@ import msgspec
 from kproxy.agent.log import event
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
-from kproxy.linux.errors import FeatureMissingError, LinuxError
-from kproxy.linux.iptables import nfacct
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.features import LineRewriter, line_rewriter
 from kproxy.linux.iptables.generation import nft_generation
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
-from kproxy.linux.iptables.preflight import run_preflight
-from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.prepare import node_options
-from kproxy.linux.sync.syncer import Syncer
+from kproxy.linux.sync import prepare
+from kproxy.linux.sync.prepare import Host, HostFamily
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
-from kproxy.render import Features, Renderer, RenderOptions, Target
-from kproxy.render.iptables.base import CANARY_TABLES
-from kproxy.services import IPFamily, ServiceState
+from kproxy.render import Features
+from kproxy.services import IPFamily
 from kproxy.services.node import node_port_addresses
 
 
-class HostFamily(msgspec.Struct, frozen=True):
-    """One family that can be programmed.
+def kernel_watch(family: HostFamily, executor: IptablesExecutor) -> KernelWatch:
+    """What notices that somebody else wrote rules of a family."""
+    fingerprint: Fingerprint
+    if family.iptables.variant is Variant.NFT:
 
-    Attributes:
-        namespace: its own, so that the families do not wait for one another.
-        no_addrtype: the kernel cannot match local addresses.
-    """
+        def fingerprint() -> object | None:
+            return nft_generation(family.namespace)
 
-    family: IPFamily
-    namespace: Namespace
-    iptables: Iptables
-    features: Features
-    rewrite: LineRewriter | None
-    canary_tables: tuple[str, ...]
-    no_addrtype: bool
-    lock_wait: float
-
-    def options(self, config: KubeProxyConfiguration, target: Target) -> RenderOptions:
-        """What to render with. Raises LinuxError."""
-        return node_options(config, target, self.namespace, self.family, self.features, self.no_addrtype)
-
-    def executor(self) -> IptablesExecutor:
-        """What reads and writes the rules."""
-        return IptablesExecutor(self.namespace, self.iptables, lock_wait=self.lock_wait)
-
-    def syncer(self, executor: IptablesExecutor, options: RenderOptions) -> Syncer:
-        """What keeps the rules up, with nothing in it yet."""
-        state = ServiceState(self.family, options.node_name)
-        return Syncer(
-            executor,
-            state,
-            Renderer(options),
-            self.namespace,
-            rewrite=self.rewrite,
-            canary_tables=self.canary_tables,
-        )
-
-    def watch(self, executor: IptablesExecutor) -> KernelWatch:
-        """What notices that somebody else wrote."""
-        fingerprint: Fingerprint
-        if self.iptables.variant is Variant.NFT:
-
-            def fingerprint() -> object | None:
-                return nft_generation(self.namespace)
-
-        else:
-            fingerprint = text_fingerprint(lambda: executor.save(counters=False))
-        return KernelWatch(fingerprint)
-
-
-class Host(msgspec.Struct, frozen=True):
-    """What can be programmed, and why it is that."""
-
-    variant: Variant
-    reason: str
-    families: tuple[HostFamily, ...]
-    notes: tuple[str, ...]
-
-    def close(self) -> None:
-        """Ends the namespaces' threads."""
-        for family in self.families:
-            family.namespace.close()
+    else:
+        fingerprint = text_fingerprint(lambda: executor.save(counters=False))
+    return KernelWatch(fingerprint)
 
 
 def open_namespace(netns: str | None) -> Namespace:
@@ -112,63 +56,25 @@ def prepare_host(
     features: Features | None = None,
     lock_wait: float = DEFAULT_WAIT,
 ) -> Host:
-    """Finds out what the host can do.
+    """Finds out what the host can do; see `prepare.prepare_host`.
 
-    Args:
-        families: those that must work; both if empty, as far as the host has them.
-        variant: None for auto.
-        features: which optional features to use if the host has them.
-
-    Raises:
-        LinuxError: it cannot be programmed.
+    Each family gets a namespace of its own, so that the families do not wait for one another. Whoever asked closes
+    them (`close_host`).
     """
-    asked = features or Features(nfacct=True)
-    with open_namespace(netns) as namespace:
-        choice = choose_variant(
-            namespace, families or tuple(IPFamily), variant, demand_all=bool(families), lock_wait=lock_wait
-        )
-    notes = list(choice.notes)
-    found: list[HostFamily] = []
-    refused: list[FeatureMissingError] = []
-    for family, iptables in choice.tools.items():
-        try:
-            found.append(_prepare_family(netns, family, iptables, asked, lock_wait, notes))
-        except FeatureMissingError as error:
-            if families:
-                raise
-            refused.append(error)
-            notes.append(f"{family.value} is left alone: {error}")
-    if refused and not found:
-        raise refused[0]
-    return Host(choice.variant, choice.reason, tuple(found), tuple(notes))
-
-
-def _prepare_family(
-    netns: str | None, family: IPFamily, iptables: Iptables, asked: Features, lock_wait: float, notes: list[str]
-) -> HostFamily:
-    with contextlib.ExitStack() as stack:
-        namespace = stack.enter_context(open_namespace(netns))
-        preflight = run_preflight(iptables, namespace, with_nfacct=asked.nfacct, lock_wait=lock_wait)
-        preflight.check()
-        missing = preflight.missing
-        notes += [f"{iptables}: {loss}" for loss in preflight.losses]
-        features = Features(
-            nfacct=asked.nfacct and "nfacct" not in missing,
-            random_fully=asked.random_fully and "random-fully" not in missing,
-        )
-        if features.nfacct:
-            nfacct.ensure_counters(namespace)
+    with open_namespace(netns) as namespace, contextlib.ExitStack() as stack:
+        host = prepare.prepare_host(namespace, families, variant, features or Features(nfacct=True), lock_wait)
+        own = [
+            msgspec.structs.replace(family, namespace=stack.enter_context(open_namespace(netns)))
+            for family in host.families
+        ]
         stack.pop_all()
-    return HostFamily(
-        family,
-        namespace,
-        iptables,
-        features,
-        line_rewriter(missing),
-        tuple(table for table in CANARY_TABLES if f"table {table}" not in missing),
-        "addrtype" in missing,
-        lock_wait,
-    )
+    return msgspec.structs.replace(host, families=tuple(own))
+
+
+def close_host(host: Host) -> None:
+    """Ends the threads of the families' namespaces."""
+    for family in host.families:
+        family.namespace.close()
 
 
 _TIMEOUTS: Final = {

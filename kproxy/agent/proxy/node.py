@@ -19,7 +19,6 @@ from collections.abc import Sequence
 import msgspec
 
 from kproxy.agent.log import event
-from kproxy.agent.proxy.host import HostFamily
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.sources.inbox import Inbox
 from kproxy.api.kubeproxyconfig.types import LOCAL_NODE_CIDR, KubeProxyConfiguration
@@ -27,6 +26,7 @@ from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import InputError
 from kproxy.linux.errors import LinuxError
+from kproxy.linux.sync.prepare import HostFamily
 from kproxy.render import Target
 from kproxy.services.node import host_ips
 

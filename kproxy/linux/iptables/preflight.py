@@ -68,13 +68,13 @@ class Preflight(msgspec.Struct, frozen=True):
             )
 
     @property
-    def losses(self) -> list[str]:
-        """What is lost for want of optional features, a sentence each."""
-        return [
-            f"{name} cannot be used here ({why}): {BY_NAME[name].loss}"
+    def losses(self) -> dict[str, str]:
+        """For each optional feature that is missing, a sentence that says what is lost."""
+        return {
+            name: f"{name} cannot be used here ({why}): {BY_NAME[name].loss}"
             for name, why in self.missing.items()
             if not BY_NAME[name].required
-        ]
+        }
 
 
 def run_preflight(

@@ -7,7 +7,6 @@ import msgspec
 from kproxy.linux.conntrack.flows import table_full
 from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, programmed_addresses, wanted_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
-from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.libiptc import MOST_RULES, compare_read_back, read_back
@@ -73,7 +72,7 @@ def apply_node(
             outcome = _apply_family(family, namespace, reports, dry_run, progress)
         reports.append(outcome.report)
         try:
-            if request.libiptc and outcome.report.transactions and family.iptables.variant is Variant.LEGACY:
+            if request.libiptc and outcome.report.transactions and family.executor.variant is Variant.LEGACY:
                 with watch.step(f"{family.family.value} libiptc"):
                     notes += _read_back(family, namespace)
             with watch.step(f"{family.family.value} conntrack"):
@@ -102,10 +101,13 @@ def _apply_family(
     family: PreparedFamily, namespace: Namespace, done: list[FamilyReport], dry_run: bool, progress: Progress | None
 ) -> Outcome:
     try:
-        if family.features.nfacct and not dry_run:
-            nfacct.ensure_counters(namespace)
         return reconcile_rules(
-            family.executor, family.wanted, namespace, dry_run=dry_run, name=str(family.iptables), progress=progress
+            family.executor,
+            family.wanted,
+            namespace,
+            dry_run=dry_run,
+            name=str(family.host.iptables),
+            progress=progress,
         )
     except (LinuxError, *INTERRUPTS) as error:
         raise family_failure(error, family.family.value, _written(done)) from error

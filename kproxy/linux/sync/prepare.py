@@ -1,12 +1,12 @@
-"""One node's rules on this machine: from a cluster and a namespace to what each family's kernel tables should hold.
+"""What this host can do, and one node's rules rendered for that.
 
-What `apply` and `drift` share: which variant, what the host can do, which addresses it has, the rules rendered for
-that.
+`prepare_host` is for all who program a host (`apply`, `drift`, `run`): which variant, which features. `prepare_node`
+adds what each family's kernel tables should hold for one state of a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,11 +15,12 @@ from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.linux.errors import FeatureMissingError
 from kproxy.linux.host.addresses import interface_addresses, is_this_node
+from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.features import BY_NAME, line_rewriter
+from kproxy.linux.iptables.features import LineRewriter, line_rewriter
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
-from kproxy.linux.iptables.preflight import Preflight, run_preflight
+from kproxy.linux.iptables.preflight import run_preflight
 from kproxy.linux.iptables.variant import Choice, choose_variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import Wanted, wanted_rules
@@ -50,87 +51,170 @@ class NodeRequest(msgspec.Struct, frozen=True):
     libiptc: bool = False
 
 
-class PreparedFamily(msgspec.Struct, frozen=True):
-    """One family, ready to be compared or written; `notes` is what the user should know."""
+class HostFamily(msgspec.Struct, frozen=True):
+    """One family that this host can program.
+
+    Attributes:
+        rewrite: turns rendered lines into what this kernel can load; None if it can load all.
+        canary_tables: the tables that get a canary chain.
+        no_addrtype: the kernel cannot match local addresses.
+        losses: for each optional feature that was asked for and is missing, what is lost.
+        untried: why it is unknown what the host can load; "" if that was tried.
+    """
 
     family: IPFamily
+    namespace: Namespace
     iptables: Iptables
-    executor: IptablesExecutor
-    rendered: RenderedTarget
-    wanted: Wanted
     features: Features
-    notes: tuple[str, ...]
+    rewrite: LineRewriter | None = None
+    canary_tables: tuple[str, ...] = CANARY_TABLES
+    no_addrtype: bool = False
+    lock_wait: float = DEFAULT_WAIT
+    losses: Mapping[str, str] = {}
+    untried: str = ""
+
+    def options(self, config: KubeProxyConfiguration, target: Target) -> RenderOptions:
+        """What to render with. Raises LinuxError."""
+        return node_options(config, target, self.namespace, self.family, self.features, self.no_addrtype)
+
+    def executor(self) -> IptablesExecutor:
+        """What reads and writes the rules."""
+        return IptablesExecutor(self.namespace, self.iptables, lock_wait=self.lock_wait)
+
+    def notes(self, state: ServiceState | None = None) -> Iterator[str]:
+        """What the user should know; with a state, also which of its Services are affected."""
+        if self.untried:
+            yield f"{self.iptables}: {self.untried}"
+        for name, loss in self.losses.items():
+            yield f"{self.iptables}: {loss}{_affected(name, state) if state is not None else ''}"
 
 
-class PreparedNode(msgspec.Struct, frozen=True):
-    """The families of a node that can be programmed; `left_out` says why others are not."""
+class Host(msgspec.Struct, frozen=True):
+    """What can be programmed, and why it is that; `left_out` says why other families cannot."""
 
     choice: Choice
-    families: tuple[PreparedFamily, ...]
+    families: tuple[HostFamily, ...]
     left_out: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.choice.notes, *self.left_out, *(note for family in self.families for note in family.notes))
+        """What the user should know."""
+        return (*self.choice.notes, *self.left_out, *(note for family in self.families for note in family.notes()))
 
 
-def prepare_node(request: NodeRequest, namespace: Namespace, *, writes: bool) -> PreparedNode:
-    """Finds out what the host can do, and renders the node's rules for it.
+class PreparedFamily(msgspec.Struct, frozen=True):
+    """One family, ready to be compared or written."""
+
+    host: HostFamily
+    executor: IptablesExecutor
+    rendered: RenderedTarget
+    wanted: Wanted
+
+    @property
+    def family(self) -> IPFamily:
+        return self.host.family
+
+
+class PreparedNode(msgspec.Struct, frozen=True):
+    """The host, and the families of the node that can be programmed."""
+
+    host: Host
+    families: tuple[PreparedFamily, ...]
+
+    @property
+    def choice(self) -> Choice:
+        return self.host.choice
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know."""
+        own = (note for family in self.families for note in family.host.notes(family.rendered.state))
+        return (*self.choice.notes, *self.host.left_out, *own)
+
+
+def prepare_host(
+    namespace: Namespace,
+    families: tuple[IPFamily, ...],
+    variant: Variant | None,
+    features: Features,
+    lock_wait: float,
+    *,
+    writes: bool = True,
+) -> Host:
+    """Finds out what the host can do, and makes the nfacct counters that its rules will use.
 
     Args:
-        writes: whether the namespace may be written to, for a moment, to find out where there is no other way.
+        families: those that must work; both if empty, as far as the host has them.
+        variant: None for auto.
+        features: which optional features to use if the host has them.
+        lock_wait: seconds to wait for the xtables lock.
+        writes: whether the namespace may be written to: counters, and rules to try where no scratch namespace can be
+            made.
 
     Raises:
-        LinuxError: the host cannot be programmed; nothing was changed.
+        LinuxError: it cannot be programmed.
     """
-    families = request.families or tuple(IPFamily)
     choice = choose_variant(
-        namespace, families, request.variant, demand_all=bool(request.families), lock_wait=request.lock_wait
+        namespace, families or tuple(IPFamily), variant, demand_all=bool(families), lock_wait=lock_wait
     )
-    prepared: list[PreparedFamily] = []
-    left_out: list[FeatureMissingError] = []
-    notes = []
+    found: list[HostFamily] = []
+    left_out: list[str] = []
+    refused: FeatureMissingError | None = None
     for family, iptables in choice.tools.items():
         try:
-            prepared.append(prepare_family(request, namespace, family, iptables, writes))
+            found.append(_prepare_family(namespace, family, iptables, features, lock_wait, writes))
         except FeatureMissingError as error:
             # As kube-proxy does: a family that the host cannot do is left alone, unless it was asked for.
-            if request.families:
+            if families:
                 raise
-            left_out.append(error)
-            notes.append(f"{family.value} is left alone: {error}")
-    if left_out and not prepared:
-        raise left_out[0]
-    return PreparedNode(choice, tuple(prepared), tuple(notes))
+            refused = refused or error
+            left_out.append(f"{family.value} is left alone: {error}")
+    if refused is not None and not found:
+        raise refused
+    return Host(choice, tuple(found), tuple(left_out))
 
 
-def prepare_family(
-    request: NodeRequest, namespace: Namespace, family: IPFamily, iptables: Iptables, writes: bool
-) -> PreparedFamily:
-    """Prepares one family with given binaries. Raises as `prepare_node`."""
+def _prepare_family(
+    namespace: Namespace, family: IPFamily, iptables: Iptables, asked: Features, lock_wait: float, writes: bool
+) -> HostFamily:
     place = namespace if writes else None
-    preflight = run_preflight(iptables, place, with_nfacct=request.features.nfacct, lock_wait=request.lock_wait)
+    preflight = run_preflight(iptables, place, with_nfacct=asked.nfacct, lock_wait=lock_wait)
     preflight.check()
     missing = preflight.missing
     features = Features(
-        nfacct=request.features.nfacct and "nfacct" not in missing,
-        random_fully=request.features.random_fully and "random-fully" not in missing,
+        nfacct=asked.nfacct and "nfacct" not in missing,
+        random_fully=asked.random_fully and "random-fully" not in missing,
     )
-    options = node_options(request.config, request.target, namespace, family, features, "addrtype" in missing)
-    state = ServiceState.of(family, request.target.node_name, request.services, request.endpoint_slices)
-    renderer = Renderer(options)
-    rendered = RenderedTarget(state, renderer, renderer.plan_full(state))
-    canaries = [table for table in CANARY_TABLES if f"table {table}" not in missing]
-    wanted = wanted_rules(rendered, line_rewriter(missing), canaries)
-    return PreparedFamily(
+    if features.nfacct and writes:
+        nfacct.ensure_counters(namespace)
+    return HostFamily(
         family,
+        namespace,
         iptables,
-        IptablesExecutor(namespace, iptables, lock_wait=request.lock_wait),
-        rendered,
-        wanted,
         features,
-        tuple(_losses(preflight, request.features, state, iptables)),
+        line_rewriter(missing),
+        tuple(table for table in CANARY_TABLES if f"table {table}" not in missing),
+        "addrtype" in missing,
+        lock_wait,
+        {name: loss for name, loss in preflight.losses.items() if name != "random-fully" or asked.random_fully},
+        preflight.untried,
     )
+
+
+def prepare_node(request: NodeRequest, namespace: Namespace, *, writes: bool) -> PreparedNode:
+    """Finds out what the host can do and renders for it. Raises as `prepare_host`."""
+    host = prepare_host(
+        namespace, request.families, request.variant, request.features, request.lock_wait, writes=writes
+    )
+    return PreparedNode(host, tuple(_render_family(request, family) for family in host.families))
+
+
+def _render_family(request: NodeRequest, host: HostFamily) -> PreparedFamily:
+    state = ServiceState.of(host.family, request.target.node_name, request.services, request.endpoint_slices)
+    renderer = Renderer(host.options(request.config, request.target))
+    rendered = RenderedTarget(state, renderer, renderer.plan_full(state))
+    wanted = wanted_rules(rendered, host.rewrite, host.canary_tables)
+    return PreparedFamily(host, host.executor(), rendered, wanted)
 
 
 def node_options(
@@ -158,19 +242,6 @@ def node_options(
         if is_this_node(addresses, options.node_ip):
             options = msgspec.structs.replace(options, interface_addresses=addresses)
     return options
-
-
-def _losses(preflight: Preflight, asked: Features, state: ServiceState, iptables: Iptables) -> Iterable[str]:
-    if preflight.untried:
-        yield f"{iptables}: {preflight.untried}"
-    for name, loss in zip(_optional(preflight.missing), preflight.losses, strict=True):
-        if name == "random-fully" and not asked.random_fully:
-            continue
-        yield f"{iptables}: {loss}{_affected(name, state)}"
-
-
-def _optional(missing: Collection[str]) -> list[str]:
-    return [name for name in missing if not BY_NAME[name].required]
 
 
 def _affected(feature: str, state: ServiceState) -> str:

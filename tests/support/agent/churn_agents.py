@@ -15,7 +15,6 @@ import msgspec
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.canary import KernelWatch, text_fingerprint
-from kproxy.agent.proxy.host import HostFamily
 from kproxy.agent.proxy.node import Member, NodeHub
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
@@ -31,6 +30,7 @@ from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import Wanted, wanted_rules
 from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import describe, read_dump
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Features, RenderedTarget, Renderer, render_options

@@ -13,7 +13,6 @@ from collections import Counter
 from typing import Any
 
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
-from kproxy.agent.proxy.host import HostFamily
 from kproxy.agent.proxy.node import Member, NodeHub
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
 from kproxy.agent.proxy.proxier import FamilyProxier
@@ -27,6 +26,7 @@ from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import wanted_rules
 from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Features, RenderedTarget, Renderer

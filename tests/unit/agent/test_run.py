@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from kproxy.agent.config.options import Settings
-from kproxy.agent.proxy.host import Host, prepare_host
+from kproxy.agent.proxy.host import prepare_host
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncObserver
 from kproxy.agent.run import Agent
 from kproxy.agent.sources.files import FileWatch
@@ -27,6 +27,7 @@ from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.prepare import Host
 from kproxy.services import IPFamily
 from tests.support import paths
 from tests.support.agent.recorded_http import ask

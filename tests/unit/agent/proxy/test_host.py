@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.agent.proxy.host import conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
+from kproxy.agent.proxy.host import close_host, conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration
 from kproxy.linux.iptables.binaries import Variant
@@ -48,7 +48,7 @@ def test_a_namespace_is_set_up_and_looked_at() -> None:
             assert read_sysctl(namespace, "net.ipv4.conf.all.route_localnet") == "1"
             assert read_sysctl(namespace, "net.netfilter.nf_conntrack_tcp_timeout_established") == "86400"
         host = prepare_host(name, variant=Variant.LEGACY)
-        assert host.variant is Variant.LEGACY
+        assert host.choice.variant is Variant.LEGACY
         assert {family.family for family in host.families} == set(IPFamily)
         assert all(family.rewrite is None and len(family.canary_tables) == 3 for family in host.families)
-        host.close()
+        close_host(host)

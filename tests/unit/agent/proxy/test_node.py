@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from kproxy.agent.proxy.canary import KernelWatch
-from kproxy.agent.proxy.host import HostFamily
 from kproxy.agent.proxy.node import Member, NodeHub, describe_changes
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -18,6 +17,7 @@ from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAd
 from kproxy.api.kubeproxyconfig.types import DetectLocal
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Features, Renderer
 from kproxy.services import IPFamily, ServiceState

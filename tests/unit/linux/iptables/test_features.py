@@ -89,7 +89,7 @@ def test_each_feature_made_unavailable(feature: str) -> None:
     else:
         assert set(found.missing) == {feature}
         found.check()
-        assert found.losses == [f"{feature} cannot be used here (no such thing): {BY_NAME[feature].loss}"]
+        assert found.losses == {feature: f"{feature} cannot be used here (no such thing): {BY_NAME[feature].loss}"}
 
 
 @pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: str(family.value))
@@ -127,7 +127,7 @@ def test_a_held_lock_is_no_missing_feature() -> None:
 def test_nothing_missing_rewrites_nothing() -> None:
     assert line_rewriter(()) is None
     assert line_rewriter(("nfacct", "random-fully", "table mangle")) is None
-    assert Preflight({}).losses == []
+    assert Preflight({}).losses == {}
 
 
 @pytest.mark.parametrize("missing", ["comment", "statistic", "recent", "addrtype", "sctp", "REJECT"])
