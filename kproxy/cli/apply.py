@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 
 from kproxy.cli.kernel import (
-    VARIANTS,
-    chosen_families,
+    NodeArguments,
     confirm,
-    netns_option,
+    node_arguments,
     open_namespace,
     progress_bar,
-    variant_options,
     write_json,
     write_lines,
-    yes_option,
 )
-from kproxy.cli.options import feature_option, manifest_options
-from kproxy.cli.output import report_note, working
-from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cli.output import report_note
 from kproxy.linux.sync.apply import ApplyReport, apply_node
-from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sync.report import FamilyReport
-from kproxy.render import Features, select_target
 
-MOST_LINES = 40
+MAX_LINES = 40
 """Of Services, in text output; JSON has all."""
 
-MOST_MISSING = 5
+MAX_MISSING = 5
 """Of missing jump rules: at a first apply they all are."""
 
 
 @click.command("apply")
-@manifest_options
-@netns_option
-@variant_options
-@feature_option
+@node_arguments
 @click.option("--dry-run", is_flag=True, help="Tell what would change, and change nothing.")
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
-@yes_option
-def command(
-    filenames: Sequence[str],
-    config_path: str | None,
-    node: str | None,
-    netns: str | None,
-    variant: str,
-    ipv4: bool,
-    ipv6: bool,
-    lock_wait: float,
-    features: Features,
-    dry_run: bool,
-    output_format: str,
-    yes: bool,
-) -> None:
+def command(arguments: NodeArguments, dry_run: bool) -> None:
     """Program a node's rules into the kernel: into a network namespace, or into this machine.
 
     Whatever is there now, only the difference is written, in an order in which every packet meets the old or the new
@@ -68,26 +43,12 @@ def command(
       kproxy apply -f cluster.yaml --node worker-2 --dry-run -o json
       kubectl get svc,endpointslices,nodes -A -o json | kproxy apply -f - --node worker-2 --yes
     """
-    with working("reading manifests"):
-        config = read_config(config_path, report_note)
-        cluster = read_cluster(filenames, report_note)
-    target = select_target(cluster.nodes, config, node)
+    request = arguments.read_request(libiptc=True)
     if not dry_run:
-        confirm("changes", "apply", netns, yes)
-    request = NodeRequest(
-        target,
-        config,
-        cluster.services,
-        cluster.endpoint_slices,
-        chosen_families(ipv4, ipv6),
-        VARIANTS[variant],
-        features,
-        lock_wait,
-        libiptc=True,
-    )
-    with open_namespace(netns) as namespace, progress_bar() as progress:
+        confirm("changes", "apply", arguments.netns, arguments.yes)
+    with open_namespace(arguments.netns) as namespace, progress_bar() as progress:
         report = apply_node(request, namespace, dry_run=dry_run, progress=progress)
-    if output_format == "json":
+    if arguments.output_format == "json":
         write_json(report)
         return
     for note in report.notes:
@@ -103,7 +64,7 @@ def describe(report: ApplyReport) -> Iterator[str]:
     if report.conntrack:
         verb = "would be deleted" if report.dry_run else "deleted"
         yield f"connection tracking: {len(report.conntrack)} stale entries {verb}"
-        for entry in report.conntrack[:MOST_LINES]:
+        for entry in report.conntrack[:MAX_LINES]:
             yield f"  {entry.entry}  {entry.service}: {entry.reason}"
         yield from _more(len(report.conntrack))
     steps = ", ".join(f"{step.step} {step.seconds:.2f}" for step in report.steps)
@@ -119,7 +80,7 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
     times = ", ".join(f"{step.step} {step.seconds:.2f} s" for step in family.steps)
     changed = family.result != "nothing to do"
     yield f"{family.family}: {family.result}{f': {counts}{done}' if changed else ''} ({times})"
-    for service in family.services[:MOST_LINES]:
+    for service in family.services[:MAX_LINES]:
         parts = [
             f"{service.chains_written} chains written" if service.chains_written else "",
             f"{service.chains_deleted} deleted" if service.chains_deleted else "",
@@ -130,15 +91,15 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
     yield from _more(len(family.services))
     verb = "would be put right" if dry_run else "put right"
     missing = [jump for jump in family.jumps if jump.kind == "missing"]
-    if len(missing) > MOST_MISSING:
+    if len(missing) > MAX_MISSING:
         yield f"  {len(missing)} jump rules were missing, {verb}"
     for jump in family.jumps:
-        if jump not in missing or len(missing) <= MOST_MISSING:
+        if jump not in missing or len(missing) <= MAX_MISSING:
             yield f"  jump rule in {jump.table} {jump.chain} was {jump.kind}, {verb}: {jump.rule}"
     for kept in family.kept:
         yield f"  {kept.table} {kept.chain} stays, because a rule of {kept.referred_to_by} leads to it"
 
 
 def _more(count: int) -> Iterator[str]:
-    if count > MOST_LINES:
-        yield f"  and {count - MOST_LINES} more (-o json lists all)"
+    if count > MAX_LINES:
+        yield f"  and {count - MAX_LINES} more (-o json lists all)"

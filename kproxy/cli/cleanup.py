@@ -6,19 +6,26 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.kernel import confirm, netns_option, open_namespace, progress_bar, write_json, write_lines, yes_option
+from kproxy.cli.kernel import (
+    confirm,
+    lock_wait_option,
+    netns_option,
+    open_namespace,
+    output_option,
+    progress_bar,
+    write_json,
+    write_lines,
+    yes_option,
+)
 from kproxy.cli.output import report_note
 from kproxy.linux.sync.cleanup import CleanupReport, cleanup
 
 
 @click.command("cleanup")
 @netns_option
-@click.option(
-    "--lock-wait", type=click.FloatRange(0, 600), default=5.0, show_default=True, metavar="SECONDS",
-    help="How long to wait for the xtables lock (legacy iptables).",
-)  # fmt: skip
+@lock_wait_option
 @click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@output_option
 @yes_option
 def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: str, yes: bool) -> None:
     """Remove every rule and chain of kproxy's and kube-proxy's, in both variants and families, and nothing else.

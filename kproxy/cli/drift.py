@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.kernel import (
-    VARIANTS,
-    chosen_families,
-    confirm,
-    netns_option,
-    open_namespace,
-    variant_options,
-    write_json,
-    write_lines,
-    yes_option,
-)
-from kproxy.cli.options import feature_option, manifest_options
-from kproxy.cli.output import report_note, working
-from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, write_json, write_lines
+from kproxy.cli.output import report_note
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
-from kproxy.linux.sync.prepare import NodeRequest
-from kproxy.render import Features, select_target
 
-MOST_LINES = 200
+MAX_LINES = 200
 
 
 @click.command("drift")
-@manifest_options
-@netns_option
-@variant_options
-@feature_option
+@node_arguments
 @click.option("--repair", is_flag=True, help="Mend what was found, and nothing else.")
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
-@yes_option
-def command(
-    filenames: Sequence[str],
-    config_path: str | None,
-    node: str | None,
-    netns: str | None,
-    variant: str,
-    ipv4: bool,
-    ipv6: bool,
-    lock_wait: float,
-    features: Features,
-    repair: bool,
-    output_format: str,
-    yes: bool,
-) -> None:
+def command(arguments: NodeArguments, repair: bool) -> None:
     """Tell every difference between a node's rules and what the kernel holds; only reads, unless --repair.
 
     Each difference comes with its Service and with what it means for packets. Rules of others do not count.
@@ -61,30 +29,17 @@ def command(
       kproxy drift -f cluster.yaml --node node-1 --netns node-1 --repair
       kubectl get svc,endpointslices,nodes -A -o json | kproxy drift -f - --node worker-2 -o json
     """
-    with working("reading manifests"):
-        config = read_config(config_path, report_note)
-        cluster = read_cluster(filenames, report_note)
-    target = select_target(cluster.nodes, config, node)
+    request = arguments.read_request()
     if repair:
-        confirm("changes", "drift --repair", netns, yes)
-    request = NodeRequest(
-        target,
-        config,
-        cluster.services,
-        cluster.endpoint_slices,
-        chosen_families(ipv4, ipv6),
-        VARIANTS[variant],
-        features,
-        lock_wait,
-    )
+        confirm("changes", "drift --repair", arguments.netns, arguments.yes)
     try:
-        with open_namespace(netns) as namespace:
+        with open_namespace(arguments.netns) as namespace:
             report = find_drift(request, namespace, repair=repair)
     except ApplyFailedError:
         raise
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
-    if output_format == "json":
+    if arguments.output_format == "json":
         write_json(report)
     else:
         for note in report.notes:
@@ -96,7 +51,7 @@ def command(
 
 def describe(report: DriftReport) -> Iterator[str]:
     """The report in words."""
-    for finding in report.findings[:MOST_LINES]:
+    for finding in report.findings[:MAX_LINES]:
         place = f"{finding.table} {finding.chain}".strip() or "all tables"
         number = f" rule {finding.rule}" if finding.rule else ""
         whose = f" [Service {finding.service}]" if finding.service else ""
@@ -106,8 +61,8 @@ def describe(report: DriftReport) -> Iterator[str]:
         if finding.found:
             yield f"  found:  {finding.found}"
         yield f"  meaning: {finding.meaning}"
-    if len(report.findings) > MOST_LINES:
-        yield f"and {len(report.findings) - MOST_LINES} more (-o json lists all)"
+    if len(report.findings) > MAX_LINES:
+        yield f"and {len(report.findings) - MAX_LINES} more (-o json lists all)"
     yield from (f"packets: {text}" for text in report.packets)
     where = f"node {report.node} in {report.where}, {report.variant} iptables"
     if not report.findings:

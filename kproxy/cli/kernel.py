@@ -1,4 +1,4 @@
-"""Options and manners of the commands that touch the kernel: apply, drift and cleanup."""
+"""What the commands that read or write the kernel share: options, confirmation, progress, and output."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from kproxy.cli.output import write_output
+from kproxy.cli.options import feature_option, manifest_options
+from kproxy.cli.output import report_note, working, write_output
+from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.errors import InputError
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
+from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sync.reconcile import Progress
+from kproxy.render import Features, select_target
 from kproxy.services import IPFamily
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -40,17 +45,21 @@ def yes_option(function: Function) -> Function:
     )(function)
 
 
+lock_wait_option = click.option(
+    "--lock-wait",
+    type=click.FloatRange(0, 600),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the xtables lock (legacy iptables).",
+)
+output_option = click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+
+
 def variant_options(function: Function) -> Function:
     """Adds --variant, -4, -6 and --lock-wait."""
     for option in (
-        click.option(
-            "--lock-wait",
-            type=click.FloatRange(0, 600),
-            default=5.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long to wait for the xtables lock (legacy iptables).",
-        ),
+        lock_wait_option,
         click.option("-6", "ipv6", is_flag=True, help="IPv6 only."),
         click.option("-4", "ipv4", is_flag=True, help="IPv4 only. Default: both families."),
         click.option(
@@ -63,6 +72,52 @@ def variant_options(function: Function) -> Function:
     ):
         function = option(function)
     return function
+
+
+class NodeArguments(msgspec.Struct, frozen=True):
+    """What the command line of `apply` and `drift` says: a node's rules, the kernel they belong in, and the output."""
+
+    filenames: tuple[str, ...]
+    config_path: str | None
+    node: str | None
+    netns: str | None
+    variant: str
+    ipv4: bool
+    ipv6: bool
+    lock_wait: float
+    features: Features
+    output_format: str
+    yes: bool
+
+    def read_request(self, *, libiptc: bool = False) -> NodeRequest:
+        """Reads the configuration and the manifests. Raises InputError."""
+        with working("reading manifests"):
+            config = read_config(self.config_path, report_note)
+            cluster = read_cluster(self.filenames, report_note)
+        return NodeRequest(
+            select_target(cluster.nodes, config, self.node),
+            config,
+            cluster.services,
+            cluster.endpoint_slices,
+            chosen_families(self.ipv4, self.ipv6),
+            VARIANTS[self.variant],
+            self.features,
+            self.lock_wait,
+            libiptc,
+        )
+
+
+def node_arguments(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that `apply` and `drift` share, and gives them to the command as NodeArguments."""
+
+    @wraps(function)
+    def with_arguments(**values: Any) -> None:
+        arguments = NodeArguments(**{name: values.pop(name) for name in NodeArguments.__struct_fields__})
+        function(arguments, **values)
+
+    for add in (yes_option, output_option, feature_option, variant_options, netns_option, manifest_options):
+        with_arguments = add(with_arguments)
+    return with_arguments
 
 
 def chosen_families(ipv4: bool, ipv6: bool) -> tuple[IPFamily, ...]:
