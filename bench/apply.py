@@ -93,7 +93,7 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
     from kproxy.linux.iptables.binaries import Variant, find_iptables
     from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.sync.desired import wanted_rules
+    from kproxy.linux.sync.desired import desired_rules
     from kproxy.linux.sync.reconcile import reconcile_rules
     from kproxy.render import RenderedTarget
     from kproxy.render.iptables.save import jump_text
@@ -114,11 +114,11 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, variant))
         start = time.perf_counter()
-        outcome = reconcile_rules(executor, wanted_rules(rendered))
+        outcome = reconcile_rules(executor, desired_rules(rendered))
         verified = time.perf_counter() - start
         parts = {step.step: step.seconds for step in outcome.report.steps}
         start = time.perf_counter()
-        again = reconcile_rules(executor, wanted_rules(rendered))
+        again = reconcile_rules(executor, desired_rules(rendered))
         seconds = time.perf_counter() - start
         assert not again.difference, "a second apply has nothing to write"
     written = parts["read"] + parts["compare"] + parts["write"]

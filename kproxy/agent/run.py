@@ -27,12 +27,12 @@ from typing import Final
 from kproxy.agent.config.options import Settings
 from kproxy.agent.log import event
 from kproxy.agent.proxy.host import close_host, kernel_watch, prepare_host, set_up_host
-from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.node import NodeFamily, NodeHub
 from kproxy.agent.proxy.observer import SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
 from kproxy.agent.sources.apiserver import Source
-from kproxy.agent.sources.files import FileSource, FileWatch, Sight
+from kproxy.agent.sources.files import FileSnapshot, FileSource, FileWatch
 from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.api import Manifests
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
@@ -60,8 +60,8 @@ ENDING: Final = 30.0
 class Agent:
     """`kproxy run`. `first` is what the files of `settings.filenames` hold; None watches an API server.
 
-    `sight` is how those files looked before they were read, `config_file` holds what the configuration file held before
-    it was read: so no change meanwhile is missed.
+    `snapshot` is how those files looked before they were read, and `config_file` has what the configuration file held
+    then, so no change in between is missed.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class Agent:
         settings: Settings,
         first: Manifests | None = None,
         observe: Callable[[Agent], contextlib.AbstractContextManager[SyncObserver]] | None = None,
-        sight: Sight | None = None,
+        snapshot: FileSnapshot | None = None,
         config_file: FileWatch | None = None,
     ) -> None:
         """Args: observe: makes the observer of syncs, which serves what it saw while its context is open."""
         self.settings = settings
         self.hub = NodeHub(settings.config, settings.node_name)
-        self.members: tuple[Member, ...] = ()
+        self.members: tuple[NodeFamily, ...] = ()
         self.host: Host | None = None
         # Why the host cannot be programmed yet.
         self.trouble = ""
         self.requests = RequestLog()
         self._first = first
-        self._sight = sight
+        self._snapshot = snapshot
         self._config_file = config_file
         self._observe = observe
         self._stop = threading.Event()
@@ -133,7 +133,7 @@ class Agent:
         settings = self.settings
         if self._first is not None:
             self._source = FileSource(
-                settings.filenames, settings.node_name, self.hub, self.hub.source_synced, self._first, self._sight
+                settings.filenames, settings.node_name, self.hub, self.hub.source_synced, self._first, self._snapshot
             )
         else:
             self._source = _api_source(settings, self.hub, self.requests)
@@ -156,7 +156,7 @@ class Agent:
         )
         for note in self.host.notes:
             event("note", level=logging.WARNING, note=note)
-        self.members = tuple(Member(family, self._proxier(family, observer)) for family in self.host.families)
+        self.members = tuple(NodeFamily(family, self._proxier(family, observer)) for family in self.host.families)
         self.hub.attach(self.members)
         threads = [
             threading.Thread(target=member.proxier.run, name=member.host.family.value, daemon=True)

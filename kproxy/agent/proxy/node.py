@@ -31,7 +31,7 @@ from kproxy.render import Target
 from kproxy.services.node import host_ips
 
 
-class Member(msgspec.Struct, frozen=True):
+class NodeFamily(msgspec.Struct, frozen=True):
     """A family of this node, and its proxier."""
 
     host: HostFamily
@@ -50,7 +50,7 @@ class NodeHub:
         self._node_name = node_name
         self._lock = threading.RLock()
         self._early = Inbox()
-        self._members: tuple[Member, ...] = ()
+        self._members: tuple[NodeFamily, ...] = ()
         # As last seen, and what of all that was seen is in force.
         self._node: Node | None = None
         self._known: Node | None = None
@@ -75,7 +75,7 @@ class NodeHub:
         needed = self._config.detect_local_mode == LOCAL_NODE_CIDR
         return needed and (self._known is None or not self._known.pod_cidrs)
 
-    def attach(self, members: Sequence[Member]) -> None:
+    def attach(self, members: Sequence[NodeFamily]) -> None:
         """The proxiers are there; they get what came before."""
         with self._lock:
             self._members = tuple(members)

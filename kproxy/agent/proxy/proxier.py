@@ -42,7 +42,7 @@ LEAST_WAIT: Final = 1.0
 
 NOTHING: Final = Taken({}, {})
 
-MOST_TRIGGERS: Final = 10_000
+MAX_TRIGGERS: Final = 10_000
 """Trigger times kept while syncs fail."""
 
 
@@ -212,7 +212,7 @@ class FamilyProxier:
                 event("object ignored", level=logging.ERROR, kind="EndpointSlice", key=key, exception=error)
             else:
                 trigger = piece.metadata.annotations.get(TRIGGER_TIME) if piece is not None else None
-                if trigger and self._synced_once and len(self._triggers) < MOST_TRIGGERS:
+                if trigger and self._synced_once and len(self._triggers) < MAX_TRIGGERS:
                     self._triggers.append(trigger)
 
     def _write(self, run: Run, start: float) -> tuple[SyncReport, str]:

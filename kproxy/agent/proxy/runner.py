@@ -42,11 +42,11 @@ class BoundedFrequencyRunner:
     request until a run that began after it has succeeded.
     """
 
-    def __init__(self, min_interval: float, max_interval: float, chance: Callable[[], float]) -> None:
+    def __init__(self, min_interval: float, max_interval: float, rng: Callable[[], float]) -> None:
         """Args: min_interval, max_interval: seconds. chance: floats in [0, 1), for jitter."""
         self._min = min_interval
         self._max = max_interval
-        self._chance = chance
+        self._rng = rng
         self._enabled = False
         self._requested = False
         self._check_wanted = True
@@ -109,7 +109,7 @@ class BoundedFrequencyRunner:
             return
         took = 0.0 if waited else max(0.0, now - self._started)
         wanted = FIRST_RETRY if waited else self._retry_delay
-        self._retry_at = now + max(wanted, min(took, LONGEST_RETRY)) * (1 + 0.2 * self._chance())
+        self._retry_at = now + max(wanted, min(took, LONGEST_RETRY)) * (1 + 0.2 * self._rng())
         if not waited:
             self._retry_delay = min(2 * self._retry_delay, LONGEST_RETRY)
         self._requested = self._check_wanted = True

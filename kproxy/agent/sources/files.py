@@ -61,14 +61,14 @@ def signature(paths: Sequence[str]) -> Signature:
     return tuple(found)
 
 
-class Sight(msgspec.Struct, frozen=True):
+class FileSnapshot(msgspec.Struct, frozen=True):
     """How files looked, taken before they are read; `at` is seconds since 1970."""
 
     signature: Signature
     at: float
 
     @classmethod
-    def of(cls, paths: Sequence[str], wall: Callable[[], float] = time.time) -> Sight:
+    def of(cls, paths: Sequence[str], wall: Callable[[], float] = time.time) -> FileSnapshot:
         """Now."""
         return cls(signature(paths), wall())
 
@@ -85,7 +85,7 @@ class FileSource:
         node_name: whose Node is meant.
         first: what the files held when they were read to begin with.
         on_synced: called once everything of `first` has been put.
-        sight: how the files looked before `first` was read; without it they are read once more.
+        snapshot: how the files looked before `first` was read; without it they are read once more.
         clock: seconds, for the time between tries.
     """
 
@@ -96,7 +96,7 @@ class FileSource:
         sink: Sink,
         on_synced: Callable[[], None],
         first: Manifests,
-        sight: Sight | None = None,
+        snapshot: FileSnapshot | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths = [path for path in paths if path != "-"]
@@ -109,8 +109,8 @@ class FileSource:
         self._put_once = False
         self._clock = clock
         # How the files looked at the last look, and before they were last read; None: they must be read.
-        self._seen = sight.signature if sight is not None else None
-        self._read = None if sight is None or sight.is_fresh else sight.signature
+        self._seen = snapshot.signature if snapshot is not None else None
+        self._read = None if snapshot is None or snapshot.is_fresh else snapshot.signature
         self._failure = ""
         self._failed_at = 0.0
         self._stop = threading.Event()

@@ -29,7 +29,7 @@ TO_BE_DELETED_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 _NEVER: Final = "0001-01-01T00:00:00Z"  # Go's zero time
 _NANOSECONDS: Final = 1_000_000_000
 _NEWLINE: Final = "\n"
-_MOST_REASON: Final = 200
+_MAX_REASON: Final = 200
 
 
 class FamilyHealth(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ def go_time(nanoseconds: int | None) -> str:
 
 def _short(complaint: str) -> str:
     """Anybody may ask on this port: the whole of a complaint is in the log."""
-    return complaint.partition(_NEWLINE)[0][:_MOST_REASON]
+    return complaint.partition(_NEWLINE)[0][:_MAX_REASON]
 
 
 def _is_shown(family: FamilyHealth) -> bool:

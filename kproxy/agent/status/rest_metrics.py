@@ -22,7 +22,7 @@ from kproxy.client.http import HttpClient, Response, Stream
 if TYPE_CHECKING:
     from kproxy.agent.status.metrics import Metrics
 
-MOST_KEPT: Final = 10_000
+MAX_KEPT: Final = 10_000
 """Requests kept for metrics that do not come; the oldest go first."""
 
 
@@ -50,7 +50,7 @@ class RequestLog:
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._lock = threading.Lock()
         self._metrics = metrics
-        self._kept: deque[Asked | Answered] = deque(maxlen=MOST_KEPT)
+        self._kept: deque[Asked | Answered] = deque(maxlen=MAX_KEPT)
 
     def attach(self, metrics: Metrics) -> None:
         """Counts there from now on, and what was kept first."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
-from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.node import NodeFamily, NodeHub
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.status.health import ProxyHealth, node_eligible
 from kproxy.agent.status.metrics import Metrics
@@ -47,7 +47,7 @@ class RunningAgent(Protocol):
     def hub(self) -> NodeHub: ...
 
     @property
-    def members(self) -> tuple[Member, ...]: ...
+    def members(self) -> tuple[NodeFamily, ...]: ...
 
     @property
     def requests(self) -> RequestLog: ...

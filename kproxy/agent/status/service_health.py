@@ -32,7 +32,7 @@ EVERYWHERE: Final = ("",)
 _Port = tuple[str, int]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class DesiredRules(msgspec.Struct, frozen=True):
     """What one family wants: the port of each Service (`namespace/name`), and how many local ready endpoints it has."""
 
     ports: Mapping[str, int] = {}
@@ -62,7 +62,7 @@ class ServiceHealthServer:
         self._addresses = addresses
         self._retry_seconds = retry_seconds
         self._lock = threading.Lock()
-        self._wanted: dict[IPFamily, Wanted] = {}
+        self._wanted: dict[IPFamily, DesiredRules] = {}
         self._ports: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self._open: dict[_Port, tuple[str, Listener]] = {}
@@ -85,7 +85,7 @@ class ServiceHealthServer:
     def sync(self, family: IPFamily, ports: Mapping[str, int], local_endpoints: Mapping[str, int]) -> None:
         """What a sync of one family found; takes the place of what it said before."""
         with self._lock:
-            self._wanted[family] = Wanted(ports, local_endpoints)
+            self._wanted[family] = DesiredRules(ports, local_endpoints)
             counts: dict[str, int] = {}
             merged: dict[str, int] = {}
             for each in self._wanted.values():

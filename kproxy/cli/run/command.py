@@ -35,7 +35,7 @@ from kproxy.render import Features, select_target
 if TYPE_CHECKING:
     from kproxy.agent.proxy.observer import SyncObserver
     from kproxy.agent.run import Agent
-    from kproxy.agent.sources.files import FileWatch, Sight
+    from kproxy.agent.sources.files import FileSnapshot, FileWatch
     from kproxy.dataplane.query.report import Report
 
 KUBE_PROXY_VERSION: Final = "v1.36.2"
@@ -167,7 +167,7 @@ def command(
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
     confirm("keeps changing", "run", netns, yes)
     open_namespace(netns).close()  # what is wrong with it is told before anything is started
-    sight = _look_at(filenames)
+    snapshot = _take_snapshot(filenames)
     first = read_cluster(filenames, report_note) if filenames and not init_only else None
     if first is not None and first.nodes:
         name = select_target(first.nodes, options.config, node or hostname_override).node_name
@@ -193,7 +193,7 @@ def command(
     if init_only:
         _set_up_host(settings)
     else:
-        _run(settings, first, sight, config_file)
+        _run(settings, first, snapshot, config_file)
 
 
 def _watch(config_path: str | None) -> FileWatch | None:
@@ -202,10 +202,10 @@ def _watch(config_path: str | None) -> FileWatch | None:
     return FileWatch(config_path) if config_path else None
 
 
-def _look_at(filenames: Sequence[str]) -> Sight:
-    from kproxy.agent.sources.files import Sight
+def _take_snapshot(filenames: Sequence[str]) -> FileSnapshot:
+    from kproxy.agent.sources.files import FileSnapshot
 
-    return Sight.of(filenames)
+    return FileSnapshot.of(filenames)
 
 
 def _configure_logs(options: ReadOptions) -> None:
@@ -223,10 +223,10 @@ def _set_up_host(settings: Settings) -> None:
     set_up_host(settings.config, settings.netns)
 
 
-def _run(settings: Settings, first: Manifests | None, sight: Sight, config_file: FileWatch | None) -> None:
+def _run(settings: Settings, first: Manifests | None, snapshot: FileSnapshot, config_file: FileWatch | None) -> None:
     from kproxy.agent.run import Agent
 
-    code = Agent(settings, first, _serve_status, sight, config_file).run()
+    code = Agent(settings, first, _serve_status, snapshot, config_file).run()
     if code:
         raise SystemExit(code)
 

@@ -101,9 +101,9 @@ def _read_with_netlink(namespace: Namespace, family: IPFamily, protocol: str) ->
     flows = []
     try:
         with library.Conntrack(nfgen_family=number, netns=namespace.netns, flags=0) as conntrack:
-            wanted = library.NFCTAttrTuple(family=number, proto=PROTOCOLS[protocol])
+            desired = library.NFCTAttrTuple(family=number, proto=PROTOCOLS[protocol])
             # Not `dump_entries`, which loses the ports of SCTP.
-            for message in conntrack.dump(tuple_orig=wanted):
+            for message in conntrack.dump(tuple_orig=desired):
                 if (
                     message.get_attr("CTA_TUPLE_ORIG").get_attr("CTA_TUPLE_PROTO").get_attr("CTA_PROTO_NUM")
                     == (PROTOCOLS[protocol])

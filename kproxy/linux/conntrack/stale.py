@@ -66,7 +66,7 @@ class StaleFlow(msgspec.Struct, frozen=True):
     reason: str
 
 
-def wanted_addresses(state: ServiceState) -> Addresses:
+def desired_addresses(state: ServiceState) -> Addresses:
     """The addresses of what is wanted."""
     return _addresses(state.service_ports, state.endpoints)
 
@@ -154,7 +154,7 @@ class _Reach:
 def clean_flows(
     namespace: Namespace,
     family: IPFamily,
-    wanted: Addresses,
+    desired: Addresses,
     before: Addresses,
     *,
     dry_run: bool = False,
@@ -168,7 +168,7 @@ def clean_flows(
     Raises:
         LinuxError: entries cannot be read or deleted.
     """
-    protocols = sorted(wanted.protocols | before.protocols)
+    protocols = sorted(desired.protocols | before.protocols)
     found: list[StaleFlow] = []
     if protocols and not dry_run:
         wait_for_packets()
@@ -176,7 +176,7 @@ def clean_flows(
         flows = read_flows(namespace, family, protocols) if protocols else []
         if endpoints is not None:
             flows = [flow for flow in flows if flow.endpoint in endpoints]
-        stale = stale_flows(flows, wanted, before, interface_addresses(namespace, family)) if flows else []
+        stale = stale_flows(flows, desired, before, interface_addresses(namespace, family)) if flows else []
         if not stale:
             break
         found += stale
@@ -186,7 +186,7 @@ def clean_flows(
 
 
 def stale_flows(
-    flows: Iterable[Flow], wanted: Addresses, before: Addresses, local_addresses: Iterable[str] = ()
+    flows: Iterable[Flow], desired: Addresses, before: Addresses, local_addresses: Iterable[str] = ()
 ) -> list[StaleFlow]:
     """The entries that lead where nothing wanted leads.
 
@@ -197,26 +197,26 @@ def stale_flows(
     local = frozenset(local_addresses)
     stale = []
     for flow in flows:
-        service, reason = _judge(flow, wanted, before, local)
+        service, reason = _judge(flow, desired, before, local)
         if reason:
             stale.append(StaleFlow(flow, service, reason))
     return stale
 
 
-def _judge(flow: Flow, wanted: Addresses, before: Addresses, local: frozenset[str]) -> tuple[str, str]:
+def _judge(flow: Flow, desired: Addresses, before: Addresses, local: frozenset[str]) -> tuple[str, str]:
     by_ip: Address = (flow.protocol, flow.destination, flow.destination_port)
     by_port: Address = (flow.protocol, "", flow.destination_port)
     address = by_ip
-    if by_ip not in wanted.services and (flow.is_translated or flow.destination in local):
+    if by_ip not in desired.services and (flow.is_translated or flow.destination in local):
         address = by_port
-    if address in wanted.services:
-        service, endpoints = wanted.services[address], wanted.endpoints[address]
+    if address in desired.services:
+        service, endpoints = desired.services[address], desired.endpoints[address]
         if not flow.is_translated:
             return service, "it was made before there were endpoints, so it bypasses them" if endpoints else ""
         if flow.endpoint in endpoints:
             return service, ""
         if (
-            by_ip not in wanted.services
+            by_ip not in desired.services
             and by_port not in before.services
             and flow.endpoint not in before.all_endpoints
         ):

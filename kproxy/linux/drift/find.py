@@ -13,18 +13,18 @@ from typing import Final
 import msgspec
 
 from kproxy.errors import KproxyError
-from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses, wanted_addresses
+from kproxy.linux.conntrack.stale import clean_flows, desired_addresses, programmed_addresses
 from kproxy.linux.drift import explain
-from kproxy.linux.drift.samples import judge_packets
+from kproxy.linux.drift.samples import packet_effects
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.iptables.binaries import Variant, find_iptables
-from kproxy.linux.iptables.canonical import Place, same_rule
+from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.ownership import TABLES, service_of_rule, services_of_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.cleanup import cleanup_tables
-from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
@@ -33,8 +33,8 @@ from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 
-Judge = Callable[[PreparedFamily, Namespace, Dump, Difference, Iterable[str]], Sequence[str]]
-"""Says, by sample packets, what a family's rules as found do differently; see `judge_packets`."""
+Sampler = Callable[[PreparedFamily, Namespace, Dump, Difference, Iterable[str]], Sequence[str]]
+"""Says, by sample packets, what a family's rules as found do differently; see `packet_effects`."""
 
 
 NO_MATTER: Final = frozenset({"canary-missing", "chain-extra"})
@@ -90,13 +90,13 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def find_drift(
-    request: NodeRequest, namespace: Namespace, *, repair: bool = False, judge: Judge | None = judge_packets
+    request: NodeRequest, namespace: Namespace, *, repair: bool = False, sampler: Sampler | None = packet_effects
 ) -> DriftReport:
     """Compares a namespace with a node's rules.
 
     Args:
         repair: mend what is found.
-        judge: who says what it means for packets.
+        sampler: who says what it means for packets.
 
     Raises:
         CannotTellError: it cannot be read.
@@ -105,16 +105,16 @@ def find_drift(
     try:
         prepared = prepare_node(request, namespace, writes=repair)
         dumps = {family.family: read_dump(family.executor, counters=False) for family in prepared.families}
-        differences = {f.family: find_difference(f.wanted, dumps[f.family]) for f in prepared.families}
+        differences = {f.family: find_difference(f.desired, dumps[f.family]) for f in prepared.families}
         findings: list[Finding] = []
         packets: list[str] = []
         for family in prepared.families:
             dump, difference = dumps[family.family], differences[family.family]
-            own = family_findings(family.wanted, dump, difference, prepared.choice.variant)
+            own = family_findings(family.desired, dump, difference, prepared.choice.variant)
             findings += own
             services = {each.service for each in own if each.kind not in NO_MATTER}
-            if judge is not None and services:
-                told = judge(family, namespace, dump, difference, services)
+            if sampler is not None and services:
+                told = sampler(family, namespace, dump, difference, services)
                 packets += [f"{family.family.value}: {text}" for text in told]
         findings += _other_variant(prepared)
     except LinuxError as error:
@@ -142,19 +142,19 @@ def _repair(
 ) -> None:
     names = [family.family.value for family in prepared.families]
     written: list[str] = []
-    for place, family in enumerate(prepared.families):
+    for index, family in enumerate(prepared.families):
         if differences[family.family]:
             try:
-                outcome = reconcile_rules(family.executor, family.wanted, namespace)
+                outcome = reconcile_rules(family.executor, family.desired, namespace)
             except (LinuxError, *INTERRUPTS) as error:
                 raise family_failure(error, family.family.value, written) from error
             written.append(family.family.value)
             try:
                 # Flows that wrong rules led astray would stay so.
                 before = programmed_addresses(outcome.before)
-                clean_flows(namespace, family.family, wanted_addresses(family.rendered.state), before)
+                clean_flows(namespace, family.family, desired_addresses(family.rendered.state), before)
             except INTERRUPTS as error:
-                raise interrupted_after_rules(names[: place + 1], names[place + 1 :], written) from error
+                raise interrupted_after_rules(names[: index + 1], names[index + 1 :], written) from error
     for family_with_others in prepared.choice.others:
         tools = find_iptables(family_with_others, prepared.choice.variant.other)
         cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))
@@ -163,9 +163,9 @@ def _repair(
 def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:
     """Rules in the other variant: a finding for each table that has some, which names the chains."""
     variant = prepared.choice.variant.other
-    for family, places in prepared.choice.others.items():
-        for table in dict.fromkeys(table for table, _ in places):
-            chains = [chain for each, chain in places if each == table]
+    for family, refs in prepared.choice.others.items():
+        for table in dict.fromkeys(table for table, _ in refs):
+            chains = [chain for each, chain in refs if each == table]
             yield Finding(
                 family.value,
                 variant.value,
@@ -178,125 +178,125 @@ def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:
             )
 
 
-def family_findings(wanted: Wanted, dump: Dump, difference: Difference, variant: Variant) -> list[Finding]:
+def family_findings(desired: DesiredRules, dump: Dump, difference: Difference, variant: Variant) -> list[Finding]:
     """All findings of one family, in the order of tables and chains."""
     if not difference and not difference.faults:
         return []
-    return list(_Finder(wanted, dump, difference, variant).findings())
+    return list(_Finder(desired, dump, difference, variant).findings())
 
 
 class _Finder:
-    def __init__(self, wanted: Wanted, dump: Dump, difference: Difference, variant: Variant) -> None:
-        self._wanted = wanted
+    def __init__(self, desired: DesiredRules, dump: Dump, difference: Difference, variant: Variant) -> None:
+        self._desired = desired
         self._dump = dump
         self._difference = difference
-        self._names = (wanted.family.value, variant.value)
-        self._origins = wanted.origins()
+        self._names = (desired.family.value, variant.value)
+        self._origins = desired.origins()
         self._old_owners: dict[str, str] | None = None
 
     def findings(self) -> Iterator[Finding]:
         yield from self._flushed()
-        for place in self._difference.writes:
-            yield from self._missing(place) if place in self._difference.missing else self._differing(place)
+        for ref in self._difference.writes:
+            yield from self._missing(ref) if ref in self._difference.missing else self._differing(ref)
         for table, chain in self._difference.deletions:
             service = self._owner(chain)
             what = "no rule of kube-proxy's leads to it, so it does nothing until one does"
             yield self._make("chain-extra", (table, chain), what, service)
         for fault in self._difference.faults:
             text = explain.faulty_jump(fault.table, fault.chain, fault.kind, fault.rule)
-            wanted, found = ("", fault.rule) if fault.kind == "extra" else (fault.rule, "")
-            yield self._make(f"jump-{fault.kind}", (fault.table, fault.chain), text, "", 0, wanted, found)
+            desired, found = ("", fault.rule) if fault.kind == "extra" else (fault.rule, "")
+            yield self._make(f"jump-{fault.kind}", (fault.table, fault.chain), text, "", 0, desired, found)
 
     def _make(
         self,
         kind: str,
-        place: Place,
+        ref: ChainRef,
         text: str,
         service: str,
         rule: int = 0,
-        wanted: str = "",
+        desired: str = "",
         found: str = "",
     ) -> Finding:
-        return Finding(*self._names, kind, *place, text, service, rule, wanted, found)
+        return Finding(*self._names, kind, *ref, text, service, rule, desired, found)
 
     def _flushed(self) -> Iterator[Finding]:
         for table in TABLES:
-            places = [place for place in self._wanted.chains if place[0] == table]
-            full = [place for place in places if self._wanted.chains[place]] or places
-            if full and all(self._is_empty(place) for place in full):
+            refs = [ref for ref in self._desired.chains if ref[0] == table]
+            full = [ref for ref in refs if self._desired.chains[ref]] or refs
+            if full and all(self._is_empty(ref) for ref in full):
                 what = "no Service works" if table == NAT else "what they do is not done"
                 text = f"kube-proxy's chains in it are gone or empty: {what}"
                 yield self._make("table-flushed", (table, ""), text, "")
 
-    def _is_empty(self, place: Place) -> bool:
-        chain = self._dump.chain(*place)
-        return chain is None or (bool(self._wanted.chains[place]) and not chain.rules)
+    def _is_empty(self, ref: ChainRef) -> bool:
+        chain = self._dump.chain(*ref)
+        return chain is None or (bool(self._desired.chains[ref]) and not chain.rules)
 
-    def _missing(self, place: Place) -> Iterator[Finding]:
-        owner = self._wanted.owners.get(place[1])
-        service = str(owner) if owner is not None and place[0] == NAT else ""
-        kind = "canary-missing" if place[1] == CANARY else "chain-missing"
-        yield self._make(kind, place, explain.missing_chain(*place, service), service)
-        for number, (rule, origin) in enumerate(self._with_origins(place), 1):
-            yield self._rule("rule-missing", place, number, rule, "", explain.missing_rule(origin), origin)
+    def _missing(self, ref: ChainRef) -> Iterator[Finding]:
+        owner = self._desired.owners.get(ref[1])
+        service = str(owner) if owner is not None and ref[0] == NAT else ""
+        kind = "canary-missing" if ref[1] == CANARY else "chain-missing"
+        yield self._make(kind, ref, explain.missing_chain(*ref, service), service)
+        for number, (rule, origin) in enumerate(self._with_origins(ref), 1):
+            yield self._rule("rule-missing", ref, number, rule, "", explain.missing_rule(origin), origin)
 
-    def _with_origins(self, place: Place) -> list[tuple[str, Origin | None]]:
-        rules = self._wanted.rules(place)
-        origins: Sequence[Origin | None] = self._origins.get(place, ())
+    def _with_origins(self, ref: ChainRef) -> list[tuple[str, Origin | None]]:
+        rules = self._desired.rules(ref)
+        origins: Sequence[Origin | None] = self._origins.get(ref, ())
         if len(origins) != len(rules):
             origins = [None] * len(rules)
         return list(zip(rules, origins, strict=True))
 
     def _rule(
-        self, kind: str, place: Place, number: int, wanted: str, found: str, text: str, origin: Origin | None
+        self, kind: str, ref: ChainRef, number: int, desired: str, found: str, text: str, origin: Origin | None
     ) -> Finding:
         if origin is not None:
             service = str(origin.service_port) if origin.service_port else ""
         else:
-            service = service_of_rule(found) or self._owner(place[1])
-        return self._make(kind, place, text, service, number, wanted, found)
+            service = service_of_rule(found) or self._owner(ref[1])
+        return self._make(kind, ref, text, service, number, desired, found)
 
     def _owner(self, chain: str) -> str:
-        known = self._wanted.owners.get(chain)
+        known = self._desired.owners.get(chain)
         if known is not None:
             return str(known)
         if self._old_owners is None:
             self._old_owners = services_of_chains(self._dump)
         return self._old_owners.get(chain, "")
 
-    def _differing(self, place: Place) -> Iterator[Finding]:
-        rules = self._with_origins(place)
-        wanted = [rule for rule, _ in rules]
-        chain = self._dump.chain(*place)
-        real = _spelled_alike(wanted, list(chain.rules) if chain else [], self._wanted.family)
-        if Counter(wanted) == Counter(real):
-            service = self._owner(place[1])
-            first = next(i for i, (one, other) in enumerate(zip(wanted, real, strict=True)) if one != other)
-            text = explain.reordered_rules(place[1], service)
-            yield self._make("rules-reordered", place, text, service, first + 1, wanted[first], real[first])
+    def _differing(self, ref: ChainRef) -> Iterator[Finding]:
+        rules = self._with_origins(ref)
+        desired = [rule for rule, _ in rules]
+        chain = self._dump.chain(*ref)
+        real = _spelled_alike(desired, list(chain.rules) if chain else [], self._desired.family)
+        if Counter(desired) == Counter(real):
+            service = self._owner(ref[1])
+            first = next(i for i, (one, other) in enumerate(zip(desired, real, strict=True)) if one != other)
+            text = explain.reordered_rules(ref[1], service)
+            yield self._make("rules-reordered", ref, text, service, first + 1, desired[first], real[first])
             return
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, wanted, real, autojunk=False).get_opcodes():
+        for tag, i1, i2, j1, j2 in SequenceMatcher(None, desired, real, autojunk=False).get_opcodes():
             if tag == "equal":
                 continue
             both = min(i2 - i1, j2 - j1)
             for index in range(i1, i1 + both):
                 rule, origin = rules[index]
                 found = real[j1 + index - i1]
-                yield self._rule("rule-altered", place, index + 1, rule, found, explain.altered_rule(origin), origin)
+                yield self._rule("rule-altered", ref, index + 1, rule, found, explain.altered_rule(origin), origin)
             for index in range(i1 + both, i2):
                 rule, origin = rules[index]
-                yield self._rule("rule-missing", place, index + 1, rule, "", explain.missing_rule(origin), origin)
+                yield self._rule("rule-missing", ref, index + 1, rule, "", explain.missing_rule(origin), origin)
             for number in range(j1 + both, j2):
                 found = real[number]
-                service = service_of_rule(found) or self._owner(place[1])
-                text = explain.extra_rule(place[1], found, service)
-                yield self._rule("rule-extra", place, number + 1, "", found, text, None)
+                service = service_of_rule(found) or self._owner(ref[1])
+                text = explain.extra_rule(ref[1], found, service)
+                yield self._rule("rule-extra", ref, number + 1, "", found, text, None)
 
 
-def _spelled_alike(wanted: list[str], real: list[str], family: IPFamily) -> list[str]:
+def _spelled_alike(desired: list[str], real: list[str], family: IPFamily) -> list[str]:
     """The real rules, those that mean the same as a wanted one in its spelling."""
-    known = set(wanted)
-    unknown = [rule for rule in wanted if rule not in set(real)]
+    known = set(desired)
+    unknown = [rule for rule in desired if rule not in set(real)]
     if not unknown:
         return real
     return [

@@ -24,11 +24,11 @@ from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import KproxyError
 from kproxy.linux.host.addresses import interface_addresses
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.ownership import is_owned, is_service_chain, target_of
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.prepare import PreparedFamily
 from kproxy.netfilter import parse_save
@@ -36,8 +36,8 @@ from kproxy.render import RenderedTarget, RenderOptions
 from kproxy.render.iptables.chains import NAT
 from kproxy.services import Endpoint, IPFamily, ServicePort
 
-MOST_SERVICE_PORTS: Final = 20
-"""ServicePorts to send packets to; the rest is counted. Findings that concern no Service in particular are judged by
+MAX_SERVICE_PORTS: Final = 20
+"""ServicePorts to send packets to; the rest is counted. Findings that concern no Service in particular are explained by
 the first few."""
 _A_FEW: Final = 3
 
@@ -58,25 +58,25 @@ class Sample(NamedTuple):
     question: Question
 
 
-def judge_packets(
+def packet_effects(
     family: PreparedFamily,
     namespace: Namespace,
     found: Dump,
     difference: Difference,
     services: Iterable[str],
 ) -> list[str]:
-    """`judge_rules` for a namespace: its interfaces' addresses and the node's IP are the host's own.
+    """`rule_effects` for a namespace: its interfaces' addresses and the node's IP are the host's own.
 
     Raises:
         LinuxError: the interface addresses cannot be read.
     """
     local = [*interface_addresses(namespace, family.family), family.rendered.options.node_ip]
-    return judge_rules(family.rendered, family.wanted, local, found, difference, services)
+    return rule_effects(family.rendered, family.desired, local, found, difference, services)
 
 
-def judge_rules(
+def rule_effects(
     rendered: RenderedTarget,
-    wanted: Wanted,
+    desired: DesiredRules,
     local_addresses: Iterable[str],
     found: Dump,
     difference: Difference,
@@ -93,10 +93,10 @@ def judge_rules(
         return []
     host = host_in_short(dict.fromkeys(local_addresses), route_localnet=rendered.options.localhost_node_ports)
     try:
-        real, right = _indexes(wanted, found, difference, asked)
+        real, right = _indexes(desired, found, difference, asked)
     except KproxyError as error:
         return [f"the model cannot read the rules as found: {error}"]
-    told = [text for port in asked for text in _judge(port, rendered, host, right, real)]
+    told = [text for port in asked for text in _port_effects(port, rendered, host, right, real)]
     if left:
         told.append(f"{left} more ServicePorts are concerned and were not asked about")
     return told
@@ -107,16 +107,18 @@ def _concerned(rendered: RenderedTarget, services: set[str]) -> tuple[list[Servi
     names = sorted(name for name in ports if str(name) in services)
     if "" in services:
         names += [name for name in sorted(ports) if name not in names][: max(0, _A_FEW - len(names))]
-    return [ports[name] for name in names[:MOST_SERVICE_PORTS]], max(0, len(names) - MOST_SERVICE_PORTS)
+    return [ports[name] for name in names[:MAX_SERVICE_PORTS]], max(0, len(names) - MAX_SERVICE_PORTS)
 
 
-def _judge(port: ServicePort, rendered: RenderedTarget, host: Host, wanted: Index, real: Index) -> Iterator[str]:
+def _port_effects(
+    port: ServicePort, rendered: RenderedTarget, host: Host, desired: Index, real: Index
+) -> Iterator[str]:
     name = f"Service {port.name} ({port.name.protocol})"
     alike = 0
     differing: dict[tuple[str, str], list[str]] = {}
     for sample in samples(port, rendered):
         try:
-            before, after = (_fates(index, host, sample.question) for index in (wanted, real))
+            before, after = (_fates(index, host, sample.question) for index in (desired, real))
         except DataplaneError as error:
             yield f"{name}: the model cannot tell what becomes of a packet from {sample.sender} to {sample.to}: {error}"
             continue
@@ -227,35 +229,37 @@ def _told(fates: Mapping[_Fate, Fraction]) -> str:
     return ", ".join(f"{chance.limit_denominator(1000)} {fate}" for fate, chance in ordered)
 
 
-def _indexes(kept: Wanted, found: Dump, difference: Difference, ports: Iterable[ServicePort]) -> tuple[Index, Index]:
+def _indexes(
+    kept: DesiredRules, found: Dump, difference: Difference, ports: Iterable[ServicePort]
+) -> tuple[Index, Index]:
     """The rules as found, and as they are once the difference is mended."""
     real: Rules = {
         table: {name: (chain.policy, chain.rules) for name, chain in chains.items()}
         for table, chains in found.tables.items()
     }
-    wanted = mended(kept, found, difference)
-    roots = {target for place in difference.writes for target in _differing_targets(place, real, wanted)}
+    desired = mended(kept, found, difference)
+    roots = {target for ref in difference.writes for target in _differing_targets(ref, real, desired)}
     names = {port.name for port in ports}
     roots |= {chain for chain, owner in kept.owners.items() if owner in names}
-    needed = _reachable(roots, (real.get(NAT, {}), wanted.get(NAT, {})))
+    needed = _reachable(roots, (real.get(NAT, {}), desired.get(NAT, {})))
     indexes = []
-    for rules, what in ((real, "the rules as found"), (wanted, "the wanted rules")):
+    for rules, what in ((real, "the rules as found"), (desired, "the wanted rules")):
         indexes.append(index_ruleset(parse_save(_save_text(rules, needed), what, family=kept.family)))
     return indexes[0], indexes[1]
 
 
-def mended(wanted: Wanted, found: Dump, difference: Difference) -> Rules:
+def mended(desired: DesiredRules, found: Dump, difference: Difference) -> Rules:
     """The rules as they would be once the difference is mended."""
     tables: dict[str, dict[str, tuple[str, Sequence[str]]]] = {
         table: {
             name: (chain.policy, chain.rules)
             for name, chain in chains.items()
-            if not is_owned(table, name) or (table, name) in wanted.chains or (table, name) in difference.kept
+            if not is_owned(table, name) or (table, name) in desired.chains or (table, name) in difference.kept
         }
         for table, chains in found.tables.items()
     }
-    for place in difference.writes:
-        tables.setdefault(place[0], {})[place[1]] = ("-", wanted.rules(place))
+    for ref in difference.writes:
+        tables.setdefault(ref[0], {})[ref[1]] = ("-", desired.rules(ref))
     for edit in difference.edits:
         chains = tables.setdefault(edit.table, {})
         policy, old = chains.get(edit.chain, ("ACCEPT", ()))
@@ -268,9 +272,9 @@ def mended(wanted: Wanted, found: Dump, difference: Difference) -> Rules:
     return tables
 
 
-def _differing_targets(place: Place, real: Rules, wanted: Rules) -> set[str]:
-    one, other = (set(rules.get(place[0], {}).get(place[1], ("", ()))[1]) for rules in (real, wanted))
-    return {target_of(rule) for rule in one ^ other} | {place[1]}
+def _differing_targets(ref: ChainRef, real: Rules, desired: Rules) -> set[str]:
+    one, other = (set(rules.get(ref[0], {}).get(ref[1], ("", ()))[1]) for rules in (real, desired))
+    return {target_of(rule) for rule in one ^ other} | {ref[1]}
 
 
 def _reachable(roots: Iterable[str], tables: Sequence[Mapping[str, tuple[str, Sequence[str]]]]) -> set[str]:

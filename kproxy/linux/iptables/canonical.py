@@ -1,6 +1,6 @@
 """Restore lines in the form in which iptables-save prints them.
 
-`netfilter` is the judge of that form. Nine tenths of a large cluster's rules have one of six shapes, though, and for
+`netfilter` decides what that form is. Nine tenths of a large cluster's rules have one of six shapes, though, and for
 those a regular expression gives the same text in a tenth of the time; everything else goes through `netfilter`. A test
 holds the two against each other over every golden and recorded cluster.
 """
@@ -16,7 +16,8 @@ from kproxy.netfilter import canonicalize_rule, parse_rule
 from kproxy.netfilter.family import Family
 from kproxy.services.names import IPFamily
 
-Place = tuple[str, str]
+ChainRef = tuple[str, str]
+"""Table and chain."""
 
 _NAME: Final = r"[a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]+)?"
 _CHAIN: Final = r"KUBE-[A-Z0-9-]+"
@@ -130,12 +131,12 @@ def canonical_rule(arguments: str, family: Family) -> str:
     return canonicalize_rule(arguments, family=family) if arguments else ""
 
 
-def same_rules(wanted: list[str], real: list[str], family: IPFamily) -> bool:
+def same_rules(desired: list[str], real: list[str], family: IPFamily) -> bool:
     """Whether two lists of canonical rules mean the same to the kernel, however an iptables release spells them."""
-    if wanted == real:
+    if desired == real:
         return True
-    return len(wanted) == len(real) and all(
-        one == other or same_rule(one, other, family) for one, other in zip(wanted, real, strict=True)
+    return len(desired) == len(real) and all(
+        one == other or same_rule(one, other, family) for one, other in zip(desired, real, strict=True)
     )
 
 

@@ -24,7 +24,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.services.names import IPFamily
 
-MOST_RULES: Final = 2000
+MAX_RULES: Final = 2000
 """Above this, `apply` does not read back by libiptc: a rule takes 0.2 ms."""
 
 _FIXED: Final = {
@@ -124,8 +124,8 @@ def _quoted(word: str) -> str:
 def compare_read_back(saved: Dump, read: Dump, family: IPFamily) -> list[str]:
     """Where two readings of the same tables differ, a sentence each; counters are compared if both have them."""
     differences = []
-    places = {(table, chain) for dump in (saved, read) for table, chains in dump.tables.items() for chain in chains}
-    for table, name in sorted(places):
+    refs = {(table, chain) for dump in (saved, read) for table, chains in dump.tables.items() for chain in chains}
+    for table, name in sorted(refs):
         one, other = saved.chain(table, name), read.chain(table, name)
         if one is None or other is None:
             differences.append(f"{table} {name}: only {'libiptc' if one is None else 'iptables-save'} shows it")

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import Dump
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, MANGLE, NAT, SERVICE_PORT_CHAIN_PREFIXES
@@ -113,29 +113,29 @@ def foreign_references(dump: Dump) -> dict[tuple[str, str], str]:
     return found
 
 
-def keep_reachable(stale: list[Place], references: Mapping[Place, str], dump: Dump) -> dict[Place, str]:
+def keep_reachable(stale: list[ChainRef], references: Mapping[ChainRef, str], dump: Dump) -> dict[ChainRef, str]:
     """Stale chains that cannot be deleted: somebody else's rules lead to them, at once or through others."""
     doomed = set(stale)
-    kept: dict[Place, str] = {}
-    queue = [(place, references[place]) for place in stale if place in references]
+    kept: dict[ChainRef, str] = {}
+    queue = [(ref, references[ref]) for ref in stale if ref in references]
     while queue:
-        place, by = queue.pop()
-        if place in kept or place not in doomed:
+        ref, by = queue.pop()
+        if ref in kept or ref not in doomed:
             continue
-        kept[place] = by
-        chain = dump.chain(*place)
-        queue += [((place[0], target_of(rule)), by) for rule in (chain.rules if chain else ())]
+        kept[ref] = by
+        chain = dump.chain(*ref)
+        queue += [((ref[0], target_of(rule)), by) for rule in (chain.rules if chain else ())]
     return kept
 
 
-def removable_chains(dump: Dump) -> tuple[list[Place], dict[Place, str]]:
+def removable_chains(dump: Dump) -> tuple[list[ChainRef], dict[ChainRef, str]]:
     """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with who keeps it: somebody
     whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
     owned = owned_chains(dump)
     kept = keep_reachable(owned, foreign_references(dump), dump)
     if kubelet_present(dump) and (FILTER, FIREWALL) in owned:
         kept[(FILTER, FIREWALL)] = "the kubelet"
-    return [place for place in owned if place not in kept], kept
+    return [ref for ref in owned if ref not in kept], kept
 
 
 def service_of_rule(rule: str) -> str:

@@ -78,12 +78,12 @@ class Preflight(msgspec.Struct, frozen=True):
 
 
 def run_preflight(
-    iptables: Iptables, place: Namespace | None = None, *, with_nfacct: bool = False, lock_wait: float = DEFAULT_WAIT
+    iptables: Iptables, fallback: Namespace | None = None, *, with_nfacct: bool = False, lock_wait: float = DEFAULT_WAIT
 ) -> Preflight:
     """Tries what rules use with these binaries in a scratch namespace.
 
     Args:
-        place: the namespace to try it in where no scratch namespace may be made; None: then nothing is tried.
+        fallback: the namespace to try it in where no scratch namespace may be made; None: then nothing is tried.
 
     Raises:
         LinuxError: it could not be tried: no root, the xtables lock is held, iptables fails whatever it is asked.
@@ -91,19 +91,19 @@ def run_preflight(
     try:
         scratch = Namespace.scratch()
     except (PrivilegeError, NamespaceError) as error:
-        if place is None:
+        if fallback is None:
             return Preflight({}, f"what this host can load was not tried: {error}")
-        executor = UndoingExecutor(IptablesExecutor(place, iptables, lock_wait=lock_wait))
-        return _preflight(executor, place, with_nfacct)
+        executor = UndoingExecutor(IptablesExecutor(fallback, iptables, lock_wait=lock_wait))
+        return _preflight(executor, fallback, with_nfacct)
     with scratch:
         return _preflight(IptablesExecutor(scratch, iptables, lock_wait=lock_wait), scratch, with_nfacct)
 
 
-def _preflight(executor: Executor, place: Namespace, with_nfacct: bool) -> Preflight:
+def _preflight(executor: Executor, namespace: Namespace, with_nfacct: bool) -> Preflight:
     missing: dict[str, str] = {}
     if with_nfacct:
         try:
-            nfacct.ensure_counters(place)
+            nfacct.ensure_counters(namespace)
         except FeatureMissingError as error:
             missing["nfacct"] = str(error)
     features = [f for f in FEATURES if f.name not in missing and (with_nfacct or f.name not in _UNASKED)]

@@ -17,7 +17,7 @@ import msgspec
 
 from kproxy.linux.errors import LinuxError, LockHeldError, PrivilegeError, ToolMissingError, UnreadableDumpError
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, find_iptables, installed
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import Dump, parse_dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
@@ -41,7 +41,7 @@ class Choice(msgspec.Struct, frozen=True):
     variant: Variant
     reason: str
     tools: Mapping[IPFamily, Iptables]
-    others: Mapping[IPFamily, tuple[Place, ...]]
+    others: Mapping[IPFamily, tuple[ChainRef, ...]]
     notes: tuple[str, ...] = ()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from kproxy.linux.conntrack.flows import table_full
-from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, programmed_addresses, wanted_addresses
+from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, desired_addresses, programmed_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import Dump
-from kproxy.linux.iptables.libiptc import MOST_RULES, compare_read_back, read_back
+from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, prepare_node
@@ -103,7 +103,7 @@ def _apply_family(
     try:
         return reconcile_rules(
             family.executor,
-            family.wanted,
+            family.desired,
             namespace,
             dry_run=dry_run,
             name=str(family.host.iptables),
@@ -122,7 +122,7 @@ def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:
 
     The rules are verified by then: this is a second witness, whose disagreement is told and undoes nothing.
     """
-    if sum(text.count("\n") for text in family.wanted.chains.values()) > MOST_RULES:
+    if sum(text.count("\n") for text in family.desired.chains.values()) > MAX_RULES:
         return []
     name = f"{family.family.value} legacy"
     try:
@@ -137,9 +137,9 @@ def _clean_conntrack(
     family: PreparedFamily, namespace: Namespace, before: Dump, dry_run: bool, notes: list[str]
 ) -> list[StaleEntry]:
     """Deletes stale entries. A failure is a note: the rules are right, and new flows follow them."""
-    wanted, programmed = wanted_addresses(family.rendered.state), programmed_addresses(before)
+    desired, programmed = desired_addresses(family.rendered.state), programmed_addresses(before)
     try:
-        stale = clean_flows(namespace, family.family, wanted, programmed, dry_run=dry_run)
+        stale = clean_flows(namespace, family.family, desired, programmed, dry_run=dry_run)
     except LinuxError as error:
         notes.append(f"{family.family.value}: stale connection tracking entries were not all removed: {error}")
         return []

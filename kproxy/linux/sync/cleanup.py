@@ -116,9 +116,9 @@ def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progr
         executor.family.value,
         executor.variant.value,
         chains_deleted=len(doomed),
-        rules_deleted=sum(len(chain.rules) for place in doomed if (chain := before.chain(*place)) is not None),
+        rules_deleted=sum(len(chain.rules) for ref in doomed if (chain := before.chain(*ref)) is not None),
         jumps_deleted=sum(len(edit.deletions) for edit in edits),
-        kept=tuple(KeptChain(*place, by) for place, by in kept.items()),
+        kept=tuple(KeptChain(*ref, by) for ref, by in kept.items()),
     )
     if dry_run or not (doomed or edits):
         return report

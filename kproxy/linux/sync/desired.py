@@ -7,7 +7,7 @@ from functools import cache
 
 import msgspec
 
-from kproxy.linux.iptables.canonical import Place, canonicalizer
+from kproxy.linux.iptables.canonical import ChainRef, canonicalizer
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.render import RenderedTarget
 from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES, jump_origins
@@ -16,7 +16,7 @@ from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily, ServicePortName
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class DesiredRules(msgspec.Struct, frozen=True):
     """One family's rules as they should be.
 
     Attributes:
@@ -29,23 +29,23 @@ class Wanted(msgspec.Struct, frozen=True):
     """
 
     family: IPFamily
-    chains: Mapping[Place, str]
+    chains: Mapping[ChainRef, str]
     owners: Mapping[str, ServicePortName]
-    jumps: Mapping[Place, tuple[str, ...]]
-    origins: Callable[[], Mapping[Place, list[Origin]]]
-    _canonical: dict[Place, list[str]] = msgspec.field(default_factory=dict)
+    jumps: Mapping[ChainRef, tuple[str, ...]]
+    origins: Callable[[], Mapping[ChainRef, list[Origin]]]
+    _canonical: dict[ChainRef, list[str]] = msgspec.field(default_factory=dict)
 
-    def rules(self, place: Place) -> list[str]:
+    def rules(self, ref: ChainRef) -> list[str]:
         """The rules of a chain as iptables-save prints them."""
-        known = self._canonical.get(place)
+        known = self._canonical.get(ref)
         if known is None:
-            known = self._canonical[place] = canonicalizer(self.family).rules(place[1], self.chains[place])
+            known = self._canonical[ref] = canonicalizer(self.family).rules(ref[1], self.chains[ref])
         return known
 
 
-def wanted_rules(
+def desired_rules(
     rendered: RenderedTarget, rewrite: LineRewriter | None = None, canary_tables: Iterable[str] = CANARY_TABLES
-) -> Wanted:
+) -> DesiredRules:
     """What the kernel should hold for rendered rules.
 
     Args:
@@ -53,7 +53,7 @@ def wanted_rules(
         canary_tables: the tables that get a canary chain.
     """
     family = rendered.options.family
-    chains: dict[Place, str] = {}
+    chains: dict[ChainRef, str] = {}
     owners: dict[str, ServicePortName] = {}
     for name, own in rendered.plan.service_ports.items():
         for chain, text in own.items():
@@ -65,14 +65,14 @@ def wanted_rules(
     for table in canary_tables:
         chains[(table, CANARY)] = ""
 
-    def origins() -> Mapping[Place, list[Origin]]:
+    def origins() -> Mapping[ChainRef, list[Origin]]:
         found = jump_origins() | rendered.renderer.origins(rendered.state)
         return found if rewrite is None else _kept_origins(found, chains, rewrite)
 
     if rewrite is None:
-        return Wanted(family, chains, owners, _jumps(family), origins)
-    texts = {place: rewrite_text(text, rewrite) for place, text in chains.items()}
-    return Wanted(family, texts, owners, _jump_rules(family, rewrite), origins)
+        return DesiredRules(family, chains, owners, _jumps(family), origins)
+    texts = {ref: rewrite_text(text, rewrite) for ref, text in chains.items()}
+    return DesiredRules(family, texts, owners, _jump_rules(family, rewrite), origins)
 
 
 def rewrite_text(text: str, rewrite: LineRewriter) -> str:
@@ -82,28 +82,28 @@ def rewrite_text(text: str, rewrite: LineRewriter) -> str:
 
 
 def _kept_origins(
-    origins: Mapping[Place, list[Origin]], chains: Mapping[Place, str], rewrite: LineRewriter
-) -> dict[Place, list[Origin]]:
+    origins: Mapping[ChainRef, list[Origin]], chains: Mapping[ChainRef, str], rewrite: LineRewriter
+) -> dict[ChainRef, list[Origin]]:
     """The origins without those of lines that were left out."""
     kept = dict(origins)
-    for place, text in chains.items():
+    for ref, text in chains.items():
         lines = text.splitlines()
-        found = origins.get(place, [])
+        found = origins.get(ref, [])
         if len(found) == len(lines):
-            kept[place] = [each for each, line in zip(found, lines, strict=True) if rewrite(line) is not None]
+            kept[ref] = [each for each, line in zip(found, lines, strict=True) if rewrite(line) is not None]
     return kept
 
 
 @cache
-def _jumps(family: IPFamily) -> Mapping[Place, tuple[str, ...]]:
+def _jumps(family: IPFamily) -> Mapping[ChainRef, tuple[str, ...]]:
     return _jump_rules(family, lambda line: line)
 
 
-def _jump_rules(family: IPFamily, rewrite: LineRewriter) -> Mapping[Place, tuple[str, ...]]:
-    jumps: dict[Place, list[str]] = {}
+def _jump_rules(family: IPFamily, rewrite: LineRewriter) -> Mapping[ChainRef, tuple[str, ...]]:
+    jumps: dict[ChainRef, list[str]] = {}
     for jump in reversed(JUMP_RULES):  # each is prepended, so the last one comes first
         line = rewrite(jump.text)
         if line is not None:
             rules = canonicalizer(family).rules(jump.source, f"{line}\n")
             jumps.setdefault((jump.table, jump.source), []).extend(rules)
-    return {place: tuple(rules) for place, rules in jumps.items()}
+    return {ref: tuple(rules) for ref, rules in jumps.items()}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kproxy.linux.iptables.canonical import Place, same_rules
+from kproxy.linux.iptables.canonical import ChainRef, same_rules
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.ownership import foreign_references, is_owned, keep_reachable, kubelet_present
-from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.jumps import JumpEdit, JumpFault, ensure_jumps
 from kproxy.render.iptables.chains import FILTER, FIREWALL
 
@@ -26,39 +26,39 @@ class Difference(msgspec.Struct, frozen=True):
         kept: owned chains that should go but stay, because a rule in this chain of somebody else's jumps to them.
     """
 
-    writes: Mapping[Place, str]
-    missing: frozenset[Place]
-    deletions: tuple[Place, ...] = ()
+    writes: Mapping[ChainRef, str]
+    missing: frozenset[ChainRef]
+    deletions: tuple[ChainRef, ...] = ()
     edits: tuple[JumpEdit, ...] = ()
     faults: tuple[JumpFault, ...] = ()
-    kept: Mapping[Place, str] = {}
+    kept: Mapping[ChainRef, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.writes or self.deletions or self.edits)
 
 
-def find_difference(wanted: Wanted, dump: Dump) -> Difference:
+def find_difference(desired: DesiredRules, dump: Dump) -> Difference:
     """Compares chain by chain."""
-    writes: dict[Place, str] = {}
-    missing: set[Place] = set()
+    writes: dict[ChainRef, str] = {}
+    missing: set[ChainRef] = set()
     shared = kubelet_present(dump)
-    for place, text in wanted.chains.items():
-        chain = dump.chain(*place)
+    for ref, text in desired.chains.items():
+        chain = dump.chain(*ref)
         if chain is None:
-            missing.add(place)
-            writes[place] = text
-        elif shared and place == (FILTER, FIREWALL) and not text:
+            missing.add(ref)
+            writes[ref] = text
+        elif shared and ref == (FILTER, FIREWALL) and not text:
             continue  # the kubelet has its own rule there, whether or not kube-proxy wants one
-        elif len(chain.rules) != text.count("\n") or not same_rules(wanted.rules(place), chain.rules, wanted.family):
-            writes[place] = text
+        elif len(chain.rules) != text.count("\n") or not same_rules(desired.rules(ref), chain.rules, desired.family):
+            writes[ref] = text
     references = foreign_references(dump)
     stale = [
         (table, chain)
         for table, chains in dump.tables.items()
         for chain in chains
-        if is_owned(table, chain) and (table, chain) not in wanted.chains
+        if is_owned(table, chain) and (table, chain) not in desired.chains
     ]
-    edits, faults = ensure_jumps(dump, wanted.family, wanted.jumps)
+    edits, faults = ensure_jumps(dump, desired.family, desired.jumps)
     kept = keep_reachable(stale, references, dump)
     return Difference(
         writes, frozenset(missing), tuple(p for p in stale if p not in kept), tuple(edits), tuple(faults), kept

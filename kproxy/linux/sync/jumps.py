@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.iptables.canonical import Place, same_rule
+from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.dump import ChainDump, Dump
 from kproxy.linux.iptables.ownership import TABLES, is_owned, kubelet_present, target_of
 from kproxy.render.iptables.chains import FIREWALL
@@ -79,42 +79,42 @@ def takes_everything(rule: str) -> bool:
 
 
 def ensure_jumps(
-    dump: Dump, family: IPFamily, wanted: Mapping[Place, Sequence[str]]
+    dump: Dump, family: IPFamily, desired: Mapping[ChainRef, Sequence[str]]
 ) -> tuple[list[JumpEdit], list[JumpFault]]:
     """The edits that put every jump rule right, and what was wrong.
 
     Args:
-        wanted: the jump rules of each built-in chain, the first one first.
+        desired: the jump rules of each built-in chain, the first one first.
     """
     edits: list[JumpEdit] = []
     faults: list[JumpFault] = []
     shared = kubelet_present(dump)
-    places = dict.fromkeys(wanted)
+    refs = dict.fromkeys(desired)
     for table in TABLES:
-        places.update(dict.fromkeys((table, name) for name, c in dump.tables.get(table, {}).items() if c.is_builtin))
-    for place in places:
-        chain = dump.chain(*place)
-        edit = _ensure(place, chain.rules if chain else (), wanted.get(place, ()), family, shared, faults)
+        refs.update(dict.fromkeys((table, name) for name, c in dump.tables.get(table, {}).items() if c.is_builtin))
+    for ref in refs:
+        chain = dump.chain(*ref)
+        edit = _ensure(ref, chain.rules if chain else (), desired.get(ref, ()), family, shared, faults)
         if edit.deletions or edit.insertions:
             edits.append(edit)
     return edits, faults
 
 
 def _ensure(
-    place: Place,
+    ref: ChainRef,
     rules: Sequence[str],
-    wanted: Sequence[str],
+    desired: Sequence[str],
     family: IPFamily,
     shared: bool,
     faults: list[JumpFault],
 ) -> JumpEdit:
     """The edit of one chain; `shared` says that a kubelet places the jumps to KUBE-FIREWALL."""
-    table, name = place
+    table, name = ref
     # Which wanted jump each rule is; None for those of others, -1 for ours that are not wanted (any more).
-    ranks = [_rank(table, rule, wanted, family) for rule in rules]
+    ranks = [_rank(table, rule, desired, family) for rule in rules]
     count = Counter(rank for rank in ranks if rank is not None and rank >= 0)
     limit = next((i for i, rule in enumerate(rules) if ranks[i] is None and takes_everything(rule)), len(rules))
-    anywhere = {rank for rank, rule in enumerate(wanted) if shared and target_of(rule) == FIREWALL}
+    anywhere = {rank for rank, rule in enumerate(desired) if shared and target_of(rule) == FIREWALL}
     candidates = [
         (index, rank)
         for index, rank in enumerate(ranks)
@@ -129,28 +129,28 @@ def _ensure(
             deletions.append(rule)
             if rank < 0:
                 faults.append(JumpFault(table, name, "extra", rule))
-    for rank, rule in enumerate(wanted):
+    for rank, rule in enumerate(desired):
         if rank not in kept:
             kind = {0: "missing", 1: "misplaced"}.get(count[rank], "duplicated")
             faults.append(JumpFault(table, name, kind, rule))
     left: list[int | None] = [rank for rank in ranks if rank is None or rank in kept]
     insertions = []
-    for rank in range(len(wanted)):
+    for rank in range(len(desired)):
         if rank in kept:
             continue
         number = _place_for(rank, left, anywhere)
         left.insert(number, rank)
-        insertions.append((number + 1, "", wanted[rank]))
+        insertions.append((number + 1, "", desired[rank]))
     return JumpEdit(table, name, tuple(deletions), tuple(insertions))
 
 
-def _rank(table: str, rule: str, wanted: Sequence[str], family: IPFamily) -> int | None:
+def _rank(table: str, rule: str, desired: Sequence[str], family: IPFamily) -> int | None:
     if not is_our_jump(table, rule):
         return None
-    for rank, other in enumerate(wanted):
+    for rank, other in enumerate(desired):
         if rule == other:
             return rank
-    return next((rank for rank, other in enumerate(wanted) if same_rule(rule, other, family)), -1)
+    return next((rank for rank, other in enumerate(desired) if same_rule(rule, other, family)), -1)
 
 
 def _place_for(rank: int, left: Sequence[int | None], anywhere: set[int]) -> int:
@@ -189,7 +189,7 @@ def _longest_increasing(ranks: Sequence[int]) -> list[int]:
     return best[-1] if best else []
 
 
-def remove_jumps(dump: Dump, keep: Mapping[Place, object] | None = None) -> list[JumpEdit]:
+def remove_jumps(dump: Dump, keep: Mapping[ChainRef, object] | None = None) -> list[JumpEdit]:
     """The edits that remove every jump of kube-proxy's from built-in chains.
 
     Args:

@@ -23,7 +23,7 @@ from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.preflight import run_preflight
 from kproxy.linux.iptables.variant import Choice, choose_variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions, Target, render_options
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState
@@ -108,7 +108,7 @@ class PreparedFamily(msgspec.Struct, frozen=True):
     host: HostFamily
     executor: IptablesExecutor
     rendered: RenderedTarget
-    wanted: Wanted
+    desired: DesiredRules
 
     @property
     def family(self) -> IPFamily:
@@ -177,8 +177,8 @@ def prepare_host(
 def _prepare_family(
     namespace: Namespace, family: IPFamily, iptables: Iptables, asked: Features, lock_wait: float, writes: bool
 ) -> HostFamily:
-    place = namespace if writes else None
-    preflight = run_preflight(iptables, place, with_nfacct=asked.nfacct, lock_wait=lock_wait)
+    fallback = namespace if writes else None
+    preflight = run_preflight(iptables, fallback, with_nfacct=asked.nfacct, lock_wait=lock_wait)
     preflight.check()
     missing = preflight.missing
     features = Features(
@@ -213,8 +213,8 @@ def _render_family(request: NodeRequest, host: HostFamily) -> PreparedFamily:
     state = ServiceState.of(host.family, request.target.node_name, request.services, request.endpoint_slices)
     renderer = Renderer(host.options(request.config, request.target))
     rendered = RenderedTarget(state, renderer, renderer.plan_full(state))
-    wanted = wanted_rules(rendered, host.rewrite, host.canary_tables)
-    return PreparedFamily(host, host.executor(), rendered, wanted)
+    desired = desired_rules(rendered, host.rewrite, host.canary_tables)
+    return PreparedFamily(host, host.executor(), rendered, desired)
 
 
 def node_options(

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import ChainDump, Dump, is_comment, parse_dump
-from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.netfilter import BUILTIN_CHAINS
 
@@ -30,29 +30,29 @@ class Block(msgspec.Struct, frozen=True):
         declarations, rules: how iptables-save prints them, counters left out.
     """
 
-    chains: tuple[Place, ...]
+    chains: tuple[ChainRef, ...]
     declarations: str
     rules: str
 
 
-Blocks = Mapping[Place, Block]
+Blocks = Mapping[ChainRef, Block]
 """Blocks by their first chain."""
 
 
-def expected_blocks(wanted: Wanted, size: int = CHAINS_PER_BLOCK) -> Blocks:
+def expected_blocks(desired: DesiredRules, size: int = CHAINS_PER_BLOCK) -> Blocks:
     """How the wanted chains will be printed."""
-    blocks: dict[Place, Block] = {}
-    for _, own in groupby(sorted(wanted.chains), lambda place: place[0]):
-        places = list(own)
-        for start in range(0, len(places), size):
-            some = tuple(places[start : start + size])
+    blocks: dict[ChainRef, Block] = {}
+    for _, own in groupby(sorted(desired.chains), lambda ref: ref[0]):
+        refs = list(own)
+        for start in range(0, len(refs), size):
+            some = tuple(refs[start : start + size])
             declarations = "".join([f":{chain} - [0:0]\n" for _, chain in some])
-            rules = "".join([f"-A {place[1]} {rule}\n" for place in some for rule in wanted.rules(place)])
+            rules = "".join([f"-A {ref[1]} {rule}\n" for ref in some for rule in desired.rules(ref)])
             blocks[some[0]] = Block(some, declarations, rules)
     return blocks
 
 
-def find_left(wanted: Wanted, text: str, what: str, blocks: Blocks) -> Difference:
+def find_left(desired: DesiredRules, text: str, what: str, blocks: Blocks) -> Difference:
     """The difference between what is wanted and what iptables-save printed without counters.
 
     Args:
@@ -63,17 +63,17 @@ def find_left(wanted: Wanted, text: str, what: str, blocks: Blocks) -> Differenc
     """
     found = _without_expected(text, blocks)
     if found is None:
-        return find_difference(wanted, parse_dump(text, what))
+        return find_difference(desired, parse_dump(text, what))
     dump, expected = found
-    chains = {place: lines for place, lines in wanted.chains.items() if place not in expected}
-    return find_difference(msgspec.structs.replace(wanted, chains=chains), dump)
+    chains = {ref: lines for ref, lines in desired.chains.items() if ref not in expected}
+    return find_difference(msgspec.structs.replace(desired, chains=chains), dump)
 
 
-def _without_expected(text: str, blocks: Blocks) -> tuple[Dump, set[Place]] | None:
+def _without_expected(text: str, blocks: Blocks) -> tuple[Dump, set[ChainRef]] | None:
     """A dump without the chains that are as expected, and which those are; None if the text is not laid out as expected
     or needs a closer look."""
     tables: dict[str, dict[str, ChainDump]] = {}
-    expected: set[Place] = set()
+    expected: set[ChainRef] = set()
     *parts, rest = text.split("\nCOMMIT\n")
     if not is_comment(rest):
         return None
@@ -90,7 +90,7 @@ def _without_expected(text: str, blocks: Blocks) -> tuple[Dump, set[Place]] | No
 
 
 def _split(
-    table: str, declarations: str, rules: str, blocks: Blocks, chains: dict[str, ChainDump], expected: set[Place]
+    table: str, declarations: str, rules: str, blocks: Blocks, chains: dict[str, ChainDump], expected: set[ChainRef]
 ) -> bool:
     """Splits the chains of one table that are not as expected; False if that cannot be told apart."""
     at_declaration = at_rule = 0

@@ -27,12 +27,12 @@ from kproxy.linux.errors import (
     RestoreFailedError,
     failure_message,
 )
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import ChainDump, Dump, parse_dump
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.jumps import return_jumps
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
@@ -73,7 +73,7 @@ def read_dump(executor: Executor, *, counters: bool) -> Dump:
 
 def reconcile_rules(
     executor: Executor,
-    wanted: Wanted,
+    desired: DesiredRules,
     namespace: Namespace | None = None,
     *,
     dry_run: bool = False,
@@ -92,37 +92,39 @@ def reconcile_rules(
         ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
     """
     try:
-        return _reconcile(executor, wanted, dry_run, name, progress)
+        return _reconcile(executor, desired, dry_run, name, progress)
     except ApplyFailedError as error:
         if namespace is None or error.state in (KernelState.UNCHANGED, KernelState.APPLIED):
             raise
         try:
-            clean_after_failure(executor, wanted, namespace)
+            clean_after_failure(executor, desired, namespace)
         except (LinuxError, *INTERRUPTS) as second:
             note = f"connection tracking entries that it left were not all removed: {failure_message(second)}"
             raise ApplyFailedError(f"{error.message}\n({note})", error.state, error.detail) from error
         raise
 
 
-def _reconcile(executor: Executor, wanted: Wanted, dry_run: bool, name: str, progress: Progress | None) -> Outcome:
+def _reconcile(
+    executor: Executor, desired: DesiredRules, dry_run: bool, name: str, progress: Progress | None
+) -> Outcome:
     watch = Stopwatch()
     with watch.step("read"):
         before = read_dump(executor, counters=True)
     with watch.step("compare"):
-        difference = find_difference(wanted, before)
+        difference = find_difference(desired, before)
     runs: list[list[Batch]] = []
     if difference:
-        runs = plan_runs(change_of(difference, wanted, before), executor.variant)
+        runs = plan_runs(change_of(difference, desired, before), executor.variant)
         if not dry_run:
-            write_verified(executor, wanted, before, runs, watch, progress)
+            write_verified(executor, desired, before, runs, watch, progress)
     written = not dry_run and bool(difference)
     try:
         with watch.step("report"):
-            services = service_changes(wanted, before, difference)
+            services = service_changes(desired, before, difference)
     except INTERRUPTS as error:
         raise ApplyFailedError("interrupted", KernelState.APPLIED if written else KernelState.UNCHANGED) from error
     report = FamilyReport(
-        family=wanted.family.value,
+        family=desired.family.value,
         variant=executor.variant.value,
         iptables=name,
         result=(WOULD_CHANGE if dry_run else APPLIED) if difference else NOTHING,
@@ -139,14 +141,14 @@ def _reconcile(executor: Executor, wanted: Wanted, dry_run: bool, name: str, pro
     return Outcome(report, before, difference)
 
 
-def change_of(difference: Difference, wanted: Wanted, before: Dump) -> Change:
+def change_of(difference: Difference, desired: DesiredRules, before: Dump) -> Change:
     """A difference as something to write."""
     previous = {
-        place: _spelled(place[1], chain.rules, zip(wanted.rules(place), text.splitlines(keepends=True), strict=True))
-        for place, text in difference.writes.items()
-        if place[0] == FILTER and (chain := before.chain(*place)) is not None
+        ref: _spelled(ref[1], chain.rules, zip(desired.rules(ref), text.splitlines(keepends=True), strict=True))
+        for ref, text in difference.writes.items()
+        if ref[0] == FILTER and (chain := before.chain(*ref)) is not None
     }
-    return Change(difference.writes, difference.deletions, difference.edits, wanted.owners, previous)
+    return Change(difference.writes, difference.deletions, difference.edits, desired.owners, previous)
 
 
 def _spelled(name: str, rules: list[str], known: Iterable[tuple[str, str]]) -> str:
@@ -157,7 +159,7 @@ def _spelled(name: str, rules: list[str], known: Iterable[tuple[str, str]]) -> s
 
 def write_verified(
     executor: Executor,
-    wanted: Wanted,
+    desired: DesiredRules,
     before: Dump,
     runs: list[list[Batch]],
     watch: Stopwatch,
@@ -174,7 +176,7 @@ def write_verified(
     try:
         with ThreadPoolExecutor(1) as beside:
             # How it will look when read back can be worked out while iptables works.
-            blocks = beside.submit(_expect, wanted)
+            blocks = beside.submit(_expect, desired)
             with watch.step("write"):
                 for run in runs:
                     if progress is not None:
@@ -184,7 +186,7 @@ def write_verified(
             if progress is not None:
                 progress("verifying", done, total)
             with watch.step("verify"):
-                left = find_left(wanted, executor.save(counters=False), saver, blocks.result())
+                left = find_left(desired, executor.save(counters=False), saver, blocks.result())
     except (LinuxError, *INTERRUPTS) as error:
         if isinstance(error, RestoreFailedError):
             done += error.committed
@@ -197,9 +199,9 @@ def write_verified(
         raise roll_back(executor, before, f"verification failed: what was written is not what is there: {told}")
 
 
-def _expect(wanted: Wanted) -> Blocks:
+def _expect(desired: DesiredRules) -> Blocks:
     time.sleep(HEAD_START)
-    return expected_blocks(wanted)
+    return expected_blocks(desired)
 
 
 def roll_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
@@ -220,21 +222,27 @@ def roll_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
     return ApplyFailedError(what, KernelState.RESTORED)
 
 
-def clean_after_failure(executor: Executor, tried: Wanted, namespace: Namespace) -> list[StaleFlow]:
+def clean_after_failure(executor: Executor, tried: DesiredRules, namespace: Namespace) -> list[StaleFlow]:
     """Deletes entries that lead to endpoints of what was tried and that the kernel's rules do not lead to.
 
     Raises:
         LinuxError: the rules or the entries cannot be read, or an entry cannot be deleted.
     """
     now = programmed_addresses(read_dump(executor, counters=False))
-    then = programmed_addresses(wanted_dump(tried))
+    then = programmed_addresses(desired_dump(tried))
     return clean_flows(namespace, executor.family, now, then, endpoints=then.all_endpoints)
 
 
-def wanted_dump(wanted: Wanted) -> Dump:
+def desired_dump(desired: DesiredRules) -> Dump:
     """The nat table that is wanted, as if it had been read."""
     return Dump(
-        {NAT: {chain: ChainDump("-", wanted.rules((NAT, chain)), []) for table, chain in wanted.chains if table == NAT}}
+        {
+            NAT: {
+                chain: ChainDump("-", desired.rules((NAT, chain)), [])
+                for table, chain in desired.chains
+                if table == NAT
+            }
+        }
     )
 
 
@@ -248,17 +256,17 @@ def _which(executor: Executor, before: Dump) -> str:
 
 def reverse_change(before: Dump, now: Dump) -> Change:
     """What brings owned chains and jump rules back to what they were, their counters included."""
-    writes: dict[Place, str] = {}
-    previous: dict[Place, str] = {}
-    for place in owned_chains(before):
-        old, new = before.chain(*place), now.chain(*place)
+    writes: dict[ChainRef, str] = {}
+    previous: dict[ChainRef, str] = {}
+    for ref in owned_chains(before):
+        old, new = before.chain(*ref), now.chain(*ref)
         assert old is not None
         if new is None or new.rules != old.rules:
-            lines = _with_counters(place[1], old)
-            writes[place] = "".join(lines)
-            if new is not None and place[0] == FILTER:
-                previous[place] = _spelled(place[1], new.rules, zip(old.rules, lines, strict=True))
-    deletions = [place for place in owned_chains(now) if before.chain(*place) is None]
+            lines = _with_counters(ref[1], old)
+            writes[ref] = "".join(lines)
+            if new is not None and ref[0] == FILTER:
+                previous[ref] = _spelled(ref[1], new.rules, zip(old.rules, lines, strict=True))
+    deletions = [ref for ref in owned_chains(now) if before.chain(*ref) is None]
     return Change(writes, deletions, return_jumps(before, now), {}, previous)
 
 
@@ -286,6 +294,6 @@ def describe(difference: Difference) -> str:
     return "; ".join(parts)
 
 
-def _places(places: list[Place]) -> str:
-    shown = ", ".join(f"{table} {chain}" for table, chain in places[:5])
-    return shown + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+def _places(refs: list[ChainRef]) -> str:
+    shown = ", ".join(f"{table} {chain}" for table, chain in refs[:5])
+    return shown + (f" and {len(refs) - 5} more" if len(refs) > 5 else "")

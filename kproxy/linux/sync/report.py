@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.ownership import service_of_rule, services_of_chains
-from kproxy.linux.sync.desired import Wanted
+from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.jumps import JumpFault
 from kproxy.render.iptables.chains import NAT
@@ -99,7 +99,7 @@ class _Tally:
         self.written = self.deleted = self.added = self.removed = 0
 
 
-def service_changes(wanted: Wanted, before: Dump, difference: Difference) -> tuple[ServiceChange, ...]:
+def service_changes(desired: DesiredRules, before: Dump, difference: Difference) -> tuple[ServiceChange, ...]:
     """What a difference means for each Service, sorted by name."""
     tallies: dict[str, _Tally] = {}
     old_names: dict[str, str] | None = None
@@ -107,10 +107,10 @@ def service_changes(wanted: Wanted, before: Dump, difference: Difference) -> tup
     def tally(name: str) -> _Tally:
         return tallies.setdefault(name, _Tally())
 
-    for place, text in difference.writes.items():
-        owner = wanted.owners.get(place[1]) if place[0] == NAT else None
-        chain = before.chain(*place)
-        added, removed = _rule_changes(wanted, place, text, chain.rules if chain else [])
+    for ref, text in difference.writes.items():
+        owner = desired.owners.get(ref[1]) if ref[0] == NAT else None
+        chain = before.chain(*ref)
+        added, removed = _rule_changes(desired, ref, text, chain.rules if chain else [])
         if owner is not None:
             mine = tally(str(owner))
             mine.written += 1
@@ -122,14 +122,14 @@ def service_changes(wanted: Wanted, before: Dump, difference: Difference) -> tup
             tally(service_of_rule(rule)).added += count
         for rule, count in removed.items():
             tally(service_of_rule(rule)).removed += count
-    for place in difference.deletions:
+    for ref in difference.deletions:
         if old_names is None:
             old_names = services_of_chains(before)
-        chain = before.chain(*place)
-        mine = tally(old_names.get(place[1], ""))
+        chain = before.chain(*ref)
+        mine = tally(old_names.get(ref[1], ""))
         mine.deleted += 1
         mine.removed += len(chain.rules) if chain else 0
-    there = set(map(str, wanted.owners.values()))
+    there = set(map(str, desired.owners.values()))
     return tuple(
         ServiceChange(name, _change(name, mine, there), mine.written, mine.deleted, mine.added, mine.removed)
         for name, mine in sorted(tallies.items())
@@ -146,16 +146,16 @@ def _change(name: str, tally: _Tally, there: set[str]) -> str:
 
 
 def _rule_changes(
-    wanted: Wanted, place: Place, text: str, real: list[str]
+    desired: DesiredRules, ref: ChainRef, text: str, real: list[str]
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     if not real:
-        if place[1].startswith(("KUBE-SEP-", "KUBE-SVC-")):  # only their number counts
+        if ref[1].startswith(("KUBE-SEP-", "KUBE-SVC-")):  # only their number counts
             return {"": text.count("\n")}, {}
         return Counter(text.splitlines()), {}
-    new, old = Counter(wanted.rules(place)), Counter(real)
+    new, old = Counter(desired.rules(ref)), Counter(real)
     return new - old, old - new
 
 
 def kept_chains(difference: Difference) -> tuple[KeptChain, ...]:
     """The chains that had to stay."""
-    return tuple(KeptChain(*place, by) for place, by in difference.kept.items())
+    return tuple(KeptChain(*ref, by) for ref, by in difference.kept.items())

@@ -22,17 +22,17 @@ from kproxy.linux.conntrack.stale import (
     Addresses,
     StaleFlow,
     clean_flows,
+    desired_addresses,
     merge_addresses,
     previous_addresses,
     programmed_addresses,
-    wanted_addresses,
 )
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import rewrite_text, wanted_rules
+from kproxy.linux.sync.desired import desired_rules, rewrite_text
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.report import StepTime, Stopwatch
@@ -106,7 +106,7 @@ class Syncer:
         self._options: RenderOptions | None = None
         self._before: Addresses | None = None
         self._cleaned: Addresses | None = None
-        self._sizes: dict[Place, int] = {}
+        self._sizes: dict[ChainRef, int] = {}
         self.needs_resync = True
 
     def snapshot(self) -> tuple[ServiceState, RenderOptions]:
@@ -151,9 +151,11 @@ class Syncer:
             if self._options is not None:
                 self._renderer, self._options = Renderer(self._options), None
             plan = self._renderer.plan_full(self._state)
-            wanted = wanted_rules(RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables)
-        outcome = reconcile_rules(self._executor, wanted, self._namespace)
-        self._sizes = {place: text.count("\n") for place, text in wanted.chains.items()}
+            desired = desired_rules(
+                RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables
+            )
+        outcome = reconcile_rules(self._executor, desired, self._namespace)
+        self._sizes = {ref: text.count("\n") for ref, text in desired.chains.items()}
         self.needs_resync = False
         difference = outcome.difference
         flows: list[StaleFlow] = []
@@ -198,9 +200,9 @@ class Syncer:
             for run in plan_runs(change, self._executor.variant):
                 self._executor.restore(run_text(run))
         self.needs_resync = False
-        for place in change.deletions:
-            self._sizes.pop(place, None)
-        self._sizes.update((place, text.count("\n")) for place, text in change.writes.items())
+        for ref in change.deletions:
+            self._sizes.pop(ref, None)
+        self._sizes.update((ref, text.count("\n")) for ref, text in change.writes.items())
         notes: list[str] = []
         flows: list[StaleFlow] = []
         if self._namespace is not None:
@@ -228,8 +230,8 @@ class Syncer:
         change = plan.change
         if self._rewrite is None:
             return change
-        writes = {place: rewrite_text(text, self._rewrite) for place, text in change.writes.items()}
-        previous = {place: rewrite_text(text, self._rewrite) for place, text in change.previous.items()}
+        writes = {ref: rewrite_text(text, self._rewrite) for ref, text in change.writes.items()}
+        previous = {ref: rewrite_text(text, self._rewrite) for ref, text in change.previous.items()}
         return msgspec.structs.replace(change, writes=writes, previous=previous)
 
     def _remember(self, before: Addresses) -> None:
@@ -237,14 +239,14 @@ class Syncer:
             return
         self._before = before if self._before is None else merge_addresses(self._before, before)
 
-    def _clean(self, notes: list[str], wanted: bool) -> list[StaleFlow]:
+    def _clean(self, notes: list[str], desired: bool) -> list[StaleFlow]:
         """Deletes what went stale, if rules for UDP or SCTP changed now or since the last time that succeeded."""
-        if self._namespace is None or not (wanted or self._before is not None):
+        if self._namespace is None or not (desired or self._before is not None):
             return []
         before = self._before or NO_ADDRESSES
         cleaned = before if self._cleaned is None else merge_addresses(self._cleaned, before)
         try:
-            flows = clean_flows(self._namespace, self._executor.family, wanted_addresses(self._state), before)
+            flows = clean_flows(self._namespace, self._executor.family, desired_addresses(self._state), before)
         except LinuxError as error:
             self._before = before
             notes.append(f"stale connection tracking entries were not all removed: {error}")
@@ -268,7 +270,7 @@ def _steps(watch: Stopwatch, outcome: Outcome) -> tuple[StepTime, ...]:
     return (*watch.times[:2], *outcome.report.steps, *watch.times[2:])
 
 
-def _rules_by_table(writes: Mapping[Place, str]) -> dict[str, int]:
+def _rules_by_table(writes: Mapping[ChainRef, str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for (table, _), text in writes.items():
         counts[table] = counts.get(table, 0) + text.count("\n")

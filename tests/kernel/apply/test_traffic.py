@@ -19,12 +19,12 @@ import pytest
 from kproxy.api import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
-from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses, wanted_addresses
+from kproxy.linux.conntrack.stale import clean_flows, desired_addresses, programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
 from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.sync import reconcile
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.runs import plan_runs
 from kproxy.linux.sync.syncer import Syncer
@@ -81,9 +81,9 @@ def bring_to(executor: Executor, net: Network, chosen: frozenset[str], round_: i
     """Rules first, then connection tracking, as `kproxy apply` does."""
     target = Target("node-0", None)
     rendered = render_target(target, IPFamily.IPV4, services(), slices(chosen, round_), CONFIG)
-    outcome = reconcile_rules(executor, wanted_rules(rendered), net.spaces["node"])
+    outcome = reconcile_rules(executor, desired_rules(rendered), net.spaces["node"])
     # A client's port that is used again would follow its old entry to an endpoint that has gone.
-    before, now = programmed_addresses(outcome.before), wanted_addresses(rendered.state)
+    before, now = programmed_addresses(outcome.before), desired_addresses(rendered.state)
     clean_flows(net.spaces["node"], IPFamily.IPV4, now, before)
     return outcome
 

@@ -10,7 +10,7 @@ from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.libiptc import compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
@@ -29,7 +29,7 @@ def test_it_agrees_with_iptables_save(family: IPFamily, group: int) -> None:
         with fresh_namespace() as name, Namespace.named(name) as namespace:
             executor = IptablesExecutor(namespace, find_iptables(family, Variant.LEGACY))
             executor.restore(FOREIGN_V6 if family.is_ipv6 else FOREIGN)
-            reconcile_rules(executor, wanted_rules(render(case, family)))
+            reconcile_rules(executor, desired_rules(render(case, family)))
             saved = read_dump(executor, counters=True)
             assert compare_read_back(saved, read_back(namespace, family), family) == []
 
@@ -37,7 +37,7 @@ def test_it_agrees_with_iptables_save(family: IPFamily, group: int) -> None:
 def test_counters_of_traffic_agree() -> None:
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, Variant.LEGACY))
-        reconcile_rules(executor, wanted_rules(render(MINIKUBE, IPFamily.IPV4)))
+        reconcile_rules(executor, desired_rules(render(MINIKUBE, IPFamily.IPV4)))
         run("ip", "link", "set", "lo", "up", namespace=name)
         namespace.call(_send_to_self)
         saved = read_dump(executor, counters=True)

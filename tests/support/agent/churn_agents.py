@@ -15,7 +15,7 @@ import msgspec
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.canary import KernelWatch, text_fingerprint
-from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.node import NodeFamily, NodeHub
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -28,7 +28,7 @@ from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import describe, read_dump
@@ -98,7 +98,7 @@ class Proxy:
         self.config = config
         self.variant = variant
         self.recorder = Recorder()
-        self.members: Sequence[Member] = ()
+        self.members: Sequence[NodeFamily] = ()
         self.source: ApiSource | None = None
         self.executors: dict[IPFamily, Executor] = {}
 
@@ -172,12 +172,12 @@ class Cluster(msgspec.Struct, frozen=True):
                 count += sum(_said(one[name]) != _said(other[name]) for name in one)
         return count
 
-    def wanted(self, config: KubeProxyConfiguration, family: IPFamily, features: Features) -> Wanted:
+    def wanted(self, config: KubeProxyConfiguration, family: IPFamily, features: Features) -> DesiredRules:
         """A fresh rendering."""
         options = render_options(config, family, NODE, self.node, features)
         state = ServiceState.of(family, NODE, self.services, self.slices)
         renderer = Renderer(options)
-        return wanted_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
+        return desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
 
 
 def _said(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
@@ -202,7 +202,7 @@ def memory_proxy(client: RestClient, name: str, config: KubeProxyConfiguration, 
         periods = config.iptables.min_sync_period.seconds, config.iptables.sync_period.seconds
         runner = BoundedFrequencyRunner(*periods, random.random)
         proxier = FamilyProxier(family, syncer, watch, runner, time.monotonic, proxy.recorder)
-        members.append(Member(host, proxier))
+        members.append(NodeFamily(host, proxier))
     proxy.members = members
     proxy.source = ApiSource(client, NODE, hub, hub.source_synced)
     proxy.source.start()
@@ -276,7 +276,7 @@ class Watchman:
         strikes: dict[str, int] = {}
         while True:
             wrong: dict[str, str] = {}
-            wanted: dict[object, Wanted] = {}
+            wanted: dict[object, DesiredRules] = {}
             still = []
             for proxy in left:
                 busy = proxy.busy(cluster)
@@ -306,7 +306,7 @@ class Watchman:
         self.contradictions += cluster.contradictions()
         self.longest = max(self.longest, time.monotonic() - begun)
 
-    def _differences(self, proxy: Proxy, cluster: Cluster, wanted: dict[object, Wanted]) -> list[Difference]:
+    def _differences(self, proxy: Proxy, cluster: Cluster, wanted: dict[object, DesiredRules]) -> list[Difference]:
         found = []
         for family, executor in proxy.executors.items():
             features = next(member.host.features for member in proxy.members if member.host.family is family)

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
-from kproxy.agent.proxy.node import Member, NodeHub
+from kproxy.agent.proxy.node import NodeFamily, NodeHub
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -24,7 +24,7 @@ from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
 from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import read_dump
@@ -157,7 +157,7 @@ class World:
         state = ServiceState.of(self.family, NODE, found[SERVICE.qualified], found[SLICE.qualified])
         # The node's say is the hub's: a Node that was deleted stays in force.
         renderer = Renderer(self.host.options(CONFIG, self.hub.target))
-        wanted = wanted_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
+        wanted = desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
         return find_difference(wanted, read_dump(self.kernel.memory, counters=False))
 
     def _make_proxier(self) -> FamilyProxier:
@@ -198,7 +198,7 @@ class World:
                     listener.done(notification)
         if self.attach_at is not None and self.now >= self.attach_at:
             self.attach_at = None
-            self.hub.attach([Member(self.host, self.proxier)])
+            self.hub.attach([NodeFamily(self.host, self.proxier)])
         if not self.synced and all(
             watcher.informer.listener_has_synced(listener)
             for watcher, listener in zip(self.watchers, self.listeners, strict=True)

@@ -18,7 +18,7 @@ from kproxy.client.errors import ApiError
 from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.render import Features, select_target
@@ -147,4 +147,4 @@ def difference(client: RestClient, namespace: str, family: IPFamily, variant: Va
     rendered = render_target(target, family, services, slices, CONFIG, FEATURES)
     with Namespace.named(namespace) as entered:
         executor = IptablesExecutor(entered, find_iptables(family, variant))
-        return find_difference(wanted_rules(rendered), read_dump(executor, counters=False))
+        return find_difference(desired_rules(rendered), read_dump(executor, counters=False))

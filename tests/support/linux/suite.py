@@ -17,7 +17,7 @@ from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.cleanup import cleanup_tables
-from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.linux.sync.reconcile import NOTHING, WOULD_CHANGE, read_dump, reconcile_rules
 from kproxy.services import IPFamily
@@ -71,9 +71,9 @@ COMMIT
 """
 
 
-def wanted(case: int, family: IPFamily) -> Wanted:
+def wanted(case: int, family: IPFamily) -> DesiredRules:
     """What a recorded cluster wants; the last one is minikube."""
-    return wanted_rules(render([*CLUSTERS, MINIKUBE][case], family))
+    return desired_rules(render([*CLUSTERS, MINIKUBE][case], family))
 
 
 def fresh_text(case: int, family: IPFamily) -> str:
@@ -305,7 +305,7 @@ class _Meddler(Faulty):
             super().restore("*nat\n-F KUBE-POSTROUTING\nCOMMIT\n")
 
 
-def _transactions(rules: Wanted, saved: str, variant: Variant) -> int:
+def _transactions(rules: DesiredRules, saved: str, variant: Variant) -> int:
     from kproxy.linux.sync.reconcile import change_of
     from kproxy.linux.sync.runs import plan_runs
 

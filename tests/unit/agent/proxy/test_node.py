@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kproxy.agent.proxy.canary import KernelWatch
-from kproxy.agent.proxy.node import Member, NodeHub, describe_changes
+from kproxy.agent.proxy.node import NodeFamily, NodeHub, describe_changes
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.status.health import TO_BE_DELETED_TAINT, node_eligible
@@ -60,13 +60,13 @@ class Subject:
         self.kernels = {family: MemoryExecutor(family) for family in IPFamily}
         self.members = [self._member(config, family) for family in IPFamily]
 
-    def _member(self, config: KubeProxyConfiguration, family: IPFamily) -> Member:
+    def _member(self, config: KubeProxyConfiguration, family: IPFamily) -> NodeFamily:
         iptables = Iptables(family, Variant.NFT, "", "", (1, 8, 9))
         host = HostFamily(family, Namespace.current(), iptables, Features(), None, ("nat", "filter"), False, 5.0)
         state, renderer = ServiceState(family, "node-0"), Renderer(host.options(config, self.hub.target))
         runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0)
         syncer = Syncer(self.kernels[family], state, renderer)
-        return Member(host, FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now))
+        return NodeFamily(host, FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now))
 
     def sync(self) -> bool:
         """Whether both families have been programmed."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.agent.sources.files import RETRY, FileSource, FileWatch, Sight, signature
+from kproxy.agent.sources.files import RETRY, FileSnapshot, FileSource, FileWatch, signature
 from kproxy.api import ManifestError, Manifests, load_manifests
 from kproxy.api.fielderror import Problem
 from kproxy.errors import Location
@@ -49,10 +49,10 @@ def unread(
 ) -> tuple[FileSource, Recorder]:
     """A source as the agent makes it; `meanwhile` happens after the first read. Files are old by then."""
     sink = Recorder()
-    sight = Sight.of([str(directory)], lambda: time.time() + 60)
+    snapshot = FileSnapshot.of([str(directory)], lambda: time.time() + 60)
     first = load_manifests([str(directory)]).with_mirrored_slices()
     meanwhile()
-    source = FileSource([str(directory)], "node-0", sink, lambda: None, first, sight, clock)
+    source = FileSource([str(directory)], "node-0", sink, lambda: None, first, snapshot, clock)
     source.put(first)
     return source, sink
 
@@ -114,13 +114,13 @@ def test_files_that_were_just_written_are_read_once_more(tmp_path: Path) -> None
     """Their next write may fall into the same tick of the kernel's clock, and look the same."""
     write(tmp_path / "a.yaml", service("web"))
     status = os.stat(tmp_path / "a.yaml")
-    sight = Sight.of([str(tmp_path)])
+    snapshot = FileSnapshot.of([str(tmp_path)])
     first = load_manifests([str(tmp_path)])
     write(tmp_path / "a.yaml", service("web", 81))
     os.utime(tmp_path / "a.yaml", ns=(status.st_atime_ns, status.st_mtime_ns))
-    sight = Sight(signature([str(tmp_path)]), sight.at)
+    snapshot = FileSnapshot(signature([str(tmp_path)]), snapshot.at)
     sink = Recorder()
-    source = FileSource([str(tmp_path)], "node-0", sink, lambda: None, first, sight)
+    source = FileSource([str(tmp_path)], "node-0", sink, lambda: None, first, snapshot)
     source.put(first)
     sink.take()
     assert source.look()

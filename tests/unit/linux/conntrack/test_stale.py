@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.conntrack.flows import Flow, parse_flows
-from kproxy.linux.conntrack.stale import Addresses, programmed_addresses, stale_flows, wanted_addresses
+from kproxy.linux.conntrack.stale import Addresses, desired_addresses, programmed_addresses, stale_flows
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.services import IPFamily, ServiceState
 from tests.support.recorded import CLUSTERS, load, render
@@ -69,7 +69,7 @@ def test_rules_tell_the_addresses_that_they_were_made_from(family: IPFamily) -> 
         manifests, _ = load(case)
         rendered = render(case, family)
         state = ServiceState.of(family, "node-0", manifests.services, manifests.endpoint_slices)
-        wanted = wanted_addresses(state)
+        wanted = desired_addresses(state)
         read = programmed_addresses(parse_dump(rendered.save_text))
         assert set(read.services) <= set(wanted.services)
         for address, service in read.services.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.linux.drift import explain
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.render.iptables.base import JUMP_RULES
 from kproxy.render.origin import Origin
 from kproxy.services import IPFamily, ServicePortName
@@ -48,7 +48,7 @@ def test_missing_base_rules() -> None:
 
 @pytest.mark.parametrize("case", CLUSTERS, ids=lambda case: str(case.name))
 def test_every_rule_of_every_cluster_has_a_meaning_that_names_whose_it_is(case: Path) -> None:
-    wanted = wanted_rules(render(case, IPFamily.IPV4))
+    wanted = desired_rules(render(case, IPFamily.IPV4))
     for origins in wanted.origins().values():
         for origin in origins:
             text = explain.missing_rule(origin)

@@ -7,7 +7,7 @@ import pytest
 from kproxy.linux.drift.find import Finding, family_findings
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.services import IPFamily
 from tests.support.recorded import MINIKUBE, render
@@ -18,7 +18,7 @@ SVC, SEP = "KUBE-SVC-GCRHHKL6ZB4XAFBC", "KUBE-SEP-E4K4QV7BSCUUUP7F"
 
 
 def findings(text: str) -> list[Finding]:
-    wanted, dump = wanted_rules(RENDERED), parse_dump(text)
+    wanted, dump = desired_rules(RENDERED), parse_dump(text)
     return family_findings(wanted, dump, find_difference(wanted, dump), Variant.NFT)
 
 
@@ -101,7 +101,7 @@ def test_the_kubelets_rule_in_the_shared_chain_is_no_drift() -> None:
     six = render(MINIKUBE, IPFamily.IPV6)
     rule = '-A KUBE-FIREWALL -m comment --comment "the kubelet\'s" -j DROP'
     text = six.save_text.replace("-A INPUT", f"{rule}\n-A INPUT", 1)
-    wanted = wanted_rules(six)
+    wanted = desired_rules(six)
     dump = parse_dump(text)
     assert find_difference(wanted, dump)
     canary = text.replace("*nat\n", "*nat\n:KUBE-KUBELET-CANARY - [0:0]\n")

@@ -10,9 +10,9 @@ from kproxy.api import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Node, NodeAddress, ServicePort
 from kproxy.api.types.discovery import EndpointPort
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.linux.drift.samples import judge_rules, mended
+from kproxy.linux.drift.samples import mended, rule_effects
 from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.render import RenderedTarget, Target, render_target
 from kproxy.services import IPFamily
@@ -39,8 +39,8 @@ def render() -> RenderedTarget:
 
 
 def judge(rendered: RenderedTarget, text: str, *services: str) -> list[str]:
-    wanted, dump = wanted_rules(rendered), parse_dump(text)
-    return judge_rules(rendered, wanted, ["127.0.0.1", "192.0.2.1"], dump, find_difference(wanted, dump), services)
+    wanted, dump = desired_rules(rendered), parse_dump(text)
+    return rule_effects(rendered, wanted, ["127.0.0.1", "192.0.2.1"], dump, find_difference(wanted, dump), services)
 
 
 def without(text: str, *parts: str) -> str:
@@ -130,7 +130,7 @@ def _ports(rendered: RenderedTarget) -> list[object]:
 def test_mended_rules_are_the_wanted_ones(case: Path, family: IPFamily) -> None:
     """From nothing, and from another cluster's rules."""
     rendered = render_recorded(case, family)
-    wanted, right = wanted_rules(rendered), parse_dump(rendered.save_text)
+    wanted, right = desired_rules(rendered), parse_dump(rendered.save_text)
     expected = {
         (table, name): chain.rules
         for table, chains in right.tables.items()

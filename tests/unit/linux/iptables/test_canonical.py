@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.iptables.canonical import canonicalizer, same_rule, same_rules
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.netfilter import canonicalize_rule
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.services import IPFamily
@@ -18,7 +18,7 @@ both_families = pytest.mark.parametrize("family", list(IPFamily), ids=lambda fam
 def test_every_recorded_cluster(family: IPFamily) -> None:
     for case in [*CLUSTERS, MINIKUBE]:
         rendered = render(case, family)
-        wanted = wanted_rules(rendered)
+        wanted = desired_rules(rendered)
         ruleset = saved_ruleset(rendered.restore_text, family)
         for place in wanted.chains:
             chain = ruleset.chain(*place)

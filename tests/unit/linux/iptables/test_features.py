@@ -15,7 +15,7 @@ from kproxy.linux.errors import (
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.features import BY_NAME, FEATURES, line_rewriter
 from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, probe_text
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.netfilter import parse_restore
 from kproxy.services import IPFamily
 from tests.support.linux.fake import MemoryExecutor
@@ -139,7 +139,7 @@ def test_no_rendered_line_uses_what_is_missing(missing: str) -> None:
         for family in IPFamily:
             rendered = render(case, family)
             seen += rendered.restore_text.count(used)
-            wanted = wanted_rules(rendered, rewrite)
+            wanted = desired_rules(rendered, rewrite)
             assert not any(used in text for text in wanted.chains.values())
             assert not any(used in rule for rules in wanted.jumps.values() for rule in rules)
             for place, origins in wanted.origins().items():

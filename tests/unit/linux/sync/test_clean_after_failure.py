@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux.conntrack.stale import programmed_addresses, wanted_addresses
+from kproxy.linux.conntrack.stale import desired_addresses, programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync import reconcile
-from kproxy.linux.sync.desired import wanted_rules
-from kproxy.linux.sync.reconcile import reconcile_rules, wanted_dump
+from kproxy.linux.sync.desired import desired_rules
+from kproxy.linux.sync.reconcile import desired_dump, reconcile_rules
 from kproxy.services import IPFamily
 from tests.support.linux.fake import Faulty, MemoryExecutor, refused
 from tests.support.recorded import CLUSTERS, render
 
-RULES = wanted_rules(render(CLUSTERS[1], IPFamily.IPV4))
+RULES = desired_rules(render(CLUSTERS[1], IPFamily.IPV4))
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_when_that_fails_too_the_error_says_so(monkeypatch: pytest.MonkeyPatch) 
 def test_rules_tell_where_traffic_may_go(case: Path, family: IPFamily) -> None:
     """What is read from rules is a part of what the objects say: the rest is terminating, or on other nodes."""
     rendered = render(case, family)
-    programmed = programmed_addresses(wanted_dump(wanted_rules(rendered)))
-    wanted = wanted_addresses(rendered.state)
+    programmed = programmed_addresses(desired_dump(desired_rules(rendered)))
+    wanted = desired_addresses(rendered.state)
     for address, endpoints in programmed.endpoints.items():
         assert endpoints, address
         assert endpoints <= wanted.endpoints[address]

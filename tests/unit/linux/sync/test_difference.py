@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.iptables.ownership import keep_reachable
-from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.services import IPFamily
 from tests.support.recorded import MINIKUBE, render
 
-WANTED = wanted_rules(render(MINIKUBE, IPFamily.IPV4))
+WANTED = desired_rules(render(MINIKUBE, IPFamily.IPV4))
 TEXT = render(MINIKUBE, IPFamily.IPV4).save_text
-SVC: Place = ("nat", "KUBE-SVC-GCRHHKL6ZB4XAFBC")
-POSTROUTING: Place = ("nat", "KUBE-POSTROUTING")
+SVC: ChainRef = ("nat", "KUBE-SVC-GCRHHKL6ZB4XAFBC")
+POSTROUTING: ChainRef = ("nat", "KUBE-POSTROUTING")
 KUBELET = "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
 
 
@@ -82,7 +82,7 @@ def test_chains_of_others_are_no_difference() -> None:
 
 
 def test_the_kubelets_rule_in_its_shared_chain_is_left() -> None:
-    empty = Wanted(WANTED.family, {("filter", "KUBE-FIREWALL"): ""}, {}, {}, dict)
+    empty = DesiredRules(WANTED.family, {("filter", "KUBE-FIREWALL"): ""}, {}, {}, dict)
     rule = "*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -d 127.0.0.0/8 -j DROP\nCOMMIT\n"
     assert find_difference(empty, parse_dump(rule)).writes == {("filter", "KUBE-FIREWALL"): ""}
     assert not find_difference(empty, parse_dump(rule + KUBELET))
@@ -90,6 +90,6 @@ def test_the_kubelets_rule_in_its_shared_chain_is_left() -> None:
 
 def test_reachability_follows_jumps_and_ends() -> None:
     dump = parse_dump("*nat\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n-A A -j B\n-A B -g A\nCOMMIT\n")
-    places: list[Place] = [("nat", "A"), ("nat", "B"), ("nat", "C")]
+    places: list[ChainRef] = [("nat", "A"), ("nat", "B"), ("nat", "C")]
     assert keep_reachable(places, {("nat", "A"): "X"}, dump) == {("nat", "A"): "X", ("nat", "B"): "X"}
     assert keep_reachable(places[1:], {("nat", "A"): "X"}, dump) == {}

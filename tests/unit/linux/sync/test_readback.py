@@ -9,7 +9,7 @@ import pytest
 from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.sync import readback
-from kproxy.linux.sync.desired import Wanted, wanted_rules
+from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.services import IPFamily
@@ -21,7 +21,7 @@ families = pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: 
 @families
 def test_what_is_as_expected_is_not_split(family: IPFamily, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = render(MINIKUBE, family)
-    wanted, text = wanted_rules(rendered), rendered.save_text
+    wanted, text = desired_rules(rendered), rendered.save_text
     with monkeypatch.context() as patched:
         patched.setattr(readback, "parse_dump", lambda *_: pytest.fail("all of it was split"))
         assert not find_left(wanted, text, "save", expected_blocks(wanted))
@@ -40,7 +40,7 @@ def test_it_finds_what_comparing_everything_finds(variant: str, family: IPFamily
     """A real node's dump, the kubelet's chains included, with lines lost, doubled, swapped and altered."""
     command = "ip6tables" if family.is_ipv6 else "iptables"
     text = (MINIKUBE / f"{command}-{variant}-save.v{family.value[-1]}.txt").read_text()
-    wanted = wanted_rules(render(MINIKUBE, family))
+    wanted = desired_rules(render(MINIKUBE, family))
     for size in (1, 3, 100):
         check_edits(random.Random(f"{variant} {size}"), wanted, text, expected_blocks(wanted, size))
 
@@ -49,11 +49,11 @@ def test_it_finds_what_comparing_everything_finds(variant: str, family: IPFamily
 def test_it_finds_every_edit_of_what_was_just_written(family: IPFamily) -> None:
     for case in (CLUSTERS[0], CLUSTERS[5]):
         rendered = render(case, family)
-        wanted = wanted_rules(rendered)
+        wanted = desired_rules(rendered)
         check_edits(random.Random(case.name), wanted, rendered.save_text, expected_blocks(wanted, 7))
 
 
-def check_edits(chance: random.Random, wanted: Wanted, text: str, blocks: Blocks) -> None:
+def check_edits(chance: random.Random, wanted: DesiredRules, text: str, blocks: Blocks) -> None:
     lines = text.splitlines(keepends=True)
     assert told(wanted, text, blocks) == told(wanted, text, None)
     for _ in range(150):
@@ -72,7 +72,7 @@ def check_edits(chance: random.Random, wanted: Wanted, text: str, blocks: Blocks
         assert told(wanted, "".join(edited), blocks) == told(wanted, "".join(edited), None), (kind, lines[at])
 
 
-def told(wanted: Wanted, text: str, blocks: Blocks | None) -> object:
+def told(wanted: DesiredRules, text: str, blocks: Blocks | None) -> object:
     """The difference that is found, or what is wrong with the text."""
     try:
         if blocks is None:

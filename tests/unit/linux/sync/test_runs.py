@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.linux.iptables.binaries import Variant
-from kproxy.linux.iptables.canonical import Place
+from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.sync.jumps import JumpEdit
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 
@@ -11,7 +11,7 @@ EDIT = JumpEdit("nat", "PREROUTING", ("-j KUBE-OLD",), ((1, "[1:2]", "-j KUBE-SE
 
 
 def change(services: int) -> Change:
-    writes: dict[Place, str] = {}
+    writes: dict[ChainRef, str] = {}
     groups: dict[str, object] = {}
     for number in range(services):
         for prefix in ("KUBE-SVC", "KUBE-SEP"):

@@ -9,7 +9,7 @@ from kproxy.linux.conntrack.stale import Addresses, StaleFlow
 from kproxy.linux.errors import RestoreFailedError, ToolFailedError
 from kproxy.linux.iptables.features import line_rewriter
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import wanted_rules
+from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
@@ -31,7 +31,7 @@ def fresh(state: ServiceState) -> dict[str, dict[str, list[str]]]:
 
     executor = MemoryExecutor(IPFamily.IPV4)
     renderer = Renderer(RenderOptions(node_name="node-0"))
-    reconcile_rules(executor, wanted_rules(RenderedTarget(state, renderer, renderer.plan_full(state))))
+    reconcile_rules(executor, desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state))))
     return rules_of(executor)
 
 
