@@ -31,6 +31,7 @@ need ip iproute2
 need iptables-nft-restore iptables
 need iptables-legacy-restore iptables
 need ipset ipset
+need nft nftables
 need nfacct nfacct
 need conntrack conntrack
 need kubectl kubernetes-client

@@ -80,8 +80,8 @@ def test_a_route_of_somebody_else_to_a_nodes_pods_is_left_and_told(network: Netw
 def test_routes_of_other_tables_and_kinds_are_not_the_overlays(network: Network) -> None:
     network.join(1, ALL)
     name = network.names["n1"]
-    ip("-n", name, "route", "add", "10.244.2.0/24", "via", "192.168.9.3", "table", "100", "proto", "84")
-    ip("-n", name, "route", "add", "blackhole", "10.77.0.0/24", "proto", "84")
+    ip("-n", name, "route", "add", "10.244.2.0/24", "via", "192.168.9.3", "table", "100", "proto", "107")
+    ip("-n", name, "route", "add", "blackhole", "10.77.0.0/24", "proto", "107")
     assert network.drift(1, ALL) == []
     changes, _ = network.join(1, ALL)
     assert changes == []
@@ -94,7 +94,7 @@ def test_a_second_route_with_the_overlays_protocol_goes_and_the_first_stays(netw
     network.join(2, ALL)
     name = network.names["n1"]
     for family, destination, via in (("-4", "10.244.2.0/24", "192.168.9.3"), ("-6", "fd00:10:244:2::/64", "fd00:9::3")):
-        ip("-n", name, family, "route", "add", destination, "via", via, "metric", "77", "proto", "84")
+        ip("-n", name, family, "route", "add", destination, "via", via, "metric", "77", "proto", "107")
     assert [change.kind for change in network.drift(1, ALL)] == ["unexpected", "unexpected"]
     network.join(1, ALL)
     assert network.drift(1, ALL) == []

@@ -91,7 +91,7 @@ def test_a_node_leaves_and_comes_back(network: Network) -> None:
         ["route", "delete", "10.244.2.0/24"],
         ["neigh", "flush", "dev", "kproxy.1", "nud", "permanent"],
         ["address", "add", "10.9.9.9/32", "dev", "kproxy.1"],
-        ["route", "add", "10.99.0.0/24", "via", "192.168.9.3", "proto", "84"],
+        ["route", "add", "10.99.0.0/24", "via", "192.168.9.3", "proto", "107"],
         ["link", "set", "kproxy.1", "address", "02:00:00:00:00:09"],
     ],
     ids=lambda words: " ".join(words[:2]) + " " + words[-1],
