@@ -48,7 +48,7 @@ def test_what_was_asked_before_there_are_metrics_counts_too() -> None:
 
 
 def test_nobody_who_counts_costs_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kproxy.agent.status.rest_metrics.MOST_KEPT", 5)
+    monkeypatch.setattr("kproxy.agent.status.rest_metrics.MAX_KEPT", 5)
     log, metrics = RequestLog(), Metrics()
     with FakeApiServer() as server:
         asks = client(server.url, log)
