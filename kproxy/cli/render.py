@@ -68,7 +68,7 @@ def command(
     Formats:
       save     what iptables-save prints in a fresh namespace once the rules are in, jump rules and canaries included
       restore  one full text for `iptables-restore --noflush`
-      list     what `iptables -L -v -n --line-numbers` prints, with protocols by name as 1.8.11 does (1.8.9: numbers)
+      list     what `iptables -L -v -n --line-numbers` prints of 1.8.9, with protocols by number
       json     every rule with its provenance: Service, port, EndpointSlice and endpoint, or the base rule
 
     \b

@@ -25,13 +25,13 @@ _PROTOCOLS: Final = {
 _COLUMNS: Final = "num   pkts bytes target     prot opt in     out     source               destination         "
 
 
-def print_list(ruleset: Ruleset, table: str, chain: str | None = None, *, protocol_numbers: bool = False) -> str:
+def print_list(ruleset: Ruleset, table: str, chain: str | None = None, *, protocol_names: bool = False) -> str:
     """The listing of a table, or of one of its chains, as iptables-nft prints it; iptables-legacy differs only for
     `-i +`, which it shows and iptables-nft does not.
 
     Args:
-        protocol_numbers: protocols as 1.8.9 and 1.8.10 show them, `6` and `0`. Releases before and after have names for
-            the usual ones, `tcp` and `all`.
+        protocol_names: the usual protocols by name, `tcp` and `all`, as 1.8.11 shows them (and releases before 1.8.9);
+            by default numbers, `6` and `0`, as Debian 12's 1.8.9 does.
 
     Rules show the counters they have, else 0. A table that the rule set does not have is listed with its built-in
     chains, empty, as iptables does. An opaque match or target shows its options in brackets, where iptables would
@@ -52,7 +52,7 @@ def print_list(ruleset: Ruleset, table: str, chain: str | None = None, *, protoc
             raise KeyError(chain)
         chains = (one,)
     family = ruleset.family or Family.IPV4
-    names = {} if protocol_numbers else _PROTOCOLS
+    names = _PROTOCOLS if protocol_names else {}
     return "\n".join(_list_chain(each, references[each.name], family, names) for each in chains)
 
 

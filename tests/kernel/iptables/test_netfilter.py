@@ -31,7 +31,7 @@ from tests.support.kernel.netfilter_kernel import (
     in_use,
     iptables_release,
     kernel,
-    lists_protocol_numbers,
+    lists_protocol_names,
     missing,
     tables_of,
     without_comments,
@@ -111,15 +111,15 @@ def test_recorded_clusters(family: Family, variant: str, request: pytest.Fixture
 @both_variants
 @both_families
 def test_listing_of_recorded_clusters(family: Family, variant: str, request: pytest.FixtureRequest) -> None:
-    numbers = lists_protocol_numbers(iptables_release())
+    names = lists_protocol_names(iptables_release())
     with cleared(request, family, variant) as real:
         for case in CASES[::16]:
             text = restore_of(case, family)
             real.restore(text, variant)
             canonical = canonical_ruleset(text, family)
             for table in canonical.tables:
-                assert real.listing(variant, table.name) == print_list(canonical, table.name, protocol_numbers=numbers)
-            listed = print_list(canonical, "nat", "KUBE-SERVICES", protocol_numbers=numbers)
+                assert real.listing(variant, table.name) == print_list(canonical, table.name, protocol_names=names)
+            listed = print_list(canonical, "nat", "KUBE-SERVICES", protocol_names=names)
             assert real.listing(variant, "nat", "KUBE-SERVICES") == listed
 
 
@@ -156,13 +156,13 @@ def test_observed_rules_load_and_save(group: Group, variant: str, request: pytes
     assert read is not None
     assert read.rules[: len(chain.rules)] == chain.rules
     assert len(listed) == len(lines)
-    numbers = lists_protocol_numbers(release)
-    expected = print_list(canonical, group.table, "T", protocol_numbers=numbers).splitlines()[2:]
+    names = lists_protocol_names(release)
+    expected = print_list(canonical, group.table, "T", protocol_names=names).splitlines()[2:]
     recorded = [line for rule in typed for line in rule.listed or [""] * len(rule.saved)]
     for line, own, known in zip(listed, expected, recorded, strict=False):
         if known:
             assert line == own
-            assert not numbers or line[5:] == known[5:]
+            assert names or line[5:] == known[5:]
 
 
 @both_variants

@@ -15,7 +15,7 @@ from kproxy.render.iptables.save import jump_text
 from kproxy.services import IPFamily
 from tests.support import paths
 from tests.support.kernel.namespaces import fresh_namespace, run, save, split_tables
-from tests.support.kernel.netfilter_kernel import iptables_release, lists_protocol_numbers
+from tests.support.kernel.netfilter_kernel import iptables_release, lists_protocol_names
 from tests.support.recorded import CLUSTERS, MINIKUBE, render
 
 pytestmark = pytest.mark.root
@@ -86,14 +86,14 @@ def test_list_is_what_iptables_prints(family: IPFamily, variant: str) -> None:
 
     rendered = render(CLUSTERS[1], family)
     command = command_of(family, variant)
-    numbers = lists_protocol_numbers(iptables_release())
+    names = lists_protocol_names(iptables_release())
     with fresh_namespace() as namespace:
         for text in (jump_text(), rendered.restore_text):
             run(f"{command}-restore", "--noflush", namespace=namespace, text=text)
         ruleset = saved_ruleset(rendered.restore_text, family)
         for table in ("nat", "filter", "mangle"):
             listed = run(command, "-t", table, "-L", "-v", "-n", "--line-numbers", namespace=namespace)
-            assert print_list(ruleset, table, protocol_numbers=numbers) == listed
+            assert print_list(ruleset, table, protocol_names=names) == listed
 
 
 def test_a_plan_in_batches_loads_like_one_restore() -> None:

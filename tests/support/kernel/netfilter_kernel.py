@@ -47,9 +47,9 @@ def missing() -> str | None:
     return f"not installed: {', '.join(absent)}" if absent else None
 
 
-def lists_protocol_numbers(release: tuple[int, ...]) -> bool:
-    """Whether `iptables -L -n` of this release shows every protocol as its number."""
-    return (1, 8, 9) <= release < (1, 8, 11)
+def lists_protocol_names(release: tuple[int, ...]) -> bool:
+    """Whether `iptables -L -n` of this release shows the usual protocols by name."""
+    return not (1, 8, 9) <= release < (1, 8, 11)
 
 
 class RefusedByKernelError(Exception):

@@ -71,7 +71,7 @@ def test_listing(group: Group) -> None:
     for rule in group.typed:
         ruleset, _ = load(group, [rule])
         if rule.listed:
-            listed = print_list(ruleset, group.table, "T", protocol_numbers=True)
+            listed = print_list(ruleset, group.table, "T")
             assert listed.splitlines()[2:] == rule.listed
 
 

@@ -24,13 +24,13 @@ HEAD = "num   pkts bytes target     prot opt in     out     source              
 def test_listing() -> None:
     assert print_list(parse_save(TEXT), "filter") == (
         "Chain INPUT (policy DROP 123K packets, 99999 bytes)\n" + HEAD +
-        "1     100K 99999 X         !tcp  -f  abcdefghijklmno *      !10.0.0.0/255.0.255.0  0.0.0.0/0           "
+        "1     100K 99999 X         !6    -f  abcdefghijklmno *      !10.0.0.0/255.0.255.0  0.0.0.0/0           "
         "[goto] \n"
-        "2      12M   12G X          all  --  *      *       0.0.0.0/0            0.0.0.0/0           \n"
+        "2      12M   12G X          0    --  *      *       0.0.0.0/0            0.0.0.0/0           \n"
         "\nChain FORWARD (policy ACCEPT 0 packets, 0 bytes)\n" + HEAD +
         "\nChain OUTPUT (policy ACCEPT 12345679T packets, 12G bytes)\n" + HEAD +
         "\nChain X (2 references)\n" + HEAD +
-        "1        0     0 SYNPROXY   all  --  *      *       0.0.0.0/0            0.0.0.0/0           "
+        "1        0     0 SYNPROXY   0    --  *      *       0.0.0.0/0            0.0.0.0/0           "
         " [bogus --x] [--mss 5]\n"
         "\nChain Y (0 references)\n" + HEAD
     )  # fmt: skip
@@ -52,7 +52,7 @@ def test_absent_table() -> None:
 def test_ipv6() -> None:
     ruleset = canonical_ruleset("*filter\n:X - [0:0]\n-A X -d fd00::1 -j REJECT\nCOMMIT\n", Family.IPV6)
     assert print_list(ruleset, "filter", "X").splitlines()[2] == (
-        "1        0     0 REJECT     all  --  *      *       ::/0                 fd00::1             "
+        "1        0     0 REJECT     0    --  *      *       ::/0                 fd00::1             "
         " reject-with icmp6-port-unreachable"
     )
 
@@ -62,10 +62,10 @@ def test_protocols(family: Family) -> None:
     """All 256, as iptables 1.8.11 lists them; as numbers, 1.8.9 does."""
     rules = "".join(f"-A T -p {number}\n" for number in range(256))
     ruleset = canonical_ruleset(f"*filter\n:T - [0:0]\n{rules}COMMIT\n", family)
-    named = [line.split()[3] for line in print_list(ruleset, "filter", "T").splitlines()[2:]]
+    named = [line.split()[3] for line in print_list(ruleset, "filter", "T", protocol_names=True).splitlines()[2:]]
     assert {number: name for number, name in enumerate(named) if name != str(number)} == {
         0: "all", 1: "icmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "ipv6-icmp", 108: "ipcomp",
         132: "sctp", 135: "mobility-header", 136: "udplite",
     }  # fmt: skip
-    numbers = print_list(ruleset, "filter", "T", protocol_numbers=True).splitlines()[2:]
+    numbers = print_list(ruleset, "filter", "T").splitlines()[2:]
     assert [line.split()[3] for line in numbers] == [str(number) for number in range(256)]
