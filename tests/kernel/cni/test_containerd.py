@@ -32,6 +32,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.overlay.conflist import network_list
 from kproxy.overlay.ipam import Network
 from kproxy.overlay.netconf import read_netconf
+from tests.support import paths
 from tests.support.cni.client import configuration, ip, namespaces
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -146,7 +147,7 @@ BinaryName = "{directory}/runc"
     write_conflist(directory / "net.d", network_list(CIDRS, 1430, data_dir=str(directory / "data")))
     (directory / "pids").mkdir()
     runtime = directory / "runc"
-    program = Path(__file__).with_name("oci_runtime.py")
+    program = paths.TESTS / "support/cni/oci_runtime.py"
     runtime.write_text(f'#!/bin/sh\nOCI_RUNTIME_STATE={directory}/pids exec {sys.executable} {program} "$@"\n')
     runtime.chmod(0o755)
 
