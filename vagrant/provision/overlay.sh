@@ -101,7 +101,8 @@ fi
 # At once, because it follows the API server from whenever that answers: without its Node it only has a problem to tell,
 # and without a server for half a minute it ends, and systemd starts it again.
 daemon=kproxy-overlay-$node
-unit "$daemon" /usr/local/bin/kproxy overlay run --node "$node" --kubeconfig "$kubeconfig"
+# Without rules of its own: the checks compare the node's rules with the golden ones, to the last line.
+unit "$daemon" /usr/local/bin/kproxy overlay run --node "$node" --kubeconfig "$kubeconfig" --no-iptables-forward-rules
 if [ "$own" -eq 1 ]; then
     /opt/kproxy/bin/python "$tree/vagrant/provision/nodes.py" "$kubeconfig" 120 "$@"
 fi
@@ -115,7 +116,8 @@ said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 # The first node may still be installing.
 wait_for 300 "the first round of $daemon" says_ready
-wait_for 120 "the overlay of $node" kproxy overlay check --node "$node" --kubeconfig "$kubeconfig"
+wait_for 120 "the overlay of $node" kproxy overlay check --node "$node" --kubeconfig "$kubeconfig" \
+    --no-iptables-forward-rules
 
 # A pod, as a container runtime makes it: a namespace, and the plugin's ADD.
 cni() { # cni COMMAND
