@@ -1,0 +1,66 @@
+"""nftables' values: what compares equal, and what a key is looked up with."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from kproxy.netfilter.nftables.datatype import DATATYPES, INTEGER
+from kproxy.netfilter.nftables.element import Element, Elements
+from kproxy.netfilter.nftables.expression import Payload
+from kproxy.netfilter.nftables.protocol import HEADERS, Layer
+from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table, TableFamily
+from kproxy.netfilter.nftables.sets import Set
+from kproxy.netfilter.nftables.stateful import Counter
+from kproxy.netfilter.nftables.value import DROP, Prefix, Verdict
+
+
+def test_the_order_of_elements_and_what_the_kernel_counts_do_not_compare() -> None:
+    types = (DATATYPES["inet_service"],)
+    one = Element(22, stateful=(Counter(5, 300),), expires=7)
+    a = Set("s", types, elements=Elements((one, Element(80))), handle=4)
+    b = Set("s", types, elements=Elements((Element(80), Element(22, stateful=(Counter(),)))))
+    assert a == b
+    assert hash(a) == hash(b)
+    assert a != dataclasses.replace(b, elements=Elements((Element(80),)))
+    assert Rule((Counter(1, 2), DROP), handle=3, line=9) == Rule((Counter(), DROP))
+
+
+def test_a_concatenated_key_is_found_by_a_packets_own() -> None:
+    index = {element.key: element.data for element in (Element((0x0A000001, 6, 80), Verdict("goto", "svc")),)}
+    assert index[0x0A000001, 6, 80] == Verdict("goto", "svc")
+
+
+def test_prefixes_know_their_ends() -> None:
+    net = Prefix(0x0A000000, 8, 32)
+    assert (net.mask, net.first, net.last) == (0xFF000000, 0x0A000000, 0x0AFFFFFF)
+    assert net.contains(0x0A123456)
+    assert not net.contains(0x0B000000)
+    assert Prefix(0, 0, 128).last == (1 << 128) - 1
+
+
+def test_fields_lie_inside_their_headers() -> None:
+    row = Payload("tcp", "dport").row
+    assert (row.offset, row.bits, row.type.name) == (16, 16, "inet_service")
+    assert Payload("ip6", "daddr").layer is Layer.NETWORK
+    for header in HEADERS.values():
+        for name, row in header.fields.items():
+            assert row.name == name
+            assert row.bits > 0
+            assert row.type.bits == row.bits
+
+
+def test_integers_take_the_width_of_their_field() -> None:
+    assert HEADERS["ip"].fields["ttl"].type == INTEGER.sized(8) != INTEGER
+    assert INTEGER.sized(8).mask == 0xFF
+
+
+def test_names_are_unique() -> None:
+    with pytest.raises(ValueError, match="chain names are not unique"):
+        Table(TableFamily.IP, "t", (Chain("a"), Chain("a")))
+    table = Table(TableFamily.IP, "t")
+    with pytest.raises(ValueError, match="table names are not unique"):
+        NftRuleset((table, table))
+    assert NftRuleset((table,)).table(TableFamily.IP, "t") is table
+    assert NftRuleset((table,)).table(TableFamily.IP6, "t") is None
