@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.lab.cluster import read_cluster
-from kproxy.lab.inspect.ask import ask
+from kproxy.lab.inspect.request import send_request
 from kproxy.lab.state import LabDirectory
 from kproxy.linux.namespace import Namespace
 
@@ -130,7 +130,7 @@ def _scale_up(directory: LabDirectory) -> float:
     begun = time.perf_counter()
     _kubectl(directory, "scale", "deployment", "web", "--replicas=2")
     while True:
-        answer = ask(netns, address, 80, "TCP")
+        answer = send_request(netns, address, 80, "TCP")
         if answer.pod and answer.pod not in before:
             return time.perf_counter() - begun
 
@@ -143,7 +143,7 @@ def _delete_one(directory: LabDirectory) -> float:
     _kubectl(directory, "scale", "deployment", "web", "--replicas=1")
     answers: list[tuple[float, str]] = []
     while time.perf_counter() - last < 1.0 or time.perf_counter() - begun < 1.5:
-        answer = ask(netns, address, 80, "TCP", timeout=0.5)
+        answer = send_request(netns, address, 80, "TCP", timeout=0.5)
         now = time.perf_counter()
         answers.append((now, answer.pod))
         left = _pods(directory) & before

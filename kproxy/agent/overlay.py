@@ -22,7 +22,7 @@ from kproxy.errors import KproxyError
 from kproxy.informer import ResourceEventHandlerFuncs
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.pod.overlay_rules import OverlayRules, Seen
+from kproxy.linux.pod.overlay_rules import CurrentRules, OverlayRules
 from kproxy.linux.pod.vxlan import OverlayKernel
 from kproxy.overlay.nodes import OverlayNode, read_node
 from kproxy.overlay.plan import Backend, Change, OverlayPlan, difference, plan_overlay
@@ -265,7 +265,7 @@ class OverlayAgent:
         rules = self._settings.rules
         return (rules.ip_masq or rules.forward) and not rules.nftables
 
-    def _lacking(self, seen: Seen) -> list[str]:
+    def _lacking(self, seen: CurrentRules) -> list[str]:
         rules = self._settings.rules
         if rules.ip_masq and not rules.nftables and seen.firewall.main is None:
             return ["what pods send out of the pod network is not masqueraded: iptables is not installed"]

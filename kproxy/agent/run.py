@@ -27,7 +27,7 @@ from typing import Final
 from kproxy.agent.config.options import Settings
 from kproxy.agent.log import event
 from kproxy.agent.proxy.host import close_host, kernel_watch, prepare_host, set_up_host
-from kproxy.agent.proxy.node import NodeFamily, NodeHub
+from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
@@ -74,7 +74,7 @@ class Agent:
     ) -> None:
         """Args: observe: makes the observer of syncs, which serves what it saw while its context is open."""
         self.settings = settings
-        self.hub = NodeHub(settings.config, settings.node_name)
+        self.meta_proxier = MetaProxier(settings.config, settings.node_name)
         self.members: tuple[NodeFamily, ...] = ()
         self.host: Host | None = None
         # Why the host cannot be programmed yet.
@@ -133,10 +133,15 @@ class Agent:
         settings = self.settings
         if self._first is not None:
             self._source = FileSource(
-                settings.filenames, settings.node_name, self.hub, self.hub.source_synced, self._first, self._snapshot
+                settings.filenames,
+                settings.node_name,
+                self.meta_proxier,
+                self.meta_proxier.source_synced,
+                self._first,
+                self._snapshot,
             )
         else:
-            self._source = _api_source(settings, self.hub, self.requests)
+            self._source = _api_source(settings, self.meta_proxier, self.requests)
         self._source.start()
         return self._source
 
@@ -157,7 +162,7 @@ class Agent:
         for note in self.host.notes:
             event("note", level=logging.WARNING, note=note)
         self.members = tuple(NodeFamily(family, self._proxier(family, observer)) for family in self.host.families)
-        self.hub.attach(self.members)
+        self.meta_proxier.attach(self.members)
         threads = [
             threading.Thread(target=member.proxier.run, name=member.host.family.value, daemon=True)
             for member in self.members
@@ -195,7 +200,7 @@ class Agent:
     def _proxier(self, family: HostFamily, observer: SyncObserver | None) -> FamilyProxier:
         settings = self.settings
         executor = family.executor()
-        options = family.options(settings.config, self.hub.target)
+        options = family.options(settings.config, self.meta_proxier.target)
         syncer = Syncer(
             executor,
             ServiceState(family.family, options.node_name),
@@ -228,7 +233,7 @@ class Agent:
             if now - refreshed >= self.settings.sync_period:
                 refreshed = now
                 if self.settings.config.node_port_addresses:
-                    self.hub.refresh()
+                    self.meta_proxier.refresh()
 
     def _once_done(self, seconds: float) -> bool:
         """Whether --once has come to its end, after so many seconds."""
@@ -258,7 +263,7 @@ class Agent:
 
     def _waiting_for(self) -> str:
         waiting = self._source.describe_waiting() if self._source is not None else ""
-        if not waiting and self.hub.waits_for_node:
+        if not waiting and self.meta_proxier.waits_for_node:
             waiting = f"the pod CIDR of Node {self.settings.node_name}, for detect-local mode NodeCIDR"
         return waiting
 
@@ -284,7 +289,7 @@ class Agent:
         self.stop(name, 128 + number if number == signal.SIGHUP or (self.settings.once and not done) else 0)
 
 
-def _api_source(settings: Settings, hub: NodeHub, requests: RequestLog) -> Source:
+def _api_source(settings: Settings, meta_proxier: MetaProxier, requests: RequestLog) -> Source:
     # Imported here: with files there is no need for it.
     from kproxy.agent.sources.apiserver import ApiSource
     from kproxy.client import RestClient
@@ -305,8 +310,8 @@ def _api_source(settings: Settings, hub: NodeHub, requests: RequestLog) -> Sourc
     return ApiSource(
         client,
         settings.node_name,
-        hub,
-        hub.source_synced,
+        meta_proxier,
+        meta_proxier.source_synced,
         use_endpoints=settings.use_endpoints,
         resync_period=settings.config.config_sync_period.seconds,
     )

@@ -76,7 +76,7 @@ def check_ip(text: str, strict: bool) -> tuple[str, ...]:
 
 @lru_cache(_CACHE)
 def strict_ip_messages(text: str) -> tuple[str, ...]:
-    """The complaints that only StrictIPCIDRValidation makes about an address that `canonical_ip` accepts."""
+    """What only StrictIPCIDRValidation refuses in an address that `canonical_ip` accepts."""
     if _PLAIN_V4.fullmatch(text):
         return ()
     try:

@@ -60,7 +60,7 @@ def describe(report: DriftReport) -> Iterator[str]:
             yield f"  wanted: {finding.wanted}"
         if finding.found:
             yield f"  found:  {finding.found}"
-        yield f"  meaning: {finding.meaning}"
+        yield f"  meaning: {finding.explanation}"
     if len(report.findings) > MAX_LINES:
         yield f"and {len(report.findings) - MAX_LINES} more (-o json lists all)"
     yield from (f"packets: {text}" for text in report.packets)

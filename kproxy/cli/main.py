@@ -115,5 +115,5 @@ def _mend_standard_streams() -> None:
 
 
 def _discard_stdout() -> None:
-    """Keeps the interpreter from complaining at exit about what could not be written."""
+    """Keeps the interpreter from reporting at exit what could not be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

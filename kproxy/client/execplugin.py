@@ -29,7 +29,7 @@ EXTENSION: Final = "client.authentication.k8s.io/exec"
 """The extension of a cluster's entry that is for plugins."""
 
 TOLD: Final = 2000
-"""Characters of what a plugin complained about that errors repeat."""
+"""Characters of a plugin's stderr that errors repeat, from its end."""
 
 
 class _Variable(msgspec.Struct):
@@ -142,7 +142,7 @@ def run_plugin(config: ExecConfig, is_terminal: Callable[[], bool] = stdin_is_te
     told = {"kind": "ExecCredential", "apiVersion": config.api_version, "spec": spec}
     environ = {**os.environ, **(config.env or {}), "KUBERNETES_EXEC_INFO": json.dumps(told)}
     try:
-        code, printed, complaint = _run([config.command, *config.args], environ, interactive)
+        code, printed, stderr = _run([config.command, *config.args], environ, interactive)
     except FileNotFoundError as error:
         hint = f"\n\n{config.install_hint}" if config.install_hint else ""
         raise CredentialError(f"getting credentials: exec: executable {config.command} not found{hint}") from error
@@ -152,7 +152,7 @@ def run_plugin(config: ExecConfig, is_terminal: Callable[[], bool] = stdin_is_te
     if code:
         how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
         text = f"getting credentials: exec: executable {config.command} {how}"
-        raise CredentialError(f"{text}: {complaint}" if complaint else text)
+        raise CredentialError(f"{text}: {stderr}" if stderr else text)
     return _status(config, printed)
 
 
@@ -168,10 +168,10 @@ def _is_interactive(config: ExecConfig, is_terminal: Callable[[], bool]) -> bool
 
 
 def _run(command: list[str], environ: Mapping[str, str], interactive: bool) -> tuple[int, bytes, str]:
-    """Exit code, what it printed, and the end of what it complained about.
+    """Exit code, stdout, and the end of stderr.
 
-    What it says on stderr is for the user, who may have to act on it, so it is shown at once. A plugin that may use the
-    terminal gets stderr itself.
+    Its stderr is for the user, who may have to act on it, so it is shown at once. A plugin that may use the terminal
+    gets stderr itself.
     """
     with subprocess.Popen(
         command,

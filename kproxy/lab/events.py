@@ -39,7 +39,7 @@ _PAUSE: Final = 1.0
 _NO_NAMESPACE: Final = "default"
 
 
-class Said(msgspec.Struct):
+class WrittenEvent(msgspec.Struct):
     """An event that was written: its name, when it was first said, and how often since."""
 
     name: str
@@ -52,7 +52,7 @@ class Correlator:
     clock is given."""
 
     def __init__(self) -> None:
-        self._said: OrderedDict[tuple[str, ...], Said] = OrderedDict()
+        self._written: OrderedDict[tuple[str, ...], WrittenEvent] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], tuple[set[str], float]] = OrderedDict()
         self._allowance: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
 
@@ -72,16 +72,18 @@ class Correlator:
         _remember(self._similar, kind, (messages, clock))
         return message if len(messages) < _MAX_SIMILAR else COMBINED + message
 
-    def count(self, key: tuple[str, ...], name: str, moment: str) -> Said:
+    def count(self, key: tuple[str, ...], name: str, moment: str) -> WrittenEvent:
         """The event of a key, counted up; a new one has `name` and counts one."""
-        known = self._said.get(key)
-        found = Said(name, moment, 1) if known is None else Said(known.name, known.first, known.count + 1)
-        _remember(self._said, key, found)
+        known = self._written.get(key)
+        found = (
+            WrittenEvent(name, moment, 1) if known is None else WrittenEvent(known.name, known.first, known.count + 1)
+        )
+        _remember(self._written, key, found)
         return found
 
     def forget(self, key: tuple[str, ...]) -> None:
         """The event is not there any more: the next of this key is a new one."""
-        self._said.pop(key, None)
+        self._written.pop(key, None)
 
 
 def _remember(memory: OrderedDict[tuple[str, ...], Any], key: tuple[str, ...], value: object) -> None:

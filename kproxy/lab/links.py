@@ -96,9 +96,9 @@ def ip_json(netns: str, *arguments: str) -> Sequence[Mapping[str, Any]]:
 def _json(namespace: Namespace, command: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     done = run(namespace, command, timeout=_TIMEOUT)
     if done.code:
-        raise ToolFailedError(f"{' '.join(command)} failed in {namespace.label}: {done.complaint.strip()}")
+        raise ToolFailedError(f"{' '.join(command)} failed in {namespace.label}: {done.stderr.strip()}")
     try:
-        found = msgspec.json.decode(done.output or "[]", type=list[dict[str, Any]])
+        found = msgspec.json.decode(done.stdout or "[]", type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
         raise ToolFailedError(f"{' '.join(command)} printed something else than JSON: {error}") from error
     return [item for item in found if item]

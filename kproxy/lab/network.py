@@ -190,7 +190,7 @@ def _batch(namespace: str | None, lines: Sequence[str], *, force: bool = False) 
             done = run(here, full, text="".join(f"{line}\n" for line in part), timeout=_TIMEOUT)
         if done.code and not force:
             where = f" in namespace {namespace}" if namespace else ""
-            raise LabError(f"`ip` failed{where}: {done.complaint.strip()}")
+            raise LabError(f"`ip` failed{where}: {done.stderr.strip()}")
 
 
 def _option(line: str) -> str:

@@ -70,7 +70,7 @@ class KernelState(enum.Enum):
 
 
 class FailedLine(msgspec.Struct, frozen=True):
-    """A line of restore input that iptables complained of; `number` counts from 1."""
+    """A line of restore input that iptables refused; `number` counts from 1."""
 
     number: int
     text: str

@@ -25,8 +25,14 @@ class Finished(msgspec.Struct, frozen=True):
     """How a child process ended: its exit code, stdout and stderr."""
 
     code: int
-    output: str
-    complaint: str
+    stdout: str
+    stderr: str
+
+    @property
+    def reason(self) -> str:
+        """Its stderr on one line, without iptables' remarks on the other variant's tables."""
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("# Warning")]
+        return "; ".join(lines) or f"exit code {self.code}, without a message"
 
 
 def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout: float) -> Finished:

@@ -13,9 +13,9 @@ import pytest
 from kproxy.lab.capture.frames import Capture
 from kproxy.lab.cluster import ClusterView
 from kproxy.lab.health import health_status
-from kproxy.lab.inspect.ask import ask
 from kproxy.lab.inspect.follow import follow
 from kproxy.lab.inspect.probe import predict
+from kproxy.lab.inspect.request import send_request
 from kproxy.lab.inspect.targets import find_target
 from kproxy.lab.model.hosts import POD
 from kproxy.lab.spec import CLIENT
@@ -71,7 +71,7 @@ def test_affinity_holds_and_ends_with_its_time(lab: Lab) -> None:
     target = find_target(model.cluster, "svc/sticky")
     client = pod_of(model.cluster, "near")
     assert len({item.pod for item in predict(model, client, target)}) == 2
-    first = ask(model.netns(client), target.address, target.port, "TCP")
+    first = send_request(model.netns(client), target.address, target.port, "TCP")
     for _ in range(6):
         model.refresh_recent()
         found = follow(model, client, target)
@@ -115,10 +115,10 @@ def test_the_load_balancer_follows_the_endpoints(lab: Lab) -> None:
     lab.settled(lambda found: any(i.ready for i in found.service("roam").ports[0].endpoints))
     netns, address = lab.model().netns(CLIENT), lab.cluster().service("roam").load_balancer_ips[0]
     deadline = time.monotonic() + 60
-    while ask(netns, address, 80, "TCP", timeout=0.3).node != "node-2":
+    while send_request(netns, address, 80, "TCP", timeout=0.3).node != "node-2":
         assert time.monotonic() < deadline
     lab.apply(deployment("roam", 1, PORTS, node="node-3"))
-    while ask(netns, address, 80, "TCP", timeout=0.3).node != "node-3":
+    while send_request(netns, address, 80, "TCP", timeout=0.3).node != "node-3":
         assert time.monotonic() < deadline + 10
     lab.kubectl("delete", "deployment/roam", "service/roam")
 
@@ -148,7 +148,7 @@ def test_terminating_pods_serve_until_they_are_done(lab: Lab) -> None:
     assert found.answer.end == "answered"
     assert found.agrees
     deadline = time.monotonic() + 60
-    while ask(netns, address, 80, "TCP", timeout=0.5).end != "refused":
+    while send_request(netns, address, 80, "TCP", timeout=0.5).end != "refused":
         assert time.monotonic() < deadline
     lab.kubectl("delete", "service", "drain")
 
@@ -167,7 +167,7 @@ def test_big_datagrams_are_cut_and_put_together_again(lab: Lab) -> None:
     address = next(pod for pod in model.cluster.pods if f"{POD}{pod.key}" == other).addresses[0]
     data = b"x" * 4000
     with Capture({"node-1": model.netns("node-1")}) as capture:
-        answer = ask(model.netns(client), address, 9000, "UDP", data=data)
+        answer = send_request(model.netns(client), address, 9000, "UDP", data=data)
         capture.settle()
     assert answer.data.encode() == data
     outer = [frame for frame in capture.frames if frame.device == "eth0" and frame.outgoing and b"xxxx" in frame.data]
@@ -217,7 +217,7 @@ def test_udp_of_one_port_survives_the_last_endpoint(lab: Lab) -> None:
     netns, address = model.netns(pod_of(model.cluster, "near")), model.cluster.service("stale").cluster_ips[0]
 
     def put() -> str:
-        answer = ask(netns, address, 90, "UDP", source_port=5353, timeout=0.4)
+        answer = send_request(netns, address, 90, "UDP", source_port=5353, timeout=0.4)
         return answer.pod or answer.end
 
     first = put()
@@ -263,7 +263,7 @@ def test_host_ports_of_pods(lab: Lab) -> None:
     body["spec"]["template"]["spec"]["containers"][0]["ports"][0]["hostPort"] = 7070
     lab.apply(body)
     lab.kubectl("rollout", "status", "deployment/hosted", "--timeout=120s")
-    answer = ask(lab.model().netns(CLIENT), "172.30.0.13", 7070, "TCP")
+    answer = send_request(lab.model().netns(CLIENT), "172.30.0.13", 7070, "TCP")
     assert answer.pod.startswith("default/hosted")
     lab.kubectl("delete", "deployment", "hosted")
 

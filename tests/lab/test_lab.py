@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.lab.inspect.ask import ask
+from kproxy.lab.inspect.request import send_request
 from kproxy.lab.model.hosts import POD
 from kproxy.linux.namespace import Namespace
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
@@ -62,7 +62,9 @@ def test_create_scale_expose_and_delete(lab: Lab) -> None:
     lab.kubectl("rollout", "status", "deployment/shop", "--timeout=120s")
     cluster = lab.settled(lambda found: len(found.service("shop").ports[0].endpoints) == 2)
     shop = cluster.service("shop")
-    answers = [ask(lab.model().netns("client"), "172.30.0.12", shop.ports[0].node_port, "TCP") for _ in range(8)]
+    answers = [
+        send_request(lab.model().netns("client"), "172.30.0.12", shop.ports[0].node_port, "TCP") for _ in range(8)
+    ]
     assert {answer.pod for answer in answers} <= {pod.key for pod in cluster.pods if "shop" in pod.name}
     lab.kubectl("scale", "deployment", "shop", "--replicas=4")
     lab.settled(lambda found: sum(item.ready for item in found.service("shop").ports[0].endpoints) == 4)
@@ -81,7 +83,7 @@ def test_a_rolling_update_keeps_the_service_answering(lab: Lab) -> None:
     netns, ends = lab.model().netns("node-1"), set()
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        ends.add(ask(netns, address, 80, "TCP").end)
+        ends.add(send_request(netns, address, 80, "TCP").end)
         status = json.loads(lab.kubectl("get", "deployment", "roll", "-o", "json"))["status"]
         if (status.get("updatedReplicas"), status.get("replicas"), status.get("availableReplicas")) == (3, 3, 3):
             break
@@ -132,7 +134,7 @@ def test_capture_writes_what_passes(lab: Lab, tmp_path: Path) -> None:
     assert running.stderr is not None
     assert "capturing on" in running.stderr.readline()
     pod = next(pod for pod in lab.cluster().pods if pod.name.startswith("web"))
-    ask(lab.model().netns("client"), pod.addresses[0], 9000, "UDP", data=b"caught-me")
+    send_request(lab.model().netns("client"), pod.addresses[0], 9000, "UDP", data=b"caught-me")
     time.sleep(0.2)
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 0
@@ -146,8 +148,8 @@ def test_a_crashed_pod_gets_no_traffic_until_it_is_healed(lab: Lab) -> None:
     lab.run("fail", "pod", pod.name)
     lab.settled(lambda found: sum(item.ready for item in found.service("web").ports[0].endpoints) == 3)
     address, netns = lab.cluster().service("web").cluster_ips[0], lab.model().netns("node-1")
-    assert pod.key not in {ask(netns, address, 80, "TCP").pod for _ in range(12)}
-    assert ask(netns, pod.addresses[0], 8080, "TCP").end == "refused"
+    assert pod.key not in {send_request(netns, address, 80, "TCP").pod for _ in range(12)}
+    assert send_request(netns, pod.addresses[0], 8080, "TCP").end == "refused"
     lab.run("heal", "pod", pod.name)
     lab.settled(lambda found: sum(item.ready for item in found.service("web").ports[0].endpoints) == 4)
 
@@ -211,7 +213,7 @@ def test_a_node_joins_takes_pods_and_leaves(lab: Lab) -> None:
         lab.apply(deployment("guest", 1, node="node-4"), service("guest", "guest"))
         cluster = lab.settled(lambda found: sum(i.ready for i in found.service("guest").ports[0].endpoints) == 1)
         address = cluster.service("guest").cluster_ips[0]
-        assert ask(lab.model().netns("node-1"), address, 80, "TCP").node == "node-4"
+        assert send_request(lab.model().netns("node-1"), address, 80, "TCP").node == "node-4"
     finally:
         lab.run("node", "remove", "node-4")
     lab.kubectl("delete", "deployment/guest", "service/guest")

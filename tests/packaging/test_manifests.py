@@ -87,7 +87,7 @@ def kubectl(server: RunningServer, *arguments: str, stdin: str = "") -> subproce
 def test_strict_validation_would_notice(server: RunningServer) -> None:
     """The check above can fail: a field that nobody knows is refused, and so is a wrong value."""
     text = (DEPLOY / "daemonset.yaml").read_text()
-    for wrong, complaint in (
+    for wrong, stderr in (
         (text.replace("hostNetwork:", "hostNetwrok:"), "hostNetwrok"),
         (text.replace("periodSeconds: 30", "periodSeconds: often"), "periodSeconds"),
         (text.replace("matchLabels: {app.kubernetes.io/name: kproxy}", "matchLabels: {app: other}"), "selector"),
@@ -95,7 +95,7 @@ def test_strict_validation_would_notice(server: RunningServer) -> None:
         assert wrong != text
         done = kubectl(server, "apply", "--validate=strict", "--dry-run=server", "-f", "-", stdin=wrong)
         assert done.returncode != 0
-        assert complaint in done.stderr
+        assert stderr in done.stderr
 
 
 def test_what_is_stored_is_what_was_written(server: RunningServer, objects: Mapping[str, Any]) -> None:

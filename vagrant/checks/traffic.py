@@ -108,7 +108,7 @@ def _kernel_speaks(protocol: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Observed:
     """What a client got. `server` is empty unless `verdict` is ACCEPT; `seen` is the client's address as seen there."""
 
     verdict: str
@@ -154,7 +154,7 @@ class Sender:
             return []
         return [*(f"- {item}" for item in expectation.outcomes), *sorted(set(wrong))]
 
-    def _agrees(self, answer: Answer, outcome: Expected, packet: Packet) -> bool:
+    def _agrees(self, answer: Observed, outcome: Expected, packet: Packet) -> bool:
         if answer.verdict != outcome.verdict:
             return False
         if outcome.verdict != "ACCEPT":
@@ -208,7 +208,7 @@ def open_socket(space: Namespace, address: str, protocol: int) -> socket.socket:
     return opened
 
 
-def ask(space: Namespace, packet: Packet, patience: float) -> Answer:
+def ask(space: Namespace, packet: Packet, patience: float) -> Observed:
     """Send one packet, a connection's first where the protocol has such, and see what comes of it."""
     source, target = _text(packet, packet.src), _text(packet, packet.dst)
     with contextlib.closing(open_socket(space, target, packet.protocol)) as client:
@@ -220,14 +220,14 @@ def ask(space: Namespace, packet: Packet, patience: float) -> Answer:
                 client.send(b"?")
             server, seen = client.recv(200).decode().split()
         except TimeoutError:
-            return Answer("DROP")
+            return Observed("DROP")
         except ValueError:
-            return Answer("closed without an answer")
+            return Observed("closed without an answer")
         except ConnectionRefusedError:
-            return Answer("REJECT")
+            return Observed("REJECT")
         except OSError as error:
-            return Answer(f"error {error.strerror}")
-        return Answer("ACCEPT", server, seen)
+            return Observed(f"error {error.strerror}")
+        return Observed("ACCEPT", server, seen)
 
 
 class Servers:

@@ -6,8 +6,8 @@ at its start. Here what is new is followed without a new start: the render optio
 writes what that alters. What a Node loses stays as it was, since its rules serve what still runs on the node: all of a
 Node that is deleted; the podCIDRs or addresses of one that comes back without any, until it has some again.
 
-The hub also joins the two ends that start at the same time: a source that lists a cluster, and the host, whose
-iptables are being looked at meanwhile. What comes before the proxiers are there waits in an inbox.
+`MetaProxier` is named as kube-proxy's (pkg/proxy/metaproxier). A source lists the cluster while the host's iptables are
+examined; objects that come before the proxiers are there wait in an inbox.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeFamily(msgspec.Struct, frozen=True):
     proxier: FamilyProxier
 
 
-class NodeHub:
+class MetaProxier:
     """Takes what the sources put, and hands it to every family's proxier. Thread-safe.
 
     Invariant: proxiers are enabled only when the source has synced, they are attached, and the Node says what the

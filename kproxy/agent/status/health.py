@@ -171,9 +171,9 @@ def go_time(nanoseconds: int | None) -> str:
     return f"{text}.{rest:09}".rstrip("0").rstrip(".") + "Z" if rest else f"{text}Z"
 
 
-def _short(complaint: str) -> str:
-    """Anybody may ask on this port: the whole of a complaint is in the log."""
-    return complaint.partition(_NEWLINE)[0][:_MAX_REASON]
+def _short(problem: str) -> str:
+    """The first line, cut: every client may read this port, and the log has the whole message."""
+    return problem.partition(_NEWLINE)[0][:_MAX_REASON]
 
 
 def _is_shown(family: FamilyHealth) -> bool:

@@ -51,7 +51,7 @@ class Pages(msgspec.Struct, frozen=True):
     debug: Mapping[str, Handler] = {}
 
 
-class Served:
+class StatusPort:
     """A port that is served, or tried again until it is. `close` ends it."""
 
     def __init__(self, servers: HttpServers, name: str, place: tuple[str, int], router: Router, retry: float) -> None:
@@ -112,7 +112,7 @@ def serve(
     *,
     hard_fail: bool = False,
     retry: float = RETRY_SECONDS,
-) -> tuple[Served | None, Served | None]:
+) -> tuple[StatusPort | None, StatusPort | None]:
     """Serves both ports; of an address that is "", none.
 
     Args:
@@ -123,7 +123,7 @@ def serve(
         ListenError: with `hard_fail`, a port cannot be bound.
         InputError: an address is none.
     """
-    served: list[Served | None] = []
+    served: list[StatusPort | None] = []
     try:
         for name, address, router in (
             ("healthz", healthz_address, health_router(pages)),
@@ -132,7 +132,7 @@ def serve(
             if not address:
                 served.append(None)
                 continue
-            port = Served(servers, name, parse_address(address), router, retry)
+            port = StatusPort(servers, name, parse_address(address), router, retry)
             served.append(port)
             port.open(hard_fail)
     except BaseException:

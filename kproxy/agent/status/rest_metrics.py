@@ -26,7 +26,7 @@ MAX_KEPT: Final = 10_000
 """Requests kept for metrics that do not come; the oldest go first."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestResult(msgspec.Struct, frozen=True):
     """A request that was answered, or not: `code` is the status, or client-go's "<error>" for no answer at all."""
 
     code: str
@@ -34,7 +34,7 @@ class Asked(msgspec.Struct, frozen=True):
     host: str
 
 
-class Answered(msgspec.Struct, frozen=True):
+class RequestLatency(msgspec.Struct, frozen=True):
     """A whole answer: seconds it took, bytes sent and received."""
 
     method: str
@@ -50,7 +50,7 @@ class RequestLog:
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._lock = threading.Lock()
         self._metrics = metrics
-        self._kept: deque[Asked | Answered] = deque(maxlen=MAX_KEPT)
+        self._kept: deque[RequestResult | RequestLatency] = deque(maxlen=MAX_KEPT)
 
     def attach(self, metrics: Metrics) -> None:
         """Counts there from now on, and what was kept first."""
@@ -60,7 +60,7 @@ class RequestLog:
                 _count(metrics, each)
             self._kept.clear()
 
-    def add(self, happened: Asked | Answered) -> None:
+    def add(self, happened: RequestResult | RequestLatency) -> None:
         """Counts it, or keeps it."""
         with self._lock:
             if self._metrics is None:
@@ -69,8 +69,8 @@ class RequestLog:
         _count(self._metrics, happened)
 
 
-def _count(metrics: Metrics, happened: Asked | Answered) -> None:
-    if isinstance(happened, Asked):
+def _count(metrics: Metrics, happened: RequestResult | RequestLatency) -> None:
+    if isinstance(happened, RequestResult):
         metrics.requests.labels(happened.code, happened.method, happened.host).inc()
         return
     labels = (happened.method, happened.host)
@@ -95,7 +95,7 @@ class MeteredHttpClient(HttpClient):
         start = self._clock()
         answer = super().request(method, target, **options)
         size = len(options.get("body") or b"")
-        self._log.add(Answered(method, self._host, self._clock() - start, size, len(answer.data)))
+        self._log.add(RequestLatency(method, self._host, self._clock() - start, size, len(answer.data)))
         return answer
 
     def stream(self, method: str, target: str, **options: Any) -> Stream:
@@ -106,4 +106,4 @@ class MeteredHttpClient(HttpClient):
             code = str(stream.status)
             return stream
         finally:
-            self._log.add(Asked(code, method, self._host))
+            self._log.add(RequestResult(code, method, self._host))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
-from kproxy.agent.proxy.node import NodeFamily, NodeHub
+from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.status.health import ProxyHealth, node_eligible
 from kproxy.agent.status.metrics import Metrics
@@ -44,7 +44,7 @@ class RunningAgent(Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def hub(self) -> NodeHub: ...
+    def meta_proxier(self) -> MetaProxier: ...
 
     @property
     def members(self) -> tuple[NodeFamily, ...]: ...
@@ -122,7 +122,7 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
         namespace = stack.enter_context(open_namespace(settings.netns))
         looking = stack.enter_context(open_namespace(settings.netns))
         health = ProxyHealth(
-            2 * settings.sync_period, eligible=lambda: node_eligible(agent.hub.node), unready=agent.unready
+            2 * settings.sync_period, eligible=lambda: node_eligible(agent.meta_proxier.node), unready=agent.unready
         )
         servers = stack.enter_context(HttpServers(lambda *address: namespace.call(open_socket, *address)))
         ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
@@ -158,7 +158,7 @@ def health_addresses(agent: RunningAgent, namespace: Namespace) -> tuple[str, ..
     for member in agent.members:
         family = member.host.family
         try:
-            options = node_options(agent.settings.config, agent.hub.target, namespace, family, Features())
+            options = node_options(agent.settings.config, agent.meta_proxier.target, namespace, family, Features())
             own = interface_addresses(namespace, family)
         except (LinuxError, InputError):
             return EVERYWHERE  # as kube-proxy when it cannot tell

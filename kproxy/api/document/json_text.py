@@ -92,7 +92,7 @@ def _skip_space(data: bytes, position: int) -> int:
 
 
 def split_message(error: Exception) -> tuple[str, int | None]:
-    """msgspec's message without its prefix, and the byte it complains of."""
+    """msgspec's message without its prefix, and the byte that it names."""
     text = str(error)
     offset = None
     if found := _OFFSET.search(text):

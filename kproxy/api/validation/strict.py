@@ -30,7 +30,7 @@ def strict_errors(spelled: structs.WireObject) -> list[FieldError]:
 
 
 def _strict(spelled: structs.WireObject) -> Iterator[tuple[str, str, str]]:
-    """Path, value and message of each complaint; what is no address at all is for the validators."""
+    """Path, value and message of each warning. Invalid addresses are left to the validators."""
     for path, text, cidr in _addresses(spelled):
         if cidr:
             messages = check_cidr(text, True) if canonical_cidr(text) else ()

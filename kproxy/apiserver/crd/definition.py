@@ -1,7 +1,7 @@
 """apiextensions.k8s.io/v1 CustomResourceDefinition: its defaults, what it may say, what may change.
 
 Source: k8s.io/apiextensions-apiserver pkg/apis/apiextensions/validation. The schema's own rules are in schema_rules.py.
-What all versions have in common is checked once, and complained of as kube-apiserver does: `spec.validation` instead of
+What all versions have in common is checked once, and reported as kube-apiserver does: `spec.validation` instead of
 `spec.versions[0].schema`, since its internal type has one place for it.
 """
 

@@ -94,7 +94,7 @@ class ServiceStrategy(Strategy):
         if not spec.get("clusterIPs") and spec.get("clusterIP"):
             spec["clusterIPs"] = [spec["clusterIP"]]
         elif spec.get("clusterIPs") and not spec.get("clusterIP"):
-            # The API server does not fill in clusterIP, so that validation complains of the contradiction.
+            # The API server does not fill in clusterIP, so that validation reports the contradiction.
             spec["clusterIP"] = ""
 
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:

@@ -140,7 +140,7 @@ class LoadBalancerController(Controller):
             arguments = ["route", "replace", f"{address}/{length}", "via", node]
         done = run(self._fabric, ["ip", f"-{family_of(address)}", *arguments], timeout=10.0)
         if done.code and node is not None:
-            raise LabError(f"ip {' '.join(arguments)}: {done.complaint.strip()}")
+            raise LabError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
         if node is None:
             self._routes.pop(address, None)
         else:

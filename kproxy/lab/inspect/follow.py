@@ -12,8 +12,8 @@ from typing import NamedTuple
 from kproxy.lab.capture.dissect import Flow, Read, observed_packets, read_frames
 from kproxy.lab.capture.expect import Compared, compare, compared_packets
 from kproxy.lab.capture.frames import Capture, Frame
-from kproxy.lab.inspect.ask import Answer, ask
 from kproxy.lab.inspect.probe import predict
+from kproxy.lab.inspect.request import Response, send_request
 from kproxy.lab.inspect.targets import Target
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Journey
@@ -45,7 +45,7 @@ class Followed:
     client: str
     target: Target
     journeys: tuple[Journey, ...]
-    answer: Answer
+    answer: Response
     compared: Compared
     frames: tuple[Frame, ...]
 
@@ -60,7 +60,7 @@ class Followed:
         return self.is_open or (not self.compared.differences and ends_alike(self.compared.journey, self.answer))
 
 
-def ends_alike(journey: Journey, answer: Answer) -> bool:
+def ends_alike(journey: Journey, answer: Response) -> bool:
     """Whether a client would tell that this is what happened."""
     if answer.end in (LOST, UNREACHABLE):
         return journey.end in (LOST, UNREACHABLE)
@@ -122,10 +122,10 @@ def follow_many(model: LabModel, cells: Sequence[tuple[str, Target]], *, timeout
     questions = [_question(model, client, target, number) for number, (client, target) in enumerate(cells)]
     hosts = {name: model.netns(name) for item in questions for name in hosts_of(item.journeys)}
 
-    def put(item: _Question) -> Answer:
+    def put(item: _Question) -> Response:
         target, flow = item.target, item.flow
         patience = max(timeout, _patience(item.journeys))
-        return ask(
+        return send_request(
             model.netns(item.client), target.address, target.port, target.protocol,
             source_port=flow.source_port, timeout=patience, data=flow.data, tos=flow.tos,
         )  # fmt: skip
@@ -156,7 +156,7 @@ def _better(one: Followed, other: Followed) -> Followed:
 
 
 def _evaluate(
-    model: LabModel, item: _Question, answer: Answer, reads: Sequence[Read], frames: tuple[Frame, ...]
+    model: LabModel, item: _Question, answer: Response, reads: Sequence[Read], frames: tuple[Frame, ...]
 ) -> Followed:
     seen = compared_packets(model, observed_packets(reads, item.flow))
     likely = [each for each in item.journeys if ends_alike(each, answer)] or item.journeys

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.lab.cluster import ClusterView, PodView, ServicePortView, ServiceView, Value
-from kproxy.lab.inspect.ask import Answer, ask
+from kproxy.lab.inspect.request import Response, send_request
 from kproxy.lab.inspect.targets import Target, service_targets
 from kproxy.lab.model.hosts import POD, LabModel
 from kproxy.lab.model.path import ANSWERED, LOST, OPEN, UNREACHABLE, Journey, journeys
@@ -47,7 +47,7 @@ class Possible(Value, frozen=True):
     chance: str
 
 
-class Seen(Value, frozen=True):
+class Observed(Value, frozen=True):
     """What happened, and how often."""
 
     end: str
@@ -62,7 +62,7 @@ class Cell(Value, frozen=True):
     client: Client
     target: Target
     possible: tuple[Possible, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[Observed, ...]
     agrees: bool
     open: bool
 
@@ -174,13 +174,13 @@ def run_probe(
         return list(pool.map(fill, range(len(cells))))
 
 
-def question(netns: str, target: Target, *, count: int, timeout: float) -> list[Answer]:
+def question(netns: str, target: Target, *, count: int, timeout: float) -> list[Response]:
     """Asks `count` times; one after the other until a question is lost, and then several at once."""
 
-    def put(_number: int) -> Answer:
-        return ask(netns, target.address, target.port, target.protocol, timeout=timeout)
+    def put(_number: int) -> Response:
+        return send_request(netns, target.address, target.port, target.protocol, timeout=timeout)
 
-    answers: list[Answer] = []
+    answers: list[Response] = []
     while len(answers) < count and not (answers and answers[-1].end in _SILENT):
         answers.append(put(len(answers)))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -196,7 +196,7 @@ def evaluate(
     client: Client,
     target: Target,
     possible: tuple[Possible, ...],
-    answers: Sequence[Answer],
+    answers: Sequence[Response],
     *,
     independent: bool = True,
 ) -> Cell:
@@ -205,7 +205,7 @@ def evaluate(
     for item in answers:
         key = (item.end, item.pod, item.source_address)
         counts[key] = counts.get(key, 0) + 1
-    seen = tuple(Seen(*key, number) for key, number in sorted(counts.items()))
+    seen = tuple(Observed(*key, number) for key, number in sorted(counts.items()))
     is_open = any(item.end == OPEN for item in possible)
     agrees = is_open or (
         all(any(_fits(item, other) for other in possible) for item in seen)
@@ -214,7 +214,7 @@ def evaluate(
     return Cell(client, target, possible, seen, agrees, is_open)
 
 
-def _is_too_unlikely(possible: Sequence[Possible], seen: Sequence[Seen]) -> bool:
+def _is_too_unlikely(possible: Sequence[Possible], seen: Sequence[Observed]) -> bool:
     """Whether some outcome came so much more or less often than its chance that it cannot be chance."""
     total = sum(item.count for item in seen)
     chances: dict[str, Fraction] = {}
@@ -240,7 +240,7 @@ def _tail(total: int, chance: float, count: int) -> float:
     return min(sum(map(exactly, range(count + 1))), sum(map(exactly, range(count, total + 1))))
 
 
-def _fits(seen: Seen, possible: Possible) -> bool:
+def _fits(seen: Observed, possible: Possible) -> bool:
     if seen.end == ANSWERED and not seen.pod:
         return possible.end == ANSWERED and not possible.pod
     if seen.end in _SILENT:

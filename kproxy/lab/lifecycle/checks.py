@@ -47,6 +47,4 @@ def _try_links(scratch: Namespace, spec: LabSpec) -> None:
         done = run(scratch, ["ip", *line.split()], timeout=_TIMEOUT)
         if done.code:
             hint = " or choose --backend host-gw, which does without" if kind == "vxlan" else ""
-            raise LabError(
-                f"this kernel makes no {kind} links ({done.complaint.strip()}): load the module ({kind}){hint}"
-            )
+            raise LabError(f"this kernel makes no {kind} links ({done.stderr.strip()}): load the module ({kind}){hint}")

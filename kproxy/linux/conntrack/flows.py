@@ -81,8 +81,8 @@ def _read_with_tool(namespace: Namespace, family: IPFamily, protocol: str) -> li
     command = ["conntrack", "-L", "-f", family.value.lower(), "-p", protocol.lower()]
     done = run(namespace, command, timeout=60)
     if done.code:
-        raise ToolFailedError(f"conntrack -L failed: {' '.join(done.complaint.split())}")
-    return list(parse_flows(done.output, protocol))
+        raise ToolFailedError(f"conntrack -L failed: {' '.join(done.stderr.split())}")
+    return list(parse_flows(done.stdout, protocol))
 
 
 def parse_flows(text: str, protocol: str) -> Iterator[Flow]:

@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         rule: its number in the chain, from 1: where it should stand if it is wanted, else where it stands.
         wanted, found: the rule as it should be and as it is.
         service: `namespace/name[:port]`; "" if it belongs to none.
-        meaning: what it means for packets.
+        explanation: what it means for packets; `meaning` in JSON.
     """
 
     family: str
@@ -64,7 +64,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     kind: str
     table: str
     chain: str
-    meaning: str
+    explanation: str = msgspec.field(name="meaning")
     service: str = ""
     rule: int = 0
     wanted: str = ""

@@ -83,9 +83,9 @@ def _read_one(namespace: Namespace, path: str, name: str, found: dict[str, int])
 def _ip(namespace: Namespace, *arguments: str) -> list[Mapping[str, Any]]:
     done = run(namespace, ["ip", "-json", *arguments], timeout=_TIMEOUT)
     if done.code:
-        raise ToolFailedError(f"ip {' '.join(arguments)} failed in {namespace.label}: {done.complaint.strip()}")
+        raise ToolFailedError(f"ip {' '.join(arguments)} failed in {namespace.label}: {done.stderr.strip()}")
     try:
-        found = msgspec.json.decode(done.output or "[]", type=list[dict[str, Any]])
+        found = msgspec.json.decode(done.stdout or "[]", type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
         raise ToolFailedError(f"ip {' '.join(arguments)} printed something else than JSON: {error}") from error
     return [item for item in found if item]

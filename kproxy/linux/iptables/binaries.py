@@ -79,7 +79,7 @@ def find_iptables(family: IPFamily, variant: Variant) -> Iptables:
         if restore is None or save is None:
             continue
         with Namespace.current() as here:
-            version, found = parse_version(run(here, [restore, "--version"], timeout=10).output)
+            version, found = parse_version(run(here, [restore, "--version"], timeout=10).stdout)
         if found is variant:
             return Iptables(family, variant, restore, save, version)
         raise ToolMissingError(

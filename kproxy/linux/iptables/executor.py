@@ -16,7 +16,7 @@ from kproxy.linux.iptables.binaries import Iptables, Variant
 from kproxy.linux.iptables.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
 from kproxy.linux.iptables.restore_errors import restore_error
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import run
+from kproxy.linux.process import Finished, run
 from kproxy.services.names import IPFamily
 
 TIMEOUT: Final = 300.0
@@ -86,15 +86,15 @@ class IptablesExecutor:
     def _run_save(self, command: list[str]) -> str:
         done = run(self._namespace, command, timeout=TIMEOUT)
         if done.code:
-            self._refuse(done.code, done.complaint)
-            raise ToolFailedError(f"{self._iptables.save} failed: {_one_line(done.complaint)}")
-        return done.output
+            self._refuse(done)
+            raise ToolFailedError(f"{self._iptables.save} failed: {done.reason}")
+        return done.stdout
 
     def restore(self, text: str) -> None:
         done = run(self._namespace, self._restore, text=text, timeout=TIMEOUT + self._lock_wait)
         if done.code:
-            self._refuse(done.code, done.complaint)
-            raise restore_error(os.path.basename(self._iptables.restore), done.complaint, text)
+            self._refuse(done)
+            raise restore_error(os.path.basename(self._iptables.restore), done.stderr, text)
 
     def save_unlocked(self) -> str:
         """What iptables-save prints without counters, whoever holds the lock.
@@ -125,16 +125,16 @@ class IptablesExecutor:
     def _legacy_tables(self) -> list[str]:
         return self._namespace.call(legacy_tables, self.family)
 
-    def _refuse(self, code: int, complaint: str) -> None:
+    def _refuse(self, done: Finished) -> None:
         """Raises what has nothing to do with rules."""
-        if code < 0:
-            raise ToolFailedError(f"{self._iptables} was ended by signal {-code}")
-        if "xtables lock" in complaint and "holding" in complaint:
+        if done.code < 0:
+            raise ToolFailedError(f"{self._iptables} was ended by signal {-done.code}")
+        if "xtables lock" in done.stderr and "holding" in done.stderr:
             raise lock_held_error(self._lock_wait)
-        if "can't open lock file" in complaint:
-            raise PrivilegeError(f"{self._iptables} cannot open the xtables lock: {_one_line(complaint)}")
-        if os.geteuid() != 0 and _NOT_PERMITTED.search(complaint):
-            raise PrivilegeError(f"{self._iptables} needs root: {_one_line(complaint)}")
+        if "can't open lock file" in done.stderr:
+            raise PrivilegeError(f"{self._iptables} cannot open the xtables lock: {done.reason}")
+        if os.geteuid() != 0 and _NOT_PERMITTED.search(done.stderr):
+            raise PrivilegeError(f"{self._iptables} needs root: {done.reason}")
 
 
 def legacy_tables(family: IPFamily) -> list[str]:
@@ -149,7 +149,3 @@ def legacy_tables(family: IPFamily) -> list[str]:
         return []
     except OSError as error:
         raise PrivilegeError(f"cannot read which legacy tables there are: {error.strerror}; it needs root") from error
-
-
-def _one_line(complaint: str) -> str:
-    return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or "it did not say why"

@@ -25,20 +25,20 @@ _NOISE: Final = re.compile(
 _PROGRAM: Final = re.compile(r"^ip6?tables\S*(?: v[\d.]+ \(\w+\))?: *", re.MULTILINE)
 
 
-def restore_error(program: str, complaint: str, text: str) -> RestoreFailedError:
+def restore_error(program: str, stderr: str, text: str) -> RestoreFailedError:
     """Makes an error of iptables-restore's stderr.
 
     Args:
         text: the input it was given.
     """
     lines = text.split("\n")
-    numbers = sorted({int(next(filter(None, groups))) for groups in _NUMBERED.findall(complaint)})
+    numbers = sorted({int(next(filter(None, groups))) for groups in _NUMBERED.findall(stderr)})
     numbers = [number for number in numbers if 0 < number <= len(lines)]
     # Without a line nobody knows how far it came: it crashed, say.
     first = numbers[0] if numbers else 0
     table = next((line[1:] for line in reversed(lines[:first]) if line.startswith("*")), "")
     failed = [FailedLine(number, _shown(lines, number, table)) for number in numbers]
-    return RestoreFailedError(program, _reason(complaint), failed, table, lines[: max(0, first - 1)].count("COMMIT"))
+    return RestoreFailedError(program, _reason(stderr), failed, table, lines[: max(0, first - 1)].count("COMMIT"))
 
 
 def _shown(lines: list[str], number: int, table: str) -> str:
@@ -48,7 +48,7 @@ def _shown(lines: list[str], number: int, table: str) -> str:
     return text
 
 
-def _reason(complaint: str) -> str:
-    told = _NOISE.sub("", _PROGRAM.sub("", complaint))
+def _reason(stderr: str) -> str:
+    told = _NOISE.sub("", _PROGRAM.sub("", stderr))
     reasons = list(dict.fromkeys(line.strip(" :") for line in told.splitlines() if line.strip(" :")))
     return "; ".join(reasons[:3]) if reasons else "the kernel refused it without saying why"

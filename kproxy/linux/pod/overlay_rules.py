@@ -48,7 +48,7 @@ _BUSY: Final = 4
 _REFUSES_ALL: Final = re.compile(r'-A FORWARD (-m comment --comment ("[^"]*"|\S+) )?-j (DROP|REJECT)( |$)')
 
 
-class Seen(msgspec.Struct, frozen=True):
+class CurrentRules(msgspec.Struct, frozen=True):
     """What is there: our chains, what there is to write with, and what the user should know."""
 
     chains: tuple[RuleChain, ...]
@@ -72,7 +72,7 @@ class OverlayRules:
         self._main: Variant | None = None
         self._tools: dict[tuple[Writer, int], Iptables] | None = None
 
-    def read(self, *, choose: bool = True) -> Seen:
+    def read(self, *, choose: bool = True) -> CurrentRules:
         """What is there.
 
         Args:
@@ -111,9 +111,9 @@ class OverlayRules:
             frozenset(key for key, each in tools.items() if each.version >= _RANDOM_FULLY),
             frozenset(blocking),
         )
-        return Seen((*chains, *native), firewall, tuple(notes))
+        return CurrentRules((*chains, *native), firewall, tuple(notes))
 
-    def apply(self, wanted: Iterable[RuleChain], seen: Seen) -> tuple[list[Change], list[LinuxError]]:
+    def apply(self, wanted: Iterable[RuleChain], seen: CurrentRules) -> tuple[list[Change], list[LinuxError]]:
         """Makes what differs as wanted; what was different, and what could not be mended."""
         changes = difference(wanted, seen.chains)
         problems = []
@@ -178,12 +178,12 @@ class OverlayRules:
         command = [tools.save.removesuffix("-save"), *wait, "-t", table, "-S", chain]
         done = run(self._namespace, command, timeout=_TIMEOUT)
         if done.code == _BUSY:
-            raise lock_held_error(self._lock_wait) if legacy else ToolFailedError(_one_line(done.complaint))
+            raise lock_held_error(self._lock_wait) if legacy else ToolFailedError(done.reason)
         if done.code and optional:
             return None
         if done.code:
-            raise ToolFailedError(f"`{' '.join(command)}` failed: {_one_line(done.complaint)}")
-        return done.output.splitlines()
+            raise ToolFailedError(f"`{' '.join(command)}` failed: {done.reason}")
+        return done.stdout.splitlines()
 
     def _write_iptables(self, chain: RuleChain, *, keep: bool) -> None:
         tools = self._installed().get((chain.writer, chain.version))
@@ -229,7 +229,7 @@ class OverlayRules:
         if done.code:
             return []
         kind = "chain" if words[0] == "chains" else "rule"
-        return [item[kind] for item in msgspec.json.decode(done.output)["nftables"] if kind in item]
+        return [item[kind] for item in msgspec.json.decode(done.stdout)["nftables"] if kind in item]
 
     def _write_native(self, chain: RuleChain, *, keep: bool) -> None:
         if not find_program("nft"):
@@ -248,7 +248,7 @@ class OverlayRules:
             ]
         done = run(self._namespace, ["nft", "-f", "-"], text="\n".join([*text, ""]), timeout=_TIMEOUT)
         if done.code:
-            raise ToolFailedError(f"nft refused the table {table}: {_one_line(done.complaint)}")
+            raise ToolFailedError(f"nft refused the table {table}: {done.reason}")
 
 
 def _jumps(lines: Sequence[str], chain: str) -> list[str]:
@@ -291,8 +291,3 @@ def _statement_text(statement: dict[str, Any]) -> str:
         case {"return": None} | {"accept": None}:
             return next(iter(statement))
     return msgspec.json.encode(statement).decode()
-
-
-def _one_line(complaint: str) -> str:
-    lines = [line.strip() for line in complaint.splitlines() if line.strip() and not line.startswith("# Warning")]
-    return "; ".join(lines) or "it did not say why"

@@ -14,10 +14,10 @@ import socket
 from collections.abc import Iterator, Mapping
 
 from kproxy.linux.pod.rtnetlink import (
-    Ask,
     KernelRoute,
     Link,
     NetlinkError,
+    Request,
     Rtnetlink,
     add_address,
     add_route,
@@ -142,7 +142,7 @@ def _configure_pod(pod: Rtnetlink, plan: PodPlan) -> None:
         link = pod.link(plan.ifname)
         if link is None:
             raise NetlinkError(errno.ENODEV, "the interface vanished again")
-    steps: list[tuple[str, Ask]] = [
+    steps: list[tuple[str, Request]] = [
         (f"adding {address} to {plan.ifname}", add_address(link.ifindex, address)) for address in plan.addresses
     ]
     steps += [

@@ -62,7 +62,7 @@ class NetlinkError(OSError):
     place = 0
 
 
-class Ask(NamedTuple):
+class Request(NamedTuple):
     """A request that is answered with an acknowledgement."""
 
     kind: int
@@ -178,7 +178,7 @@ class Rtnetlink:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def carry_out(self, asks: Sequence[Ask]) -> None:
+    def carry_out(self, asks: Sequence[Request]) -> None:
         """Sends requests in one message. The kernel goes on after one that it refuses; the first such is raised."""
         first, error = self._sequence + 1, None
         parts = []
@@ -239,7 +239,7 @@ class Rtnetlink:
     def add_bridge(self, name: str, mac: str) -> None:
         """Makes a bridge, which is down. Set its MTU later: only then does it stay when ports come and go."""
         body = _link_header(0, 0) + _text(3, name) + _mac(1, mac)
-        self.carry_out([Ask(RTM_NEWLINK, _CREATE | _EXCLUSIVE, body + attribute(18, _text(1, "bridge")))])
+        self.carry_out([Request(RTM_NEWLINK, _CREATE | _EXCLUSIVE, body + attribute(18, _text(1, "bridge")))])
 
     def set_link(self, name: str, mtu: int = 0) -> None:
         """Brings an interface up, and gives it an MTU unless that is 0."""
@@ -248,7 +248,7 @@ class Rtnetlink:
     def delete_link(self, name: str) -> bool:
         """Deletes an interface by its name; False if it was not there."""
         try:
-            self.carry_out([Ask(RTM_DELLINK, 0, _link_header(0, 0) + _text(3, name))])
+            self.carry_out([Request(RTM_DELLINK, 0, _link_header(0, 0) + _text(3, name))])
         except NetlinkError as error:
             if error.errno == errno.ENODEV:
                 return False
@@ -281,7 +281,7 @@ class Rtnetlink:
         return [_read_route(body) for body in self._read(RTM_GETROUTE, _DUMP, header)]
 
 
-def add_veth(name: str, mac: str, mtu: int, master: int, peer: tuple[str, str, int]) -> Ask:
+def add_veth(name: str, mac: str, mtu: int, master: int, peer: tuple[str, str, int]) -> Request:
     """Makes a veth pair, one end at a bridge, the other (name, MAC, descriptor) in a namespace.
 
     Both are down: an end does not come up before it knows the other (ENOTCONN of veth_open).
@@ -291,21 +291,21 @@ def add_veth(name: str, mac: str, mtu: int, master: int, peer: tuple[str, str, i
     other = _link_header(0, 0) + _text(3, peer_name) + _mac(1, peer_mac) + size + _number(28, descriptor)
     info = attribute(18, _text(1, "veth") + attribute(2, attribute(1, other)))
     body = _link_header(0, 0) + _text(3, name) + _mac(1, mac) + size + _number(10, master) + info
-    return Ask(RTM_NEWLINK, _CREATE | _EXCLUSIVE, body)
+    return Request(RTM_NEWLINK, _CREATE | _EXCLUSIVE, body)
 
 
-def set_link(name: str, mtu: int = 0) -> Ask:
+def set_link(name: str, mtu: int = 0) -> Request:
     """Brings an interface up, and gives it an MTU unless that is 0."""
-    return Ask(RTM_NEWLINK, 0, _link_header(0, _UP) + _text(3, name) + (_number(4, mtu) if mtu else b""))
+    return Request(RTM_NEWLINK, 0, _link_header(0, _UP) + _text(3, name) + (_number(4, mtu) if mtu else b""))
 
 
-def set_port(name: str, hairpin: bool) -> Ask:
+def set_port(name: str, hairpin: bool) -> Request:
     """Brings a bridge's port up; `hairpin` is whether the bridge sends frames back by the port they came from."""
     data = _text(4, "bridge") + attribute(5, attribute(4, bytes([hairpin])))  # IFLA_BRPORT_MODE
-    return Ask(RTM_NEWLINK, 0, _link_header(0, _UP) + _text(3, name) + attribute(18, data))
+    return Request(RTM_NEWLINK, 0, _link_header(0, _UP) + _text(3, name) + attribute(18, data))
 
 
-def add_address(index: int, address: str) -> Ask:
+def add_address(index: int, address: str) -> Request:
     """Adds an address with its prefix length, without duplicate address detection."""
     interface = ipaddress.ip_interface(address)
     packed = interface.ip.packed
@@ -315,10 +315,10 @@ def add_address(index: int, address: str) -> Ask:
     body += attribute(2, packed) + attribute(1, packed)
     if interface.version == 4 and interface.network.prefixlen < 31:
         body += attribute(4, interface.network.broadcast_address.packed)
-    return Ask(RTM_NEWADDR, _CREATE | _EXCLUSIVE, body)
+    return Request(RTM_NEWADDR, _CREATE | _EXCLUSIVE, body)
 
 
-def add_route(route: KernelRoute) -> Ask:
+def add_route(route: KernelRoute) -> Request:
     """Adds a route, or replaces that of the same destination, table and priority."""
     network = ipaddress.ip_network(route.destination)
     family = socket.AF_INET if network.version == 4 else socket.AF_INET6
@@ -336,7 +336,7 @@ def add_route(route: KernelRoute) -> Ask:
     metrics = (_number(2, route.mtu) if route.mtu else b"") + (_number(8, route.advmss) if route.advmss else b"")
     if metrics:
         body += attribute(8, metrics)
-    return Ask(RTM_NEWROUTE, _CREATE | _REPLACE, body)
+    return Request(RTM_NEWROUTE, _CREATE | _REPLACE, body)
 
 
 def _link_header(index: int, flags: int) -> bytes:

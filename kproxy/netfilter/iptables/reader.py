@@ -41,7 +41,7 @@ _CHAIN_NAME: Final = re.compile(r"[0-9A-Za-z_][-0-9A-Za-z_]*")
 _NO_CHAINS: Final = frozenset(TARGETS) | OPAQUE_TARGETS | VERDICTS
 
 _NO_HEAD: Final = Head()
-_MOST_COUNT: Final = (1 << 64) - 1
+_MAX_COUNT: Final = (1 << 64) - 1
 
 
 class RuleReader:
@@ -175,7 +175,7 @@ class RuleReader:
                 target = built
         at = plan.layout.counters
         if at is not None:
-            counters = Counters(parse_uint(raw[at], _MOST_COUNT), parse_uint(raw[at + 1], _MOST_COUNT))
+            counters = Counters(parse_uint(raw[at], _MAX_COUNT), parse_uint(raw[at + 1], _MAX_COUNT))
         return Rule(*self._head(plan, raw), tuple(matches), target, counters)
 
     def _head(self, plan: _Plan, raw: list[str]) -> Head:

@@ -42,7 +42,7 @@ from kproxy.netfilter.iptables.save import collector_paused, detect_family, pars
 
 _COUNTED: Final = re.compile(r"\[([0-9]{1,20}):([0-9]{1,20})\] *(-.*)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_MOST_CHAIN: Final = 28
+_MAX_CHAIN_NAME: Final = 28
 
 _COMMANDS: Final = {
     "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-R": "-R", "--replace": "-R",
@@ -203,8 +203,8 @@ class _RestoreParser:
         self._table, self._started = name, self._line
 
     def _check_name(self, name: str) -> None:
-        if not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MOST_CHAIN or name[0] in "-!":
-            self._fail(f"a chain name of at most {_MOST_CHAIN} bytes expected, not {name!r}")
+        if not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MAX_CHAIN_NAME or name[0] in "-!":
+            self._fail(f"a chain name of at most {_MAX_CHAIN_NAME} bytes expected, not {name!r}")
 
     def _command(self, line: str, counters: Counters | None) -> None:
         try:

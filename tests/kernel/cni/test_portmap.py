@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.lab.inspect.ask import ask
+from kproxy.lab.inspect.request import send_request
 from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
 from tests.support.cni.client import Runtime, configuration, ip, namespaces
 from tests.support.waiting import PATIENCE
@@ -31,7 +31,7 @@ class Place:
 
     def sees(self, source: str, address: str, port: int, protocol: str, wait: float = 10.0) -> str:
         """As whom the pod sees a client of a host port; how it ended if nobody answered within `wait` seconds."""
-        answer = ask(self.names[source], address, port, protocol, timeout=wait)
+        answer = send_request(self.names[source], address, port, protocol, timeout=wait)
         return answer.source_address if answer.pod else answer.end
 
 

@@ -67,8 +67,8 @@ NODE_PORT = ("--src", "203.0.113.7", "--in", "eth0", "--dst", "192.168.49.2:3219
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
 def test_rules_and_host_are_those_of_the_namespace(namespace: str, variant: str) -> None:
     load(variant, RULES.read_text())
-    code, answer, complaint = trace(*NODE_PORT)
-    assert code == 0, complaint
+    code, answer, stderr = trace(*NODE_PORT)
+    assert code == 0, stderr
     (item,) = answer["outcomes"]
     assert (item["verdict"], item["dst"], item["src"], item["out"]) == (
         "ACCEPT", "10.244.0.35:8080", "10.244.0.1", "cni0",
@@ -87,13 +87,13 @@ def test_forwarding_that_is_off_drops(namespace: str) -> None:
 
 
 def test_namespaces_that_do_not_do(namespace: str) -> None:
-    code, _, complaint = trace(*NODE_PORT)
-    assert (code, "no rules" in complaint) == (2, True)
+    code, _, stderr = trace(*NODE_PORT)
+    assert (code, "no rules" in stderr) == (2, True)
     load("nft", RULES.read_text())
     load("legacy", RULES.read_text())
-    code, _, complaint = trace(*NODE_PORT)
+    code, _, stderr = trace(*NODE_PORT)
     assert code == 2
-    assert "rules of both variants, nft and legacy: say which with --variant" in complaint
+    assert "rules of both variants, nft and legacy: say which with --variant" in stderr
     assert trace(*NODE_PORT, "--variant", "legacy")[0] == 0
 
 

@@ -48,7 +48,7 @@ def test_only_its_own_thread_enters() -> None:
             assert set(seen) == {there}
             assert identity() == here
             child = run_in(namespace, ["readlink", "/proc/self/ns/net"], timeout=PATIENCE)
-            assert str(there) in child.output
+            assert str(there) in child.stdout
         assert identity() == here
         assert not any(thread.name.startswith("netns") for thread in threading.enumerate())
 

@@ -97,7 +97,7 @@ def program(network: Network, directory: Path, variant: str, *documents: list[di
 
 def masqueraded(network: Network, variant: str, family: int, chain: str) -> int:
     """How many packets a chain of nat's has masqueraded."""
-    printed = run(network.node[1], [f"{COMMANDS[family]}-{variant}-save", "-c", "-t", "nat"], timeout=60).output
+    printed = run(network.node[1], [f"{COMMANDS[family]}-{variant}-save", "-c", "-t", "nat"], timeout=60).stdout
     return sum(int(found) for found in re.findall(rf"^\[(\d+):\d+\] -A {chain} .*-j MASQUERADE", printed, re.MULTILINE))
 
 

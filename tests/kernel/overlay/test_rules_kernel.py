@@ -59,9 +59,9 @@ def everything(network: Network, number: int) -> list[str]:
     found = []
     for name in COMMANDS.values():
         for variant in ("nft", "legacy"):
-            printed = run(network.node[number], [f"{name}-{variant}-save"], timeout=60).output
+            printed = run(network.node[number], [f"{name}-{variant}-save"], timeout=60).stdout
             found += [f"{name}-{variant} {line}" for line in printed.splitlines() if line.startswith("-A ")]
-    printed = run(network.node[number], ["nft", "-s", "list", "ruleset"], timeout=60).output
+    printed = run(network.node[number], ["nft", "-s", "list", "ruleset"], timeout=60).stdout
     return sorted([*found, *map(str.strip, printed.splitlines())])
 
 

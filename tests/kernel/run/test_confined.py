@@ -95,11 +95,11 @@ def test_a_container_without_sys_admin(
         code = process.wait(40)
     told = log.read_text()
     assert code == 0, told
-    complaints = [line for line in told.splitlines() if line[0] in "WE"]
+    warnings = [line for line in told.splitlines() if line[0] in "WE"]
     harmless = ["cannot set a sysctl", "drift repaired"]
     if "sys_resource" not in capabilities or not may_lower_the_oom_score():
         harmless.append("cannot set the OOM score")
-    assert all(any(text in line for text in harmless) for line in complaints), complaints
+    assert all(any(text in line for text in harmless) for line in warnings), warnings
 
 
 def test_entering_another_namespace_says_which_capability_it_takes(namespace: str) -> None:

@@ -389,7 +389,7 @@ class Churn:
     def _look_at_node(self) -> None:
         found = self.client.get(NODES, NODE)
         if self.node is not None:
-            # What kproxy keeps, said anew: the tests of NodeHub say why.
+            # What kproxy keeps, said anew: the tests of MetaProxier say why.
             if not found.pod_cidrs:
                 found = msgspec.structs.replace(found, pod_cidrs=self.node.pod_cidrs)
             if not any(each.type in ("InternalIP", "ExternalIP") for each in found.addresses):

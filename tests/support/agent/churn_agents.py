@@ -15,7 +15,7 @@ import msgspec
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.canary import KernelWatch, text_fingerprint
-from kproxy.agent.proxy.node import NodeFamily, NodeHub
+from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -188,7 +188,7 @@ def _said(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
 def memory_proxy(client: RestClient, name: str, config: KubeProxyConfiguration, variant: Variant) -> Iterator[Proxy]:
     """A proxy whose kernels are in memory; all else is that of `kproxy run`."""
     proxy = Proxy(name, config, variant)
-    hub = NodeHub(config, NODE)
+    meta_proxier = MetaProxier(config, NODE)
     members = []
     for family in IPFamily:
         host = HostFamily(
@@ -197,16 +197,16 @@ def memory_proxy(client: RestClient, name: str, config: KubeProxyConfiguration, 
         )  # fmt: skip
         executor = MemoryExecutor(family, variant)
         proxy.executors[family] = executor
-        syncer = Syncer(executor, ServiceState(family, NODE), Renderer(host.options(config, hub.target)))
+        syncer = Syncer(executor, ServiceState(family, NODE), Renderer(host.options(config, meta_proxier.target)))
         watch = KernelWatch(text_fingerprint(lambda executor=executor: executor.save(counters=False)))  # type: ignore[misc]
         periods = config.iptables.min_sync_period.seconds, config.iptables.sync_period.seconds
         runner = BoundedFrequencyRunner(*periods, random.random)
         proxier = FamilyProxier(family, syncer, watch, runner, time.monotonic, proxy.recorder)
         members.append(NodeFamily(host, proxier))
     proxy.members = members
-    proxy.source = ApiSource(client, NODE, hub, hub.source_synced)
+    proxy.source = ApiSource(client, NODE, meta_proxier, meta_proxier.source_synced)
     proxy.source.start()
-    hub.attach(members)
+    meta_proxier.attach(members)
     threads = [threading.Thread(target=member.proxier.run, daemon=True) for member in members]
     for thread in threads:
         thread.start()

@@ -1,6 +1,6 @@
 """The whole agent but its threads, against a faulty API server and a faulty kernel, in simulated time.
 
-Real: the informers' state machines and decoders, the hub, the inboxes, the runners, the proxiers, the syncers.
+Real: the informers' state machines and decoders, the MetaProxier, the inboxes, the runners, the proxiers, the syncers.
 Simulated: the server (`tests.support.fakeapi.storage`), the kernel (`tests.support.linux.fake`), the clock. A seed
 decides everything.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
-from kproxy.agent.proxy.node import NodeFamily, NodeHub
+from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -95,7 +95,7 @@ class World:
         self.watchers: tuple[Watcher[Any], ...] = (self.services, self.slices, self.nodes)
         self.kernel = FaultyKernel(self, self.family)
         self.observer = Raising(self)
-        self.hub = NodeHub(CONFIG, NODE)
+        self.meta_proxier = MetaProxier(CONFIG, NODE)
         self.proxier = self._make_proxier()
         self._handlers()
         for _ in range(self.random.randrange(12)):
@@ -155,8 +155,8 @@ class World:
             if qualified in decode:
                 found[qualified].append(decode[qualified].decode(json.dumps(value).encode()))
         state = ServiceState.of(self.family, NODE, found[SERVICE.qualified], found[SLICE.qualified])
-        # The node's say is the hub's: a Node that was deleted stays in force.
-        renderer = Renderer(self.host.options(CONFIG, self.hub.target))
+        # The MetaProxier says which Node counts: a Node that was deleted stays in force.
+        renderer = Renderer(self.host.options(CONFIG, self.meta_proxier.target))
         wanted = desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
         return find_difference(wanted, read_dump(self.kernel.memory, counters=False))
 
@@ -164,7 +164,7 @@ class World:
         iptables = Iptables(self.family, Variant.NFT, "", "", (1, 8, 9))
         here = Namespace.current()
         self.host = HostFamily(self.family, here, iptables, Features(), None, ("mangle", "nat", "filter"), False, 5.0)
-        renderer = Renderer(self.host.options(CONFIG, self.hub.target))
+        renderer = Renderer(self.host.options(CONFIG, self.meta_proxier.target))
         syncer = Syncer(self.kernel, ServiceState(self.family, NODE), renderer)
         fingerprint: Fingerprint = lambda: self.kernel.generation  # noqa: E731
         if self.random.random() < 0.3:
@@ -177,11 +177,11 @@ class World:
             raise RuntimeError("a handler that raises")
 
         raising = ResourceEventHandlerFuncs(add=fail, update=fail, delete=fail)
-        hub = self.hub
+        meta_proxier = self.meta_proxier
         self.listeners: list[Listener[Any]] = [
-            self.services.informer.add_listener(KeyedHandler(hub.put_service), 0.0, 0.0),
-            self.slices.informer.add_listener(KeyedHandler(hub.put_slice), 0.0, 0.0),
-            self.nodes.informer.add_listener(KeyedHandler(lambda _key, node: hub.put_node(node)), 0.0, 0.0),
+            self.services.informer.add_listener(KeyedHandler(meta_proxier.put_service), 0.0, 0.0),
+            self.slices.informer.add_listener(KeyedHandler(meta_proxier.put_slice), 0.0, 0.0),
+            self.nodes.informer.add_listener(KeyedHandler(lambda _key, node: meta_proxier.put_node(node)), 0.0, 0.0),
         ]
         for watcher in self.watchers:
             watcher.informer.add_listener(raising, 0.0)
@@ -198,13 +198,13 @@ class World:
                     listener.done(notification)
         if self.attach_at is not None and self.now >= self.attach_at:
             self.attach_at = None
-            self.hub.attach([NodeFamily(self.host, self.proxier)])
+            self.meta_proxier.attach([NodeFamily(self.host, self.proxier)])
         if not self.synced and all(
             watcher.informer.listener_has_synced(listener)
             for watcher, listener in zip(self.watchers, self.listeners, strict=True)
         ):
             self.synced = True
-            self.hub.source_synced()
+            self.meta_proxier.source_synced()
         if not self.synced:
             assert self.kernel.restores == 0, "programmed before the caches had synced"
 

@@ -43,7 +43,7 @@ def namespaces(*labels: str) -> Iterator[dict[str, str]]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """What an execution gave: exit code, and standard output as JSON, None if there was none."""
 
     code: int
@@ -111,7 +111,7 @@ class Runtime:
         process.stdin = None
         return process
 
-    def call(self, command: str, container: str = "c1", netns: str = "", ifname: str = "eth0", **extra: Any) -> Answer:
+    def call(self, command: str, container: str = "c1", netns: str = "", ifname: str = "eth0", **extra: Any) -> Result:
         """Executes a command; `env` adds to the environment, the rest to the configuration."""
         environment = self.environment(command, container, netns, ifname, **extra.pop("env", {}))
         return finish(self.start(environment, extra.pop("raw", None) or self.configuration(**extra)))
@@ -124,10 +124,10 @@ class Runtime:
         return found
 
 
-def finish(process: subprocess.Popen[bytes]) -> Answer:
+def finish(process: subprocess.Popen[bytes]) -> Result:
     """Waits for a started plugin."""
     output, errors = process.communicate(timeout=180)
-    return Answer(process.returncode, json.loads(output) if output.strip() else None, errors.decode())
+    return Result(process.returncode, json.loads(output) if output.strip() else None, errors.decode())
 
 
 def configuration(**extra: Any) -> dict[str, Any]:

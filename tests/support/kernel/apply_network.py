@@ -27,7 +27,7 @@ TIMEOUT = 10.0
 SOCKETS, ASKS_PER_PORT = 16, 8
 PAUSE = 0.004
 """Seconds between attempts of one client."""
-ASK_AGAIN, MOST_ASKS = 1.0, 10
+ASK_AGAIN, MAX_REQUESTS = 1.0, 10
 """A UDP client asks again after so many seconds, and so often, as resolvers do: when its flow's entry is deleted while
 an answer is on its way, that answer is lost."""
 
@@ -228,7 +228,7 @@ class Traffic:
 def udp_query(client: socket.socket, path: str, number: int) -> Attempt:
     """One query; `number` tells its answer from late ones to earlier queries."""
     began, error = time.monotonic(), ""
-    for asked in range(1, MOST_ASKS + 1):
+    for asked in range(1, MAX_REQUESTS + 1):
         began = time.monotonic()
         try:
             client.send(str(number + asked).encode())
@@ -241,4 +241,4 @@ def udp_query(client: socket.socket, path: str, number: int) -> Attempt:
             error = str(failure)
         except OSError as failure:
             return Attempt(path, began, time.monotonic(), "", str(failure), asked)
-    return Attempt(path, began, time.monotonic(), "", error, MOST_ASKS)
+    return Attempt(path, began, time.monotonic(), "", error, MAX_REQUESTS)

@@ -10,7 +10,19 @@ from kproxy.dataplane import Host, Index, Outcome, TraceResult, parse_endpoint, 
 from kproxy.dataplane.concrete.reply import reply_to, trace_reply
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
-from tests.support.kernel.dataplane_wire import LINKS, MAGIC, ON_LINK, REPLY, TCP, UDP, Node, Probe, Seen, mac, next_hop
+from tests.support.kernel.dataplane_wire import (
+    LINKS,
+    MAGIC,
+    ON_LINK,
+    REPLY,
+    TCP,
+    UDP,
+    Node,
+    Observed,
+    Probe,
+    mac,
+    next_hop,
+)
 
 _CODES = {
     "icmp-net-unreachable": "icmp 3/0", "icmp-host-unreachable": "icmp 3/1", "icmp-proto-unreachable": "icmp 3/2",
@@ -32,7 +44,7 @@ class Event:
     dst: str | None = None
     dport: int | None = None
 
-    def fits(self, seen: Seen) -> bool:
+    def fits(self, seen: Observed) -> bool:
         """Whether it is this that was seen."""
         if (self.where, self.kind) != (seen.where, seen.kind):
             return False
@@ -132,7 +144,7 @@ class Bench:
             "local" if outcome.via == "local" else link_of(self.node, packet.out_interface, packet.family, packet.dst)
         )
 
-    def _judge(self, probe: Probe, result: TraceResult, seen: Sequence[Seen]) -> Outcome | None:
+    def _judge(self, probe: Probe, result: TraceResult, seen: Sequence[Observed]) -> Outcome | None:
         """Note a disagreement; return the outcome that came about."""
         assert sum((item.probability for item in result.outcomes), Fraction(0)) == 1
         self.tally.open += not result.determined
@@ -150,7 +162,7 @@ class Bench:
         self.tally.disagreements.append(self._report(probe, result, seen))
         return None
 
-    def _report(self, probe: Probe, result: TraceResult, seen: Sequence[Seen]) -> str:
+    def _report(self, probe: Probe, result: TraceResult, seen: Sequence[Observed]) -> str:
         lines = [f"{self.variant}: {probe.packet} on {probe.link}", f"  seen: {list(seen) or 'nothing'}"]
         for outcome in result.outcomes:
             lines.append(f"  model: {self._events(outcome)} {outcome.verdict} {outcome.reason} {outcome.reasons}")
@@ -161,7 +173,7 @@ class Bench:
                     lines += [f"    {step.hook} {step.kind} {step.text} [{step.did}]" for step in answer.steps]
         return "\n".join(lines)
 
-    def _answer(self, probe: Probe, outcome: Outcome, seen: Sequence[Seen]) -> list[tuple[Probe, TraceResult]]:
+    def _answer(self, probe: Probe, outcome: Outcome, seen: Sequence[Observed]) -> list[tuple[Probe, TraceResult]]:
         """The reply to a packet that came out on a wire, from whoever got it."""
         fate = what_counts(seen)
         if fate is None or fate.kind != "packet" or fate.where == "local" or probe.packet.protocol not in (TCP, UDP):
@@ -184,7 +196,7 @@ class Bench:
         ]
 
 
-def what_counts(seen: Sequence[Seen]) -> Seen | None:
+def what_counts(seen: Sequence[Observed]) -> Observed | None:
     """Of everything seen of one packet, the one thing that tells its fate: a packet that the node delivered to itself
     is answered by the node, too."""
     packets = [item for item in seen if item.kind == "packet"]

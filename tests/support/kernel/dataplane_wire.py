@@ -79,7 +79,7 @@ def mac(link: str, side: str) -> str:
     return f"02:00:00:00:0{int(side == 'wire')}:0{number}"
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """A packet that was seen: `where` is a link, or `local`; `kind` is `packet`, `tcp-reset`, or the type and code of
     an ICMP error about it."""
 
@@ -264,7 +264,7 @@ class Node:
         """Drop all conntrack entries."""
         subprocess.run(["ip", "netns", "exec", self.name, "conntrack", "-F"], capture_output=True, check=False)
 
-    def exchange(self, probes: Sequence[Probe]) -> dict[int, list[Seen]]:
+    def exchange(self, probes: Sequence[Probe]) -> dict[int, list[Observed]]:
         """Send packets and collect what becomes of them."""
         self._drain(0)
         for probe in probes:
@@ -285,8 +285,8 @@ class Node:
         frame += struct.pack("!H", 0x0800 if packet.family is Family.IPV4 else 0x86DD) + data
         self._links[probe.link].send(frame)
 
-    def _drain(self, patience: float) -> dict[int, list[Seen]]:
-        found: dict[int, list[Seen]] = {}
+    def _drain(self, patience: float) -> dict[int, list[Observed]]:
+        found: dict[int, list[Observed]] = {}
         names = {item.fileno(): link for link, item in self._links.items()}
         families = {item.fileno(): key for key, item in self._local.items()}
         sockets = {item.fileno(): item for item in [*self._links.values(), *self._local.values()]}
@@ -381,7 +381,7 @@ def _token(body: bytes, protocol: int) -> int | None:
     return None
 
 
-def _recognise(where: str, parsed: _Parsed) -> tuple[int, Seen] | None:
+def _recognise(where: str, parsed: _Parsed) -> tuple[int, Observed] | None:
     body, protocol = parsed.body, parsed.protocol
     ports: tuple[int | None, int | None] = (None, None)
     if protocol in (TCP, UDP, SCTP) and len(body) >= 4:
@@ -409,15 +409,15 @@ def _recognise(where: str, parsed: _Parsed) -> tuple[int, Seen] | None:
         token = _token(body, protocol)
     if token is None:
         return None
-    return token, Seen(where, kind, parsed.src, ports[0], parsed.dst, ports[1])
+    return token, Observed(where, kind, parsed.src, ports[0], parsed.dst, ports[1])
 
 
-def _frame(link: str, frame: bytes) -> tuple[int, Seen] | None:
+def _frame(link: str, frame: bytes) -> tuple[int, Observed] | None:
     parsed = _ip(frame[14:])
     return None if parsed is None else _recognise(link, parsed)
 
 
-def _delivered(family: Family, protocol: int, found: socket.socket) -> tuple[int, Seen] | None:
+def _delivered(family: Family, protocol: int, found: socket.socket) -> tuple[int, Observed] | None:
     if family is Family.IPV4:
         parsed = _ip(found.recv(65535))
         return None if parsed is None else _recognise("local", parsed)

@@ -28,7 +28,7 @@ STRAY = {
 ODD = "-p udp -m udp --dport 7 -j RETURN"
 
 
-class Said(msgspec.Struct, frozen=True):
+class Expected(msgspec.Struct, frozen=True):
     """A finding that must be there; None where anything may stand."""
 
     kind: str
@@ -48,7 +48,7 @@ class Edit(msgspec.Struct, frozen=True):
 
     name: str
     text: str
-    said: tuple[Said, ...]
+    said: tuple[Expected, ...]
     other: bool = False
 
 
@@ -90,26 +90,26 @@ class Editor:
 
     def delete_rule(self) -> Edit:
         (table, chain), number, rule = self._some_rule()
-        said = Said("rule-missing", (table, chain), wanted=rule)
+        said = Expected("rule-missing", (table, chain), wanted=rule)
         return Edit("delete rule", _transaction(table, [f"-D {chain} {number}"]), (said,))
 
     def add_rule(self) -> Edit:
         (table, chain), number, _ = self._some_rule()
         rule = self._chance.choice([ODD, "-j ACCEPT", "-p tcp -j RETURN"])
         line = self._chance.choice([f"-I {chain} {number} {rule}", f"-A {chain} {rule}"])
-        said = Said("rule-extra", (table, chain), wanted="", found=rule)
+        said = Expected("rule-extra", (table, chain), wanted="", found=rule)
         return Edit("add rule", _transaction(table, [line]), (said,))
 
     def double_rule(self) -> Edit:
         (table, chain), number, rule = self._some_rule()
-        said = Said("rule-extra", (table, chain), wanted="", found=rule)
+        said = Expected("rule-extra", (table, chain), wanted="", found=rule)
         return Edit("double rule", _transaction(table, [f"-I {chain} {number} {rule}"]), (said,))
 
     def alter_rule(self) -> Edit:
         (table, chain), number, rule = self._some_rule()
         altered = _altered(rule)
         lines = [f"-D {chain} {number}", f"-I {chain} {number} {altered}"]
-        said = Said("rule-altered", (table, chain), wanted=rule, found=altered)
+        said = Expected("rule-altered", (table, chain), wanted=rule, found=altered)
         return Edit("alter rule", _transaction(table, lines), (said,))
 
     def swap_rules(self) -> Edit:
@@ -121,52 +121,55 @@ class Editor:
             f"-I {chain} {low + 1} {rules[high]}",
             f"-I {chain} {high + 1} {rules[low]}",
         ]
-        return Edit("swap rules", _transaction(table, lines), (Said("rules-reordered", (table, chain)),))
+        return Edit("swap rules", _transaction(table, lines), (Expected("rules-reordered", (table, chain)),))
 
     def flush_chain(self) -> Edit:
         table, chain = self._chance.choice(self._full)
-        said = [Said("rule-missing", (table, chain), wanted=rule) for rule in self._rules((table, chain))]
+        said = [Expected("rule-missing", (table, chain), wanted=rule) for rule in self._rules((table, chain))]
         return Edit("flush chain", _transaction(table, [f"-F {chain}"]), tuple(said))
 
     def delete_chain(self) -> Edit:
         """With every rule that leads to it, as the kernel demands."""
         table, chain = self._chance.choice(self._full)
-        lines, said = [f"-F {chain}"], [Said("chain-missing", (table, chain))]
+        lines, said = [f"-F {chain}"], [Expected("chain-missing", (table, chain))]
         for name, held in self._dump.tables[table].items():
             for number, rule in reversed(list(enumerate(held.rules, 1))):
                 if target_of(rule) == chain and name != chain:
                     lines.append(f"-D {name} {number}")
                     kind = "jump-missing" if held.is_builtin else "rule-missing"
-                    said.append(Said(kind, (table, name), wanted=rule))
+                    said.append(Expected(kind, (table, name), wanted=rule))
         return Edit("delete chain", _transaction(table, [*lines, f"-X {chain}"]), tuple(said))
 
     def delete_canary(self) -> Edit:
         table = self._chance.choice(["mangle", "nat", "filter"])
-        said = [Said("canary-missing", (table, CANARY))]
+        said = [Expected("canary-missing", (table, CANARY))]
         if table == "mangle":  # nothing else of kube-proxy's is in it
-            said.append(Said("table-flushed", (table, "")))
+            said.append(Expected("table-flushed", (table, "")))
         return Edit("delete canary", _transaction(table, [f"-X {CANARY}"]), tuple(said))
 
     def stray_chain(self) -> Edit:
         chain = self._chance.choice(list(STRAY))
         lines = [f"-A {chain} {rule}" for rule in STRAY[chain]]
-        return Edit("stray chain", _transaction("nat", lines, [chain]), (Said("chain-extra", ("nat", chain)),))
+        return Edit("stray chain", _transaction("nat", lines, [chain]), (Expected("chain-extra", ("nat", chain)),))
 
     def stray_chain_in_use(self) -> Edit:
         chain = self._chance.choice(list(STRAY))
         lines = [*(f"-A {chain} {rule}" for rule in STRAY[chain]), f"-I KUBE-SERVICES 1 -j {chain}"]
-        said = Said("chain-extra", ("nat", chain)), Said("rule-extra", ("nat", "KUBE-SERVICES"), found=f"-j {chain}")
+        said = (
+            Expected("chain-extra", ("nat", chain)),
+            Expected("rule-extra", ("nat", "KUBE-SERVICES"), found=f"-j {chain}"),
+        )
         return Edit("stray chain in use", _transaction("nat", lines, [chain]), said)
 
     def delete_jump(self) -> Edit:
         (table, chain), rule = self._chance.choice(self._jumps)
-        said = Said("jump-missing", (table, chain), wanted=rule)
+        said = Expected("jump-missing", (table, chain), wanted=rule)
         return Edit("delete jump", _transaction(table, [f"-D {chain} {rule}"]), (said,))
 
     def double_jump(self) -> Edit:
         (table, chain), rule = self._chance.choice(self._jumps)
         line = self._chance.choice([f"-A {chain} {rule}", f"-I {chain} {rule}"])
-        said = Said("jump-duplicated", (table, chain), wanted=rule)
+        said = Expected("jump-duplicated", (table, chain), wanted=rule)
         return Edit("double jump", _transaction(table, [line]), (said,))
 
     def move_jump(self) -> Edit:
@@ -178,37 +181,40 @@ class Editor:
             lines = [f"-D {chain} {rule}", f"-A {chain} {rule}"]
         else:
             lines = [f"-D {chain} {rule}", f"-I {chain} 1 {rule}"]
-        return Edit("move jump", _transaction(table, lines), (Said("jump-misplaced", (table, chain)),))
+        return Edit("move jump", _transaction(table, lines), (Expected("jump-misplaced", (table, chain)),))
 
     def alter_jump(self) -> Edit:
         (table, chain), rule = self._chance.choice(self._jumps)
         altered = f"-p tcp -j {target_of(rule)}"
         lines = [f"-D {chain} {rule}", f"-I {chain} {altered}"]
-        said = Said("jump-missing", (table, chain), wanted=rule), Said("jump-extra", (table, chain), found=altered)
+        said = (
+            Expected("jump-missing", (table, chain), wanted=rule),
+            Expected("jump-extra", (table, chain), found=altered),
+        )
         return Edit("alter jump", _transaction(table, lines), said)
 
     def stray_jump(self) -> Edit:
         table, chain, target = self._chance.choice(
             [("filter", "OUTPUT", "KUBE-FORWARD"), ("nat", "PREROUTING", "KUBE-MARK-MASQ")]
         )
-        said = Said("jump-extra", (table, chain), found=f"-j {target}")
+        said = Expected("jump-extra", (table, chain), found=f"-j {target}")
         return Edit("stray jump", _transaction(table, [f"-A {chain} -j {target}"]), (said,))
 
     def flush_table(self) -> Edit:
         """What of kube-proxy's `iptables -F` takes, and sometimes `iptables -X` after it."""
         table = self._chance.choice(["nat", "filter", "mangle"])
         own = [chain for each, chain in owned_chains(self._dump) if each == table]
-        said = [Said("table-flushed", (table, ""))]
+        said = [Expected("table-flushed", (table, ""))]
         lines = [f"-F {chain}" for chain in own]
         for (each, chain), rule in self._jumps:
             if each == table:
                 lines.append(f"-D {chain} {rule}")
-                said.append(Said("jump-missing", (table, chain), wanted=rule))
+                said.append(Expected("jump-missing", (table, chain), wanted=rule))
         if table == "mangle" or self._chance.random() < 0.5:
             lines += [f"-X {chain}" for chain in own]
-            said += [Said("canary-missing" if name == CANARY else "chain-missing", (table, name)) for name in own]
+            said += [Expected("canary-missing" if name == CANARY else "chain-missing", (table, name)) for name in own]
         else:
-            said += [Said("rule-missing", (table, name)) for name in own if self._rules((table, name))]
+            said += [Expected("rule-missing", (table, name)) for name in own if self._rules((table, name))]
         return Edit("flush table", _transaction(table, lines), tuple(said))
 
     def other_variant(self) -> Edit:
@@ -217,7 +223,7 @@ class Editor:
         own = [chain for each, chain in owned_chains(self._dump) if each == table]
         lines = [f"-A {chain} {rule}" for chain in own for rule in self._rules((table, chain))]
         lines += [f"-I {chain} {rule}" for (each, chain), rule in self._jumps if each == table]
-        said = Said("other-variant", (table, ""), found=" ".join(sorted(own)))
+        said = Expected("other-variant", (table, ""), found=" ".join(sorted(own)))
         return Edit("other variant", _transaction(table, lines, own), (said,), other=True)
 
 

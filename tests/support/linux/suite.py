@@ -290,7 +290,7 @@ class EngineSuite:
                 assert place in touched or _harmless(text), (text, findings)
             if rules_in(dump) != clean:
                 assert findings, text
-            assert all(finding.meaning for finding in findings)
+            assert all(finding.explanation for finding in findings)
             reconcile_rules(executor, rules)
             assert rules_of(executor) == clean, text
             assert foreign_lines(executor) == others

@@ -14,7 +14,7 @@ from kproxy.api.types.meta import ObjectMeta
 from kproxy.cni.plugin import serve
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.pod.overlay_rules import OverlayRules, Seen
+from kproxy.linux.pod.overlay_rules import CurrentRules, OverlayRules
 from kproxy.linux.pod.vxlan import OverlayError, OverlayKernel
 from kproxy.linux.sysctl import write_sysctl
 from kproxy.overlay.nodes import read_node
@@ -76,7 +76,7 @@ class Network:
         return difference(self._plan_rules(number, settings, members, seen), seen.chains)
 
     def _plan_rules(
-        self, number: int, settings: RuleSettings, members: Sequence[int], seen: Seen
+        self, number: int, settings: RuleSettings, members: Sequence[int], seen: CurrentRules
     ) -> tuple[RuleChain, ...]:
         nodes = [read_node(node_object(member)) for member in members]
         return plan_rules(read_node(node_object(number)), nodes, settings, seen.firewall)

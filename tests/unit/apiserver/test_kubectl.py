@@ -49,7 +49,7 @@ APPLE = "apiVersion: example.org/v1\nkind: Fruit\nmetadata: {name: apple}\nspec:
 
 @pytest.fixture(scope="module")
 def kubectl(shared: Api, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    """Runs kubectl with the administrator's kubeconfig; its output, or what it complains of if it must fail."""
+    """Runs kubectl with the administrator's kubeconfig; its stdout, or its stderr if it must fail."""
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("needs kubectl (Debian: kubernetes-client)")

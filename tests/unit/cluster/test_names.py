@@ -123,8 +123,8 @@ def ask(kproxy: Run, tmp_path: Path) -> Any:
     ],
 )
 def test_names(ask: Any, arguments: tuple[str, ...], packet: tuple[str, ...]) -> None:
-    code, answer, complaint = ask(*arguments)
-    assert (code, complaint) == (0, "")
+    code, answer, stderr = ask(*arguments)
+    assert (code, stderr) == (0, "")
     got = answer["packet"]
     assert (got["src"], got["dst"], got["proto"], got["origin"]) == packet
 
@@ -139,9 +139,9 @@ def test_a_service_leads_to_its_endpoint(ask: Any) -> None:
 
 
 def test_a_pod_of_another_node_is_told(ask: Any) -> None:
-    code, _, complaint = ask("--from", "pod/shop/far", "--to", "svc/shop/web:http")
+    code, _, stderr = ask("--from", "pod/shop/far", "--to", "svc/shop/web:http")
     assert code == 0
-    assert "pod shop/far runs on node n2" in complaint
+    assert "pod shop/far runs on node n2" in stderr
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_a_pod_of_another_node_is_told(ask: Any) -> None:
     ],
 )
 def test_names_that_stand_for_nothing(ask: Any, arguments: tuple[str, ...], words: str) -> None:
-    code, answer, complaint = ask(*arguments)
+    code, answer, stderr = ask(*arguments)
     assert (code, answer) == (2, {})
-    assert words in complaint
+    assert words in stderr
 
 
 def test_names_in_json_lines(kproxy: Run, tmp_path: Path) -> None:

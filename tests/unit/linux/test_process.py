@@ -18,22 +18,22 @@ HERE = Namespace.current()
 def test_megabytes_go_in_and_come_out() -> None:
     text = "".join(f"-A KUBE-SERVICES -d 10.{n >> 8 & 255}.{n & 255}.1/32 -j ACCEPT\n" for n in range(60_000))
     done = run(HERE, ["cat"], text=text, timeout=60)
-    assert (done.code, done.output == text, done.complaint) == (0, True, "")
+    assert (done.code, done.stdout == text, done.stderr) == (0, True, "")
 
 
 def test_both_outputs_and_the_code() -> None:
     done = run(HERE, ["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=60)
-    assert (done.code, done.output, done.complaint) == (3, "out\n", "err\n")
+    assert (done.code, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
 
 def test_bytes_that_are_no_utf8_survive() -> None:
     done = run(HERE, ["printf", r"\377"], timeout=60)
-    assert done.output.encode(errors="surrogateescape") == b"\xff"
+    assert done.stdout.encode(errors="surrogateescape") == b"\xff"
 
 
 def test_messages_are_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    assert run(HERE, ["sh", "-c", "echo $LC_ALL"], timeout=60).output == "C\n"
+    assert run(HERE, ["sh", "-c", "echo $LC_ALL"], timeout=60).stdout == "C\n"
 
 
 def test_what_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_what_administrators_use_is_found_without_path(monkeypatch: pytest.Monke
 
 def test_a_tool_does_not_hear_of_ctrl_c() -> None:
     """A terminal sends SIGINT to the whole process group of whoever is in the foreground."""
-    text = run(HERE, ["sh", "-c", "cat /proc/self/stat"], timeout=60).output
+    text = run(HERE, ["sh", "-c", "cat /proc/self/stat"], timeout=60).stdout
     assert int(text.rpartition(")")[2].split()[2]) != os.getpgid(0)
 
 

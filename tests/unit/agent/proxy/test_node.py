@@ -1,4 +1,4 @@
-"""The hub: what comes early, what enables the proxiers, and the Node that is followed."""
+"""MetaProxier: what comes early, what enables the proxiers, and the Node that is followed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kproxy.agent.proxy.canary import KernelWatch
-from kproxy.agent.proxy.node import NodeFamily, NodeHub, describe_changes
+from kproxy.agent.proxy.node import MetaProxier, NodeFamily, describe_changes
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.status.health import TO_BE_DELETED_TAINT, node_eligible
@@ -56,14 +56,14 @@ def make_node(
 class Subject:
     def __init__(self, config: KubeProxyConfiguration = NODE_CIDR) -> None:
         self.now = 0.0
-        self.hub = NodeHub(config, "node-0")
+        self.meta_proxier = MetaProxier(config, "node-0")
         self.kernels = {family: MemoryExecutor(family) for family in IPFamily}
         self.members = [self._member(config, family) for family in IPFamily]
 
     def _member(self, config: KubeProxyConfiguration, family: IPFamily) -> NodeFamily:
         iptables = Iptables(family, Variant.NFT, "", "", (1, 8, 9))
         host = HostFamily(family, Namespace.current(), iptables, Features(), None, ("nat", "filter"), False, 5.0)
-        state, renderer = ServiceState(family, "node-0"), Renderer(host.options(config, self.hub.target))
+        state, renderer = ServiceState(family, "node-0"), Renderer(host.options(config, self.meta_proxier.target))
         runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0)
         syncer = Syncer(self.kernels[family], state, renderer)
         return NodeFamily(host, FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now))
@@ -82,14 +82,14 @@ class Subject:
 
 def test_what_comes_before_the_proxiers_waits_for_them() -> None:
     subject = Subject()
-    subject.hub.put_service("shop/web", make_service("web"))
-    subject.hub.put_slice("shop/web-1", make_slice(make_endpoint("10.244.0.5")))
-    subject.hub.put_service("shop/gone", make_service("gone"))
-    subject.hub.put_service("shop/gone", None)
-    subject.hub.put_node(make_node())
-    subject.hub.source_synced()
+    subject.meta_proxier.put_service("shop/web", make_service("web"))
+    subject.meta_proxier.put_slice("shop/web-1", make_slice(make_endpoint("10.244.0.5")))
+    subject.meta_proxier.put_service("shop/gone", make_service("gone"))
+    subject.meta_proxier.put_service("shop/gone", None)
+    subject.meta_proxier.put_node(make_node())
+    subject.meta_proxier.source_synced()
     assert not subject.sync()
-    subject.hub.attach(subject.members)
+    subject.meta_proxier.attach(subject.members)
     assert subject.sync()
     assert "10.244.0.5" in subject.nat()
     assert "gone" not in subject.nat()
@@ -100,48 +100,48 @@ def test_what_comes_before_the_proxiers_waits_for_them() -> None:
 def test_all_of_source_members_and_node_are_needed(last: str) -> None:
     subject = Subject()
     steps: dict[str, Callable[[], None]] = {
-        "source": subject.hub.source_synced,
-        "members": lambda: subject.hub.attach(subject.members),
-        "node": lambda: subject.hub.put_node(make_node()),
+        "source": subject.meta_proxier.source_synced,
+        "members": lambda: subject.meta_proxier.attach(subject.members),
+        "node": lambda: subject.meta_proxier.put_node(make_node()),
     }
-    subject.hub.put_node(make_node(cidr=""))
+    subject.meta_proxier.put_node(make_node(cidr=""))
     for name, step in steps.items():
         if name != last:
             step()
             assert not subject.sync()
-    assert subject.hub.waits_for_node == (last == "node")
+    assert subject.meta_proxier.waits_for_node == (last == "node")
     steps[last]()
     assert subject.sync()
 
 
 def test_without_node_cidr_the_node_is_not_waited_for() -> None:
     subject = Subject(KubeProxyConfiguration())
-    subject.hub.attach(subject.members)
-    subject.hub.source_synced()
+    subject.meta_proxier.attach(subject.members)
+    subject.meta_proxier.source_synced()
     assert subject.sync()
 
 
 def test_pod_cidr_zone_and_addresses_are_followed_and_a_deleted_node_changes_nothing() -> None:
     subject = Subject()
-    subject.hub.attach(subject.members)
-    subject.hub.put_node(make_node())
-    subject.hub.put_service("shop/web", make_service("web"))
+    subject.meta_proxier.attach(subject.members)
+    subject.meta_proxier.put_node(make_node())
+    subject.meta_proxier.put_service("shop/web", make_service("web"))
     endpoints = [make_endpoint(f"10.244.0.{index}", zones=(zone,)) for index, zone in ((5, "a"), (6, "b"))]
-    subject.hub.put_slice("shop/web-1", make_slice(*endpoints))
-    subject.hub.source_synced()
+    subject.meta_proxier.put_slice("shop/web-1", make_slice(*endpoints))
+    subject.meta_proxier.source_synced()
     subject.sync()
     assert "10.244.0.5" in subject.nat()
     assert "10.244.0.6" not in subject.nat()
-    subject.hub.put_node(make_node(cidr="10.244.7.0/24", zone="b"))
+    subject.meta_proxier.put_node(make_node(cidr="10.244.7.0/24", zone="b"))
     subject.sync()
     assert "10.244.0.5" not in subject.nat()
     assert "10.244.0.6" in subject.nat()
     assert "-s 10.244.7.0/24" in subject.nat()
     before = subject.nat()
-    subject.hub.put_node(None)
+    subject.meta_proxier.put_node(None)
     subject.sync()
     assert subject.nat() == before
-    assert subject.hub.node is not None
+    assert subject.meta_proxier.node is not None
 
 
 class Life(NamedTuple):
@@ -185,27 +185,27 @@ LIVES = {
 def test_whatever_becomes_of_the_node_rules_are_kept(mode: str, life: str) -> None:
     """With what it says that is new, and what it says no more as it was; also of endpoints that change afterwards."""
     subject = Subject(DETECTORS[mode])
-    subject.hub.attach(subject.members)
-    subject.hub.put_node(make_node())
-    subject.hub.put_service("shop/web", make_service("web"))
+    subject.meta_proxier.attach(subject.members)
+    subject.meta_proxier.put_node(make_node())
+    subject.meta_proxier.put_service("shop/web", make_service("web"))
     # The node's own IP is inside of the range, so the load balancer's is allowed as a source.
     balancer = make_service(
         "lb", cluster_ips=("10.96.0.2",), type="LoadBalancer", ingress=(LoadBalancerIngress("192.0.2.1"),),
         source_ranges=("192.168.0.2/32",),
     )  # fmt: skip
-    subject.hub.put_service("shop/lb", balancer)
-    subject.hub.put_slice("shop/lb-1", make_slice(make_endpoint("10.244.1.1"), name="lb-1", service="lb"))
+    subject.meta_proxier.put_service("shop/lb", balancer)
+    subject.meta_proxier.put_slice("shop/lb-1", make_slice(make_endpoint("10.244.1.1"), name="lb-1", service="lb"))
 
     def put_endpoints(last: int) -> None:
         endpoints = [make_endpoint(f"10.244.{at}.{last}", zones=(zone,)) for at, zone in ((0, "a"), (1, "b"))]
-        subject.hub.put_slice("shop/web-1", make_slice(*endpoints))
+        subject.meta_proxier.put_slice("shop/web-1", make_slice(*endpoints))
 
     put_endpoints(5)
-    subject.hub.source_synced()
+    subject.meta_proxier.source_synced()
     assert subject.sync()
     expected = LIVES[life]
     for step in expected.steps:
-        subject.hub.put_node(step)
+        subject.meta_proxier.put_node(step)
     put_endpoints(6)
     subject.sync()
     rules = subject.nat()
@@ -215,41 +215,41 @@ def test_whatever_becomes_of_the_node_rules_are_kept(mode: str, life: str) -> No
     assert any(f"! {local} " in rule and "-d 10.96.0.1/32 " in rule for rule in rules.splitlines())
     allowed = "-s 192.0.2.1/32" in rules
     assert allowed == (expected.ip == "192.168.0.2")
-    assert not subject.hub.waits_for_node
+    assert not subject.meta_proxier.waits_for_node
 
 
 def test_a_node_that_is_gone_is_as_eligible_as_it_was() -> None:
     subject = Subject()
 
     def eligible() -> bool:
-        return node_eligible(subject.hub.node)
+        return node_eligible(subject.meta_proxier.node)
 
     assert eligible(), "nobody knows it"
-    subject.hub.put_node(make_node())
-    subject.hub.put_node(None)
+    subject.meta_proxier.put_node(make_node())
+    subject.meta_proxier.put_node(None)
     assert eligible()
-    subject.hub.put_node(make_node(deletion_timestamp="2026-11-22T00:00:00Z"))
+    subject.meta_proxier.put_node(make_node(deletion_timestamp="2026-11-22T00:00:00Z"))
     assert not eligible()
-    subject.hub.put_node(None)
+    subject.meta_proxier.put_node(None)
     assert not eligible(), "kube-proxy keeps the Node that it saw last"
-    subject.hub.put_node(make_node("", uid="2"))
+    subject.meta_proxier.put_node(make_node("", uid="2"))
     assert eligible()
-    subject.hub.put_node(msgspec.structs.replace(make_node(), taints=(TO_BE_DELETED_TAINT,)))
+    subject.meta_proxier.put_node(msgspec.structs.replace(make_node(), taints=(TO_BE_DELETED_TAINT,)))
     assert not eligible()
 
 
 def test_a_node_that_never_came_is_waited_for_and_one_that_left_is_not() -> None:
     subject = Subject()
-    subject.hub.attach(subject.members)
-    subject.hub.source_synced()
-    subject.hub.put_node(None)
-    subject.hub.put_node(make_node(""))
-    subject.hub.put_node(None)
-    assert subject.hub.waits_for_node
+    subject.meta_proxier.attach(subject.members)
+    subject.meta_proxier.source_synced()
+    subject.meta_proxier.put_node(None)
+    subject.meta_proxier.put_node(make_node(""))
+    subject.meta_proxier.put_node(None)
+    assert subject.meta_proxier.waits_for_node
     assert not subject.sync()
-    subject.hub.put_node(make_node())
-    subject.hub.put_node(None)
-    assert not subject.hub.waits_for_node
+    subject.meta_proxier.put_node(make_node())
+    subject.meta_proxier.put_node(None)
+    assert not subject.meta_proxier.waits_for_node
     assert subject.sync()
 
 
@@ -271,7 +271,7 @@ def test_what_a_node_has_lost_is_told_once(caplog: pytest.LogCaptureFixture) -> 
     def told(*nodes: Node) -> int:
         caplog.clear()
         for node in nodes:
-            subject.hub.put_node(node)
+            subject.meta_proxier.put_node(node)
         return len([record for record in caplog.records if "has lost" in record.getMessage()])
 
     assert told(make_node()) == 0

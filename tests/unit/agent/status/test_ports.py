@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.agent.status.health import ProxyHealth
 from kproxy.agent.status.metrics import Metrics
-from kproxy.agent.status.ports import Pages, Served, metrics_router, parse_address, serve
+from kproxy.agent.status.ports import Pages, StatusPort, metrics_router, parse_address, serve
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
@@ -281,7 +281,7 @@ def test_a_taken_port_is_tried_again(servers: HttpServers) -> None:
             serve(servers, pages, address, "", hard_fail=True)
         served, nothing = serve(servers, pages, address, "", retry=0.05)
         assert nothing is None
-        assert isinstance(served, Served)
+        assert isinstance(served, StatusPort)
         assert served.port == 0
     eventually(lambda: served.port)
     assert ask(served.port, "/livez").status == 200

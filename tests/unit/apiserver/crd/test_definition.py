@@ -260,7 +260,7 @@ def test_malformed_schemas_are_bad_requests(shared: Api, keyword: str, inner: An
     assert shared("POST", CRDS, _with_spec("nuts", x=schema))[0] == 400
 
 
-def test_every_version_is_complained_of_by_its_place_when_they_differ(shared: Api) -> None:
+def test_every_version_is_reported_by_its_index_when_they_differ(shared: Api) -> None:
     body = _with_spec("nuts", x={"type": "string"})
     body["spec"]["versions"][1]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"y": {}}}}
     status, answer = shared("POST", CRDS, body)

@@ -40,7 +40,7 @@ def test_a_missing_rule() -> None:
     (found,) = findings("\n".join(text))
     assert (found.kind, found.chain, found.rule, found.service) == ("rule-missing", SEP, 2, SERVICE)
     assert found.wanted == gone.partition(f"-A {SEP} ")[2]
-    assert found.meaning == (
+    assert found.explanation == (
         f"traffic to Service {SERVICE} (TCP) that was to go to endpoint 10.244.0.36:8080 does not get there"
     )
 
@@ -51,7 +51,7 @@ def test_an_altered_rule() -> None:
     assert (found.kind, found.service) == ("rule-altered", SERVICE)
     assert "0.25" in found.found
     assert "0.5" in found.wanted
-    assert "10.244.0.36:8080" in found.meaning
+    assert "10.244.0.36:8080" in found.explanation
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_extra_rule(rule: str, meaning: str) -> None:
     text.insert(position(f"-A {SVC} "), f"-A {SVC} {rule}")
     (found,) = findings("\n".join(text))
     assert (found.kind, found.rule, found.found, found.service) == ("rule-extra", 1, rule, SERVICE)
-    assert meaning in found.meaning
+    assert meaning in found.explanation
 
 
 def test_reordered_rules() -> None:
@@ -78,7 +78,7 @@ def test_reordered_rules() -> None:
     text[first], text[first + 1] = text[first + 1], text[first]
     (found,) = findings("\n".join(text))
     assert (found.kind, found.chain, found.service) == ("rules-reordered", SVC, SERVICE)
-    assert "not shared among its endpoints" in found.meaning
+    assert "not shared among its endpoints" in found.explanation
 
 
 def test_chains_that_are_missing_and_extra() -> None:
@@ -94,7 +94,7 @@ def test_a_missing_canary() -> None:
     text.pop(position(":KUBE-PROXY-CANARY", 1))
     (found,) = findings("\n".join(text))
     assert (found.kind, found.table) == ("canary-missing", "filter")
-    assert "somebody flushed the table" in found.meaning
+    assert "somebody flushed the table" in found.explanation
 
 
 def test_the_kubelets_rule_in_the_shared_chain_is_no_drift() -> None:

@@ -1,4 +1,4 @@
-"""iptables-restore's complaints, as version 1.8.9 words them, turned into lines."""
+"""iptables-restore's error messages, as version 1.8.9 words them, turned into lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize(
-    ("complaint", "line", "table", "committed", "reason"),
+    ("stderr", "line", "table", "committed", "reason"),
     [
         (
             "iptables-nft-restore v1.8.9 (nf_tables): Couldn't load match `nosuch':No such file or directory\n\n"
@@ -42,8 +42,8 @@ TEXT = (
         ("iptables-restore: COMMIT expected at line 3\n", 3, "nat", 0, "COMMIT expected at line 3"),
     ],
 )
-def test_each_wording(complaint: str, line: int, table: str, committed: int, reason: str) -> None:
-    error = restore_error("iptables-restore", complaint, TEXT)
+def test_each_wording(stderr: str, line: int, table: str, committed: int, reason: str) -> None:
+    error = restore_error("iptables-restore", stderr, TEXT)
     assert [each.number for each in error.lines] == [line]
     assert (error.table, error.committed, error.reason) == (table, committed, reason)
     assert f"line {line}: " in str(error)

@@ -22,7 +22,7 @@ _TRIES: Final = 2
 """Datagrams sent before a client gives up: the first may be lost to a neighbour that is still being looked for."""
 
 
-class Answer(Value, frozen=True):
+class Response(Value, frozen=True):
     """What became of a question.
 
     Attributes:
@@ -44,7 +44,7 @@ class Answer(Value, frozen=True):
         return self.source.rpartition(":")[0].strip("[]")
 
 
-def ask(
+def send_request(
     netns: str,
     address: str,
     port: int,
@@ -55,7 +55,7 @@ def ask(
     timeout: float = 1.0,
     data: bytes = b"probe",
     tos: int = 0,
-) -> Answer:
+) -> Response:
     """Asks once from a namespace.
 
     Args:
@@ -68,10 +68,10 @@ def ask(
         OSError: the socket cannot be had.
     """
     with Namespace.named(netns) as inside:
-        return inside.call(ask_here, address, port, protocol, source_port, source, timeout, data, tos)
+        return inside.call(send_request_here, address, port, protocol, source_port, source, timeout, data, tos)
 
 
-def ask_here(
+def send_request_here(
     address: str,
     port: int,
     protocol: str,
@@ -80,7 +80,7 @@ def ask_here(
     timeout: float,
     data: bytes,
     tos: int,
-) -> Answer:
+) -> Response:
     """The same, in the namespace that the calling thread is in."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     raw = protocol == "SCTP" and not sctp.kernel_has_sctp()
@@ -100,34 +100,34 @@ def ask_here(
             client.connect((address, port))
             return _converse(client, protocol, data, timeout)
         except ConnectionRefusedError:
-            return Answer(REFUSED)
+            return Response(REFUSED)
         except ConnectionResetError:
-            return Answer(ANSWERED)  # by somebody who speaks something else
+            return Response(ANSWERED)  # by somebody who speaks something else
         except TimeoutError:
-            return Answer(LOST)
+            return Response(LOST)
         except OSError as error:
             if error.errno in _UNREACHABLE:
-                return Answer(UNREACHABLE)
+                return Response(UNREACHABLE)
             if error.errno in _NO_PROTOCOL:
-                return Answer(REFUSED)
+                return Response(REFUSED)
             if error.errno == errno.EPERM:
                 return _after_a_rule(client)
             raise
 
 
-def _after_a_rule(client: socket.socket) -> Answer:
+def _after_a_rule(client: socket.socket) -> Response:
     """A rule of this host did not let a packet out. If it rejected it, the ICMP error is at the socket already."""
     client.settimeout(_PENDING)
     try:
         client.recv(1)
     except ConnectionRefusedError:
-        return Answer(REFUSED)
+        return Response(REFUSED)
     except OSError:
         pass
-    return Answer(LOST)
+    return Response(LOST)
 
 
-def _converse(client: socket.socket, protocol: str, data: bytes, timeout: float) -> Answer:
+def _converse(client: socket.socket, protocol: str, data: bytes, timeout: float) -> Response:
     if protocol == "UDP":
         client.settimeout(timeout / _TRIES)
         for last in (False, True):
@@ -142,15 +142,15 @@ def _converse(client: socket.socket, protocol: str, data: bytes, timeout: float)
     while not text.endswith(b"\n"):
         more = client.recv(65536)
         if not more:
-            return Answer(ANSWERED)
+            return Response(ANSWERED)
         text += more
     return _answer(text)
 
 
-def _answer(text: bytes) -> Answer:
+def _answer(text: bytes) -> Response:
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
-        return Answer(
+        return Response(
             ANSWERED,
             f"{found['namespace']}/{found['pod']}",
             found["node"],
@@ -159,7 +159,7 @@ def _answer(text: bytes) -> Answer:
             found["data"],
         )
     except (msgspec.DecodeError, KeyError):
-        return Answer(ANSWERED)  # somebody else than an echo server
+        return Response(ANSWERED)  # somebody else than an echo server
 
 
 def _free_port() -> int:
