@@ -51,7 +51,7 @@ def command(
     Examples:
       kproxy apiserver --data state --write-kubeconfig kubeconfig
       kubectl --kubeconfig kubeconfig apply -f manifests/
-      kproxy apiserver --data /tmp/state --listen 127.0.0.1:0 --token-file tokens.csv
+      kproxy apiserver --data state --listen 127.0.0.1:0 --token-file tokens.csv
     """
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}

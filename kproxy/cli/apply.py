@@ -12,10 +12,8 @@ from kproxy.cli.kernel import (
     node_arguments,
     open_namespace,
     progress_bar,
-    write_json,
-    write_lines,
 )
-from kproxy.cli.output import report_note
+from kproxy.cli.output import report_note, write_json, write_lines
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.report import FamilyReport
 
@@ -38,10 +36,12 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
 
     \b
     Examples:
-      ip netns add node-1 && kproxy apply -f cluster.yaml --node node-1 --netns node-1
-      kproxy apply -f cluster.yaml --node node-1 --netns node-1 --variant legacy -4
+      ip netns add node-1
+      kproxy apply -f cluster.yaml --node node-1 --netns node-1
+      kproxy apply -f cluster.yaml --node node-1 --netns node-1 -4
       kproxy apply -f cluster.yaml --node worker-2 --dry-run -o json
-      kubectl get svc,endpointslices,nodes -A -o json | kproxy apply -f - --node worker-2 --yes
+      kubectl get svc,endpointslices,nodes -A -o json |
+        kproxy apply -f - --node worker-2 --yes
     """
     request = arguments.read_request(libiptc=True)
     if not dry_run:

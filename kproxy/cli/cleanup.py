@@ -11,13 +11,10 @@ from kproxy.cli.kernel import (
     lock_wait_option,
     netns_option,
     open_namespace,
-    output_option,
     progress_bar,
-    write_json,
-    write_lines,
     yes_option,
 )
-from kproxy.cli.output import report_note
+from kproxy.cli.output import output_option, report_note, write_json, write_lines
 from kproxy.linux.sync.cleanup import CleanupReport, cleanup
 
 

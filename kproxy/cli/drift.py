@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, write_json, write_lines
-from kproxy.cli.output import report_note
+from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace
+from kproxy.cli.output import report_note, write_json, write_lines
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 
@@ -27,7 +27,8 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     Examples:
       kproxy drift -f cluster.yaml --node node-1 --netns node-1
       kproxy drift -f cluster.yaml --node node-1 --netns node-1 --repair
-      kubectl get svc,endpointslices,nodes -A -o json | kproxy drift -f - --node worker-2 -o json
+      kubectl get svc,endpointslices,nodes -A -o json |
+        kproxy drift -f - --node worker-2 -o json
     """
     request = arguments.read_request()
     if repair:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-import msgspec
 
 from kproxy.cli.options import (
     chosen_family,
@@ -13,7 +12,7 @@ from kproxy.cli.options import (
     feature_option,
     manifest_options,
 )
-from kproxy.cli.output import colour_stdout, report_note, working, write_output
+from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
 from kproxy.cluster.inputs import read_inputs
 from kproxy.errors import InputError
 from kproxy.render import Features, render_target, select_target
@@ -25,7 +24,7 @@ from kproxy.render.explain import Explanation, ServicePortExplanation, explain_s
 @family_options
 @feature_option
 @click.option("--service", "service_key", metavar="NS/NAME", required=True, help="The Service, as namespace/name.")
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@output_option
 def command(
     filenames: Sequence[str],
     config_path: str | None,
@@ -58,7 +57,7 @@ def command(
         rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
         explanation = explain_service(service, rendered, cluster.endpoint_slices)
     if output_format == "json":
-        write_output(msgspec.json.format(msgspec.json.encode(explanation)).decode() + "\n", None)
+        write_json(explanation)
     else:
         _print_tree(explanation)
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.cli.output import colour_stdout, report_error, report_note, working, write_files
+from kproxy.cli.output import colour_stdout, output_option, report_error, report_note, working, write_files, write_json
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.errors import InputError, KproxyError
@@ -27,7 +28,7 @@ def command() -> None:
       cluster.yaml      Services, EndpointSlices and Nodes
       config.yaml       KubeProxyConfiguration (kube-proxy's defaults without it)
       expected/         NODE.v4.save and NODE.v6.save for every Node
-      packets.yaml      packets and what must become of them, written by hand (may be missing)
+      packets.yaml      packets and what must become of them; may be missing
 
     \b
     Examples:
@@ -37,52 +38,86 @@ def command() -> None:
     """
 
 
-@command.command("check")
+class FileDifference(msgspec.Struct, frozen=True):
+    """How an expected file differs: `missing`, `extra` (no Node has that name), or `changed` in `chains`."""
+
+    file: str
+    difference: str
+    chains: tuple[ChainDifference, ...] = ()
+
+
+class ScenarioReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What a check found in one scenario.
+
+    Attributes:
+        status: `as expected`, `differs`, or `unreadable`, with the `error`.
+        packets: how many golden packets were sent.
+        packet_differences: those that did not go where they must.
+    """
+
+    scenario: str
+    status: str = "unreadable"
+    error: str = ""
+    packets: int = 0
+    files: tuple[FileDifference, ...] = ()
+    packet_differences: tuple[PacketDifference, ...] = ()
+
+
+class CheckReport(msgspec.Struct, frozen=True, rename="camel"):
+    """All scenarios, in the order of their checks."""
+
+    scenarios: tuple[ScenarioReport, ...]
+
+    def count(self, status: str) -> int:
+        return sum(each.status == status for each in self.scenarios)
+
+
+@command.command("check", short_help="Print every difference between golden files and rules.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
-def check(directories: Sequence[str]) -> None:
+@output_option
+def check(directories: Sequence[str], output_format: str) -> None:
     """Print every difference; exit 1 if there is one, 2 if a scenario cannot be read.
 
     Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules.
 
     DIR is a scenario or a folder of scenarios; the default is rules_golden.
     """
-    different = broken = packets = 0
-    scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
-    for scenario in scenarios:
+    reports = []
+    for scenario in find_scenarios(directories or (DEFAULT_DIRECTORY,)):
         try:
             with working(f"checking {scenario}"):
-                differences, sent = _check(scenario)
+                found = _check(scenario)
         except KproxyError as error:
             # One unreadable scenario must not hide what the others say.
-            broken += 1
             report_error(error)
-            continue
-        packets += sent
-        if differences:
-            different += 1
-            click.echo(click.style(f"{scenario} differs:", bold=True), color=colour_stdout())
-            for text in differences:
+            found = ScenarioReport(str(scenario), error=str(error))
+        reports.append(found)
+        if output_format == "text" and found.status == "differs":
+            for text in _show_scenario(found):
                 click.echo(text, color=colour_stdout())
-    fine = len(scenarios) - different - broken
+    report = CheckReport(tuple(reports))
+    if output_format == "json":
+        write_json(report)
+    broken, packets = report.count("unreadable"), sum(each.packets for each in reports)
     unread = f"; {broken} could not be checked" if broken else ""
-    click.echo(f"{fine} of {len(scenarios)} scenarios as expected, with {packets} packets{unread}", err=True)
-    if broken or different:
+    fine = report.count("as expected")
+    click.echo(f"{fine} of {len(reports)} scenarios as expected, with {packets} packets{unread}", err=True)
+    if fine != len(reports):
         raise click.exceptions.Exit(2 if broken else 1)
 
 
-def _check(scenario: Path) -> tuple[list[str], int]:
-    """What differs in a scenario, as lines, and how many packets were sent."""
+def _check(scenario: Path) -> ScenarioReport:
     cluster, config = _read(scenario)
     wanted, rendered = _expected(scenario), _render(cluster, config)
     run = PacketsRun(0, ())
     if (scenario / PACKETS).exists():
         run = run_packets(scenario / PACKETS, wanted, cluster.nodes, config)
-    differences = [text for name in sorted(wanted | rendered) for text in _compare(name, wanted, rendered)]
-    differences += [line for packet in run.differences for line in _show_packet(packet)]
-    return differences, run.total
+    files = tuple(each for name in sorted(wanted | rendered) for each in _compare(name, wanted, rendered))
+    status = "differs" if files or run.differences else "as expected"
+    return ScenarioReport(str(scenario), status, "", run.total, files, tuple(run.differences))
 
 
-@command.command("update")
+@command.command("update", short_help="Write the expected files anew.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
 def update(directories: Sequence[str]) -> None:
     """Write the expected files anew; read the difference before you commit it.
@@ -140,28 +175,33 @@ def _expected(scenario: Path) -> dict[str, str]:
     return {path.name: read_text(path) for path in sorted((scenario / EXPECTED).glob("*.save"))}
 
 
-def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) -> Iterator[str]:
+def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) -> Iterator[FileDifference]:
+    file = f"{EXPECTED}/{name}"
     if name not in wanted:
-        yield f"  {EXPECTED}/{name} is missing (kproxy golden update writes it)"
+        yield FileDifference(file, "missing")
     elif name not in rendered:
-        yield f"  {EXPECTED}/{name} belongs to no Node of {CLUSTER}"
-    else:
-        differences = diff_save(wanted[name], rendered[name])
-        if differences:
-            yield f"  {EXPECTED}/{name}: {len(differences)} chains differ"
-        for difference in differences:
-            yield from _show(difference)
+        yield FileDifference(file, "extra")
+    elif chains := diff_save(wanted[name], rendered[name]):
+        yield FileDifference(file, "changed", tuple(chains))
 
 
-def _show_packet(packet: PacketDifference) -> Iterator[str]:
-    yield f"  {PACKETS}: {packet.name} (node {packet.node})"
-    for line in packet.lines:
-        colour = {"-": "red", "+": "green"}.get(line[0])
-        yield click.style(f"      {line}", fg=colour) if colour else f"      {line}"
+def _show_scenario(report: ScenarioReport) -> Iterator[str]:
+    yield click.style(f"{report.scenario} differs:", bold=True)
+    for each in report.files:
+        if each.difference == "missing":
+            yield f"  {each.file} is missing (kproxy golden update writes it)"
+        elif each.difference == "extra":
+            yield f"  {each.file} belongs to no Node of {CLUSTER}"
+        else:
+            yield f"  {each.file}: {len(each.chains)} chains differ"
+        for chain in each.chains:
+            yield click.style(f"    {chain.table} {chain.chain}", fg="cyan")
+            yield from map(_coloured, chain.lines)
+    for packet in report.packet_differences:
+        yield f"  {PACKETS}: {packet.name} (node {packet.node})"
+        yield from map(_coloured, packet.lines)
 
 
-def _show(difference: ChainDifference) -> Iterator[str]:
-    yield click.style(f"    {difference.table} {difference.chain}", fg="cyan")
-    for line in difference.lines:
-        colour = {"-": "red", "+": "green"}.get(line[0])
-        yield click.style(f"      {line}", fg=colour) if colour else f"      {line}"
+def _coloured(line: str) -> str:
+    colour = {"-": "red", "+": "green"}.get(line[0])
+    return click.style(f"      {line}", fg=colour) if colour else f"      {line}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ import click
 import msgspec
 
 from kproxy.cli.options import feature_option, manifest_options
-from kproxy.cli.output import report_note, working, write_output
+from kproxy.cli.output import output_option, report_note, working
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.errors import InputError
 from kproxy.linux.iptables.binaries import Variant
@@ -53,7 +52,6 @@ lock_wait_option = click.option(
     metavar="SECONDS",
     help="How long to wait for the xtables lock (legacy iptables).",
 )
-output_option = click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
 
 
 def variant_options(function: Function) -> Function:
@@ -173,18 +171,3 @@ def progress_bar() -> Iterator[Progress | None]:
             bar.update(task, description=what, completed=done, total=total, visible=total > 10)
 
         yield show
-
-
-def write_json(report: msgspec.Struct) -> None:
-    """Writes a report to stdout as JSON.
-
-    Rules of others may hold bytes that are no UTF-8, which Python keeps as lone surrogates: they are escaped.
-    """
-    text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False, indent=2)
-    write_output(text.encode(errors="backslashreplace").decode() + "\n", None)
-
-
-def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
-    text = "".join(f"{line}\n" for line in lines)
-    write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)

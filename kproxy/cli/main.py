@@ -64,10 +64,10 @@ def group() -> None:
 
     \b
     Examples:
-      kproxy render -f cluster.yaml                      the node's rules as iptables-save prints them
-      kproxy explain -f cluster.yaml --service shop/web  what one Service becomes, and why
-      kproxy trace --rules dump.txt --src 10.244.0.9 --dst 10.96.0.10:53 --proto udp
-      kproxy golden check                                compare with the golden files in rules_golden/
+      kproxy render -f cluster.yaml
+      kproxy explain -f cluster.yaml --service shop/web
+      kproxy trace --rules dump.txt --src 10.244.0.9 --dst 10.96.0.10:80
+      kproxy golden check
     """
 
 

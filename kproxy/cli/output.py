@@ -9,7 +9,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,11 @@ from kproxy.errors import KproxyError
 class OutputError(KproxyError):
     """Output could not be written."""
 
+
+output_option = click.option(
+    "-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text", help="Default: text."
+)
+"""-o text|json."""
 
 _FORMATS: Final = frozenset(("json", "yaml", "text", "wide", "name", "save", "restore", "list", "table"))
 
@@ -169,3 +174,22 @@ def working(what: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def write_json(value: object) -> None:
+    """Writes a value to stdout as indented JSON.
+
+    Rules of others may hold bytes that are no UTF-8, which Python keeps as lone surrogates: they are escaped.
+    """
+    import json
+
+    import msgspec
+
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2)
+    write_output(text.encode(errors="backslashreplace").decode() + "\n", None)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
+    text = "".join(f"{line}\n" for line in lines)
+    write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)

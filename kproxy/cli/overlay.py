@@ -15,7 +15,7 @@ import msgspec
 
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
-from kproxy.cli.output import report_note, write_output
+from kproxy.cli.output import output_option, report_note, write_json, write_output
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
 from kproxy.errors import InputError
@@ -178,7 +178,7 @@ def run(
             agent.stop()
 
 
-@command.command("install-cni")
+@command.command("install-cni", short_help="Install the CNI plugin and its configuration.")
 @_planned
 @click.option(
     "--bin-dir", metavar="DIR", type=click.Path(path_type=Path), default=Path("/opt/cni/bin"), show_default=True,
@@ -209,7 +209,8 @@ def install_cni(
     \b
     Examples:
       kproxy overlay install-cni --node node-1
-      kproxy overlay install-cni --node node-1 --bin-dir /host/opt/cni/bin --conf-dir /host/etc/cni/net.d
+      kproxy overlay install-cni --node node-1 --bin-dir /host/opt/cni/bin \\
+        --conf-dir /host/etc/cni/net.d
     """
     settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu)
     with _namespace(netns) as namespace:
@@ -224,9 +225,9 @@ def install_cni(
     report_note(f"wrote {write_conflist(conf_dir, network_list(own.pod_cidrs.values(), size))}")
 
 
-@command.command("check")
+@command.command("check", short_help="Compare the kernel with the Node objects.")
 @_common
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@output_option
 def check(
     node: str, netns: str | None, kubeconfig: str | None, context: str | None, output_format: str, **options: Any
 ) -> None:
@@ -257,7 +258,7 @@ def check(
             "problems": found.problems,
             "notes": found.notes,
         }
-        write_output(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n", None)
+        write_json(document)
     else:
         lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
         write_output("".join(f"{line}\n" for line in lines or [f"node {node}: no drift"]), None)
@@ -265,7 +266,7 @@ def check(
         raise click.exceptions.Exit(1)
 
 
-@command.command("cleanup")
+@command.command("cleanup", short_help="Remove a node's overlay, and nothing else.")
 @_netns_option
 def cleanup(netns: str | None) -> None:
     """Remove a node's overlay: its devices, routes and rules, and nothing else.

@@ -66,16 +66,17 @@ def command(
 
     \b
     Formats:
-      save     what iptables-save prints in a fresh namespace once the rules are in, jump rules and canaries included
+      save     what iptables-save prints once the rules are loaded
       restore  one full text for `iptables-restore --noflush`
-      list     what `iptables -L -v -n --line-numbers` prints of 1.8.9, with protocols by number
-      json     every rule with its provenance: Service, port, EndpointSlice and endpoint, or the base rule
+      list     what `iptables -L -v -n --line-numbers` of 1.8.9 prints
+      json     every rule, and the object that it was made for
 
     \b
     Examples:
       kproxy render -f cluster.yaml
-      kubectl get svc,endpointslices,nodes -A -o json | kproxy render -f - --node worker-1
-      kproxy render -f manifests/ --config kube-proxy.yaml --node worker-1 -6 --format restore
+      kubectl get svc,endpointslices,nodes -A -o json |
+        kproxy render -f - --node worker-1
+      kproxy render -f manifests/ --config kube-proxy.yaml -6 --format restore
       kproxy render -f cluster.yaml --format list -t nat --chain KUBE-SERVICES
       kproxy render -f cluster.yaml --all-nodes --output-dir rules/
     """

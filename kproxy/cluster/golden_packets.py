@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
@@ -23,7 +25,7 @@ from kproxy.netfilter import Family, parse_save
 PACKETS = "packets.yaml"
 
 
-class PacketDifference(NamedTuple):
+class PacketDifference(msgspec.Struct, frozen=True):
     """A golden packet that does not go where it must; `lines` begin with "- ", "+ " or a blank."""
 
     name: str

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kproxy.apiserver.auth.node import NODE_RULES
 from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
@@ -213,70 +215,65 @@ def kubernetes_endpoints(address: str, port: int) -> Json:
     }
 
 
-class _Ensure:
-    """Creates what is not there; `done` waits until all of it is on disk."""
+def ensure(
+    registry: Registry,
+    resource: Resource,
+    namespace: str,
+    body: Json,
+    options: Options = _MANAGER,
+    *,
+    differs: Callable[[Json], bool] = lambda _held: False,
+) -> list[asyncio.Future[None]]:
+    """Creates an object that is not there, and replaces one of which `differs` holds; what ends once it is on disk."""
+    name = body["metadata"]["name"]
+    held = registry.table(resource).head(registry.key(resource, namespace, name))
+    if held is None:
+        result = registry.create(resource, namespace, body, options)
+    elif differs(held.value):
+        result = registry.update(resource, namespace, name, body, options)
+    else:
+        return []
+    return [result.done] if result.done is not None else []
 
-    def __init__(self, registry: Registry, catalog: Catalog) -> None:
-        self._registry = registry
-        self._catalog = catalog
-        self._futures: list[asyncio.Future[None]] = []
 
-    def __call__(self, group: str, plural: str, namespace: str, body: Json) -> None:
-        resource = self._catalog.find(group, "v1", plural)
-        assert resource is not None
-        key = self._registry.key(resource, namespace, body["metadata"]["name"])
-        if self._registry.table(resource).head(key) is not None:
-            return
-        result = self._registry.create(resource, namespace, body, _MANAGER)
-        if result.done is not None:
-            self._futures.append(result.done)
-
-    def same_ports(self, service: Json) -> None:
-        """Puts the ports of the `kubernetes` Service right: the server's own may have changed."""
-        resource = self._catalog.find("", "v1", "services")
-        assert resource is not None
-        entry = self._registry.table(resource).head("default/kubernetes")
-        value = entry.value if entry is not None else service
-        if value["spec"].get("ports") == service["spec"]["ports"]:
-            return
-        value["spec"]["ports"] = service["spec"]["ports"]
-        body = {"kind": "Service", "apiVersion": "v1", **value}
-        result = self._registry.update(resource, "default", "kubernetes", body, _MANAGER)
-        if result.done is not None:
-            self._futures.append(result.done)
-
-    async def done(self) -> None:
-        for future in self._futures:
-            await future
+async def _on_disk(writes: Iterable[list[asyncio.Future[None]]]) -> None:
+    """Waits for writes, all of them made first: they reach the disk together."""
+    for done in [future for each in list(writes) for future in each]:
+        await done
 
 
 async def write_roles(registry: Registry, catalog: Catalog) -> None:
     """Creates the default roles and bindings that are not there yet."""
-    ensure, rbac = _Ensure(registry, catalog), "rbac.authorization.k8s.io"
-    for role in cluster_roles():
-        ensure(rbac, "clusterroles", "", role)
-    for binding in cluster_role_bindings():
-        ensure(rbac, "clusterrolebindings", "", binding)
-    await ensure.done()
+    roles, bindings = (
+        catalog.builtin("rbac.authorization.k8s.io", plural) for plural in ("clusterroles", "clusterrolebindings")
+    )
+    objects = [(roles, role) for role in cluster_roles()] + [(bindings, each) for each in cluster_role_bindings()]
+    await _on_disk(ensure(registry, resource, "", body) for resource, body in objects)
 
 
 async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
-    """Creates the system's namespaces, the ServiceCIDR and the `kubernetes` Service, unless they are there; `cidrs` are
-    the ranges of cluster IPs, `port` the server's own.
+    """Creates the system's namespaces, the ServiceCIDR and the `kubernetes` Service, unless they are there, and puts
+    the Service's ports right; `cidrs` are the ranges of cluster IPs, `port` the server's own.
 
     Raises:
         ApiError: another Service has the address.
     """
-    ensure = _Ensure(registry, catalog)
-    for name in NAMESPACES:
-        ensure("", "namespaces", "", {"metadata": {"name": name}})
+    services = catalog.builtin("", "services")
+    service = kubernetes_service(next(iter(registry.allocators.addresses.values())).first, port)
+    ports = service["spec"]["ports"]
+    writes = [
+        ensure(registry, catalog.builtin("", "namespaces"), "", {"metadata": {"name": name}}) for name in NAMESPACES
+    ]
     service_cidr = {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": list(cidrs)}}
-    ensure("networking.k8s.io", "servicecidrs", "", service_cidr)
-    first = next(iter(registry.allocators.addresses.values())).first
-    service = kubernetes_service(first, port)
-    ensure("", "services", "default", service)
-    ensure.same_ports(service)
-    await ensure.done()
+    writes.append(ensure(registry, catalog.builtin("networking.k8s.io", "servicecidrs"), "", service_cidr))
+    held = registry.table(services).head("default/kubernetes")
+    if held is not None:
+        service = {"kind": "Service", "apiVersion": "v1", **held.value}
+        service["spec"] = {**service["spec"], "ports": ports}
+    writes.append(
+        ensure(registry, services, "default", service, differs=lambda value: value["spec"].get("ports") != ports)
+    )
+    await _on_disk(writes)
 
 
 async def publish_address(registry: Registry, catalog: Catalog, address: str, port: int) -> None:
@@ -285,18 +282,11 @@ async def publish_address(registry: Registry, catalog: Catalog, address: str, po
         ("discovery.k8s.io", "endpointslices", kubernetes_slice(address, port)),
         ("", "endpoints", kubernetes_endpoints(address, port)),
     ):
-        resource = catalog.find(group, "v1", plural)
-        assert resource is not None
+        resource = catalog.builtin(group, plural)
         entry = registry.table(resource).head("default/kubernetes")
         if entry is not None and entry.value.get("addressType", body.get("addressType")) != body.get("addressType"):
-            result = registry.delete(resource, "default", "kubernetes", DeleteOptions())
-            entry = None
-        if entry is None:
-            result = registry.create(resource, "default", body, _MANAGER)
-        else:
-            result = registry.update(resource, "default", "kubernetes", body, _MANAGER)
-        if result.done is not None:
-            await result.done
+            registry.delete(resource, "default", "kubernetes", DeleteOptions())
+        await _on_disk([ensure(registry, resource, "default", body, differs=lambda _held: True)])
 
 
 def advertised_address(host: str) -> str | None:

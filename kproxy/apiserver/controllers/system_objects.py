@@ -116,13 +116,9 @@ class SystemObjects:
         accounts, maps = self._catalog.builtin("", "serviceaccounts"), self._catalog.builtin("", "configmaps")
         # The namespace may be gone, or on its way out: then nothing can be made in it.
         with contextlib.suppress(ApiError):
-            if self._registry.table(accounts).head(f"{name}/default") is None:
-                account = {"metadata": {"name": "default", "namespace": name}}
-                self._registry.create(accounts, name, account, _MANAGER)
-            if not self._root_ca:
-                return
-            held = self._registry.table(maps).head(f"{name}/{ROOT_CA}")
-            if held is None:
-                self._registry.create(maps, name, config, _MANAGER)
-            elif held.value.get("data") != data:
-                self._registry.update(maps, name, ROOT_CA, config, _MANAGER)
+            account = {"metadata": {"name": "default", "namespace": name}}
+            bootstrap.ensure(self._registry, accounts, name, account, _MANAGER)
+            if self._root_ca:
+                bootstrap.ensure(
+                    self._registry, maps, name, config, _MANAGER, differs=lambda held: held.get("data") != data
+                )

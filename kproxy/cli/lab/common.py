@@ -1,14 +1,12 @@
-"""What the subcommands of `kproxy lab` share: --name, the lab that is meant, output formats."""
+"""What the subcommands of `kproxy lab` share: --name, the lab that is meant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
-import msgspec
 
-from kproxy.cli.output import write_output
 from kproxy.lab.errors import LabError
 from kproxy.lab.spec import check_name
 from kproxy.lab.state import LabDirectory, LabRecord
@@ -22,13 +20,6 @@ def name_option(function: Function) -> Function:
     return click.option(
         "--name", metavar="NAME", default=DEFAULT_NAME, show_default=True, help="Which lab; several may be up."
     )(function)
-
-
-def output_option(function: Function) -> Function:
-    """Adds -o text|json."""
-    return click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")(
-        function
-    )
 
 
 def open_lab(name: str) -> tuple[LabDirectory, LabRecord]:
@@ -57,8 +48,3 @@ def invoking_user() -> tuple[int, int] | None:
 
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     return (int(user), int(group)) if os.geteuid() == 0 and user.isdecimal() and group.isdecimal() else None
-
-
-def write_json(value: Any) -> None:
-    """Prints a value as indented JSON."""
-    write_output(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n", None)

@@ -12,7 +12,7 @@ from typing import Final
 
 from kproxy.cli.lab.page_map import draw_map
 from kproxy.cli.lab.page_style import SCRIPT, STYLE
-from kproxy.cli.lab.trace import answer_words, journey_words, place_words, rule_words, seen_words, short
+from kproxy.cli.lab.trace import answer_words, journey_words, place_words, rule_words, short
 from kproxy.cli.page import page
 from kproxy.lab.capture.dissect import BACK, THERE
 from kproxy.lab.cluster import ClusterView, ServiceView
@@ -79,7 +79,7 @@ def _hops(flow: Followed) -> Iterator[str]:
             assert item is not None
             same = wanted is not None and seen is not None
             words = wanted.words if wanted else "not expected"
-            got = seen_words(seen) or "not seen"
+            got = seen.words if seen else "not seen"
             yield (
                 f'<tr class="{"same" if same else "other"}" data-host="{escape(item.host)}"><th scope="row">'
                 f"{escape(place_words(item))}</th><td>{escape(words)}</td><td>{escape(got)}</td></tr>"

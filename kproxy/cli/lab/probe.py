@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import click
 
-from kproxy.cli.lab.common import name_option, open_lab, output_option, write_json
-from kproxy.cli.output import table_lines, terminal_width, working, write_output
+from kproxy.cli.lab.common import name_option, open_lab
+from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_json, write_output
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
 from kproxy.lab.inspect.targets import client_host

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.lab.common import name_option, open_lab, output_option, write_json
-from kproxy.cli.output import table_lines, terminal_width, write_output
+from kproxy.cli.lab.common import name_option, open_lab
+from kproxy.cli.output import output_option, table_lines, terminal_width, write_json, write_output
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodView, ServicePortView, ServiceView, read_cluster
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from kproxy.cli.lab.common import name_option, open_lab, output_option, write_json
-from kproxy.cli.output import OutputError, table_lines, terminal_width, write_output
+from kproxy.cli.lab.common import name_option, open_lab
+from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_json, write_output
 from kproxy.dataplane.concrete.chains import Step
 from kproxy.lab.capture.dissect import ObservedPacket
-from kproxy.lab.capture.expect import Expected, packet_words
+from kproxy.lab.capture.expect import Expected
 from kproxy.lab.capture.frames import pcapng
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.follow import Followed, follow
@@ -100,7 +100,9 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
         if item.direction != direction:
             direction = item.direction
             rows.append(("-- and back --", "", "", ""))
-        rows.append((place_words(item), wanted.words if wanted else "", seen_words(seen), _mark(wanted, seen)))
+        rows.append(
+            (place_words(item), wanted.words if wanted else "", seen.words if seen else "", _mark(wanted, seen))
+        )
     yield from table_lines(rows, width=terminal_width())
     if rules:
         yield ""
@@ -136,13 +138,6 @@ def answer_words(found: Followed) -> str:
 def place_words(item: Expected | ObservedPacket) -> str:
     """Where a packet is."""
     return f"{short(item.host)} {'out' if item.outgoing else 'in'} {item.device}"
-
-
-def seen_words(seen: ObservedPacket | None) -> str:
-    """A captured packet in a few words."""
-    if seen is None:
-        return ""
-    return packet_words(seen.src, seen.sport, seen.dst, seen.dport, seen.kind, seen.outer)
 
 
 def _mark(wanted: Expected | None, seen: ObservedPacket | None) -> str:
@@ -193,7 +188,7 @@ def as_json(found: Followed) -> dict[str, Any]:
                 "device": (wanted or seen).device,  # type: ignore[union-attr]
                 "direction": "out" if (wanted or seen).outgoing else "in",  # type: ignore[union-attr]
                 "model": wanted.words if wanted else None,
-                "captured": seen_words(seen) or None,
+                "captured": seen.words if seen else None,
                 "time": seen.time if seen else None,
             }
             for wanted, seen in found.compared.pairs

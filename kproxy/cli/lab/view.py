@@ -35,7 +35,7 @@ def command(name: str, path: str, flows: Sequence[str], timeout: float) -> None:
     \b
     Examples:
       kproxy lab view --html lab.html
-      kproxy lab view --html lab.html --flow client=nodeport/web --flow node-1=svc/web:http
+      kproxy lab view --html lab.html --flow client=nodeport/web
     """
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)

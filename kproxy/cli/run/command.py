@@ -143,8 +143,8 @@ def command(
     \b
     Examples:
       kproxy run --kubeconfig kubeconfig --node worker-1 --netns worker-1
-      kproxy run -f manifests/ --node worker-1 --netns worker-1 --iptables-min-sync-period 1ms
-      kproxy run --config /var/lib/kube-proxy/config.conf --hostname-override worker-2 --yes
+      kproxy run -f manifests/ --node worker-1 --iptables-min-sync-period 1ms
+      kproxy run --config kube-proxy.yaml --hostname-override worker-2 --yes
       kproxy run -f cluster.yaml --node worker-1 --netns worker-1 --once
     """
     yes = yes or is_kube_proxys_own(click.get_current_context(), os.environ)

@@ -39,19 +39,17 @@ _ETHERNET: Final = 14
 _SYN_OR_RST: Final = 0x06
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedPacket:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketAtInterface:
     """A packet of a flow, at one interface.
 
     Attributes:
         direction: `there` or `back`.
         kind: `packet`, `rst`, or `icmp TYPE/CODE`.
-        sport, dport: None for ICMP.
+        sport, dport: None for ICMP, and for a port that the model does not know.
         outer: the VXLAN header around it, None if there is none.
-        foreign: the frame was meant for another host.
     """
 
-    time: int
     host: str
     device: str
     outgoing: bool
@@ -62,12 +60,34 @@ class ObservedPacket:
     dst: str
     dport: int | None
     outer: Outer | None = None
-    foreign: bool = False
 
     @property
     def position(self) -> tuple[str, str, bool, str]:
-        """Where it was seen, and in which direction."""
+        """The interface, and the direction."""
         return self.host, self.device, self.outgoing, self.direction
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.kind.startswith("icmp"):
+            text = f"{self.kind} {self.src} -> {self.dst}"
+        else:
+            ends = f"{_end(self.src, self.sport)} -> {_end(self.dst, self.dport)}"
+            text = f"RST {ends}" if self.kind == "rst" else ends
+        return f"{text}  in {self.outer}" if self.outer is not None else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPacket(PacketAtInterface):
+    """A packet that was captured at `time`; `foreign` if the frame was meant for another host."""
+
+    time: int
+    foreign: bool = False
+
+
+def _end(address: str, port: int | None) -> str:
+    shown = f"[{address}]" if ":" in address else address
+    return shown if port is None else f"{shown}:{port}"
 
 
 class Read(NamedTuple):
@@ -179,8 +199,8 @@ def _dissect(frame: Frame) -> Iterator[Read]:
     protocol, token, direction, kind, above = found
     sport, dport = (above.sport, above.dport) if above is not None else (None, None)
     observed = ObservedPacket(
-        frame.time, frame.host, frame.device, frame.outgoing, direction, kind, packet.src, sport, packet.dst, dport,
-        outer, frame.foreign,
+        time=frame.time, host=frame.host, device=frame.device, outgoing=frame.outgoing, foreign=frame.foreign,
+        direction=direction, kind=kind, src=packet.src, sport=sport, dst=packet.dst, dport=dport, outer=outer,
     )  # fmt: skip
     yield Read(observed, protocol, token, int(packet.tos if isinstance(packet, IP) else packet.tc))
 

@@ -7,12 +7,12 @@ that a bridge shows a packet before or after that, depending on the direction. A
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 from kproxy.dataplane import REJECT, Packet
-from kproxy.lab.capture.dissect import BACK, THERE, ObservedPacket
+from kproxy.lab.capture.dissect import BACK, THERE, ObservedPacket, PacketAtInterface
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import REFUSED, UNREACHABLE, Hop, Journey
 from kproxy.lab.model.wire import Outer
@@ -29,54 +29,24 @@ _CODES: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A packet at one interface, as the model says; ports that are None are open."""
-
-    host: str
-    device: str
-    outgoing: bool
-    direction: str
-    kind: str
-    src: str
-    sport: int | None
-    dst: str
-    dport: int | None
-    outer: Outer | None = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected(PacketAtInterface):
+    """A packet that the model says passes an interface."""
 
     def fits(self, seen: ObservedPacket) -> bool:
         """Whether it is this that was seen."""
-        if (self.host, self.device, self.outgoing, self.direction) != seen.position or self.kind != seen.kind:
+        if self.position != seen.position or self.kind != seen.kind:
             return False
         if (self.src, self.dst) != (seen.src, seen.dst) or not _same_outer(self.outer, seen.outer):
             return False
         ports = ((self.sport, seen.sport), (self.dport, seen.dport))
         return all(mine is None or its is None or mine == its for mine, its in ports)
 
-    @property
-    def words(self) -> str:
-        """For people."""
-        return packet_words(self.src, self.sport, self.dst, self.dport, self.kind, self.outer)
-
 
 def _same_outer(one: Outer | None, other: Outer | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.src, one.dst, one.port, one.vni) == (other.src, other.dst, other.port, other.vni)
-
-
-def packet_words(src: str, sport: int | None, dst: str, dport: int | None, kind: str, outer: Outer | None) -> str:
-    """A packet in a few words."""
-
-    def end(address: str, port: int | None) -> str:
-        shown = f"[{address}]" if ":" in address else address
-        return shown if port is None else f"{shown}:{port}"
-
-    if kind.startswith("icmp"):
-        text = f"{kind} {src} -> {dst}"
-    else:
-        text = f"{'RST ' if kind == 'rst' else ''}{end(src, sport)} -> {end(dst, dport)}"
-    return f"{text}  in {outer}" if outer is not None else text
 
 
 def expected(model: LabModel, journey: Journey, protocol: str) -> list[Expected]:
@@ -149,7 +119,10 @@ def _seen(
 ) -> Expected:
     src, dst = ("?" if item is None else format_address(item, packet.family) for item in (packet.src, packet.dst))
     ports = (None, None) if kind.startswith("icmp") else (packet.sport, packet.dport)
-    return Expected(host, device, outgoing, direction, kind, src, ports[0], dst, ports[1], outer)
+    return Expected(
+        host=host, device=device, outgoing=outgoing, direction=direction, kind=kind,
+        src=src, sport=ports[0], dst=dst, dport=ports[1], outer=outer,
+    )  # fmt: skip
 
 
 def device_name(model: LabModel, host: str, device: str) -> str:
@@ -171,10 +144,7 @@ def compared_packets(model: LabModel, found: Iterable[ObservedPacket]) -> list[O
         own = host.host.interface(item.device)
         if item.foreign and (own is None or not own.bridge):
             continue  # a bridge flooded it; no bridge port is on its own host's path
-        named = ObservedPacket(
-            item.time, item.host, device_name(model, item.host, item.device), item.outgoing, item.direction, item.kind,
-            item.src, item.sport, item.dst, item.dport, item.outer,
-        )  # fmt: skip
+        named = replace(item, device=device_name(model, item.host, item.device), foreign=False)
         outer = None if item.outer is None else (item.outer.src, item.outer.dst, item.outer.port, item.outer.vni)
         key = (named.position, named.kind, named.src, named.sport, named.dst, named.dport, outer)
         kept.setdefault(key, named)

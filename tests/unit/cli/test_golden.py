@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -107,3 +108,44 @@ def test_a_broken_scenario_hides_no_other(kproxy: Run, tmp_path: Path) -> None:
     assert "set/c-broken/packets.yaml" in done.stderr
     assert "1 of 4 scenarios as expected" in done.stderr
     assert "2 could not be checked" in done.stderr
+
+
+def test_json_has_every_difference(kproxy: Run, tmp_path: Path) -> None:
+    changed, broken = tmp_path / "set" / "changed", tmp_path / "set" / "unreadable"
+    for scenario in (changed, broken):
+        shutil.copytree(ROOT / "rules_golden" / "minikube", scenario)
+    (broken / "cluster.yaml").write_text("kind: [")
+    (changed / "expected" / "gone.v4.save").write_text("")
+    (changed / "expected" / "minikube.v6.save").unlink()
+    expected = changed / "expected" / "minikube.v4.save"
+    expected.write_text(expected.read_text().replace("--dport 32198", "--dport 32199"))
+    packets = changed / "packets.yaml"
+    packets.write_text(packets.read_text().replace("verdict: REJECT", "verdict: DROP", 1))
+    done = kproxy("golden", "check", "set", "-o", "json")
+    assert done.returncode == 2
+    assert "set/unreadable/cluster.yaml" in done.stderr
+    assert "0 of 2 scenarios as expected" in done.stderr
+    first, second = json.loads(done.stdout)["scenarios"]
+    assert (first["scenario"], first["status"], first["error"]) == ("set/changed", "differs", "")
+    assert first["packets"] > 0
+    files = {each["file"]: each for each in first["files"]}
+    assert {name: each["difference"] for name, each in files.items()} == {
+        "expected/gone.v4.save": "extra",
+        "expected/minikube.v4.save": "changed",
+        "expected/minikube.v6.save": "missing",
+    }
+    (chain,) = files["expected/minikube.v4.save"]["chains"]
+    assert (chain["table"], chain["chain"]) == ("nat", "KUBE-NODEPORTS")
+    assert any("--dport 32199" in line for line in chain["lines"] if line.startswith("- "))
+    assert any("--dport 32198" in line for line in chain["lines"] if line.startswith("+ "))
+    assert all(set(each) == {"name", "node", "lines"} for each in first["packetDifferences"])
+    assert first["packetDifferences"]
+    assert (second["scenario"], second["status"], second["files"]) == ("set/unreadable", "unreadable", [])
+    assert "cluster.yaml" in second["error"]
+
+
+def test_json_when_all_is_as_expected(kproxy: Run) -> None:
+    done = kproxy("golden", "check", "rules_golden/minikube", "-o", "json", cwd=ROOT)
+    assert done.returncode == 0
+    (found,) = json.loads(done.stdout)["scenarios"]
+    assert (found["status"], found["files"], found["packetDifferences"]) == ("as expected", [], [])

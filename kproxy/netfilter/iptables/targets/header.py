@@ -15,24 +15,29 @@ _HOPS: Final = number(UINT8)
 _VERBS: Final = {"set": "set to", "dec": "decrement by", "inc": "increment by"}
 
 
-def _one_change(cls: type[Target], values: dict[str, Any]) -> None:
-    given = [row.field for row in cls.OPTIONS if row.field in values]
-    if len(given) != 1:
-        raise ValueError(f"one of {', '.join(row.name for row in cls.OPTIONS)} expected")
-    if values[given[0]] == 0 and not given[0].endswith("_set"):
-        raise ValueError("an increment or decrement other than 0 expected")
+class _HopsTarget(Target):
+    """Sets, decrements or increments how many hops a packet may still make: one of its three options."""
 
+    __slots__ = ()
 
-def _change_listed(target: Target) -> str:
-    for row in target.OPTIONS:
-        value = getattr(target, row.field)
-        if value is not None:
-            return f"{target.NAME} {_VERBS[row.field[-3:]]} {value}"
-    return target.NAME
+    @classmethod
+    def complete(cls, values: dict[str, Any], family: Family) -> None:
+        given = [row.field for row in cls.OPTIONS if row.field in values]
+        if len(given) != 1:
+            raise ValueError(f"one of {', '.join(row.name for row in cls.OPTIONS)} expected")
+        if values[given[0]] == 0 and not given[0].endswith("_set"):
+            raise ValueError("an increment or decrement other than 0 expected")
+
+    def to_list(self) -> str:
+        for row in self.OPTIONS:
+            value = getattr(self, row.field)
+            if value is not None:
+                return f"{self.NAME} {_VERBS[row.field[-3:]]} {value}"
+        return self.NAME
 
 
 @dataclass(frozen=True, slots=True)
-class TtlTarget(Target):
+class TtlTarget(_HopsTarget):
     """Set, decrement or increment the IPv4 TTL: one of the three."""
 
     ttl_set: int | None = None
@@ -46,16 +51,9 @@ class TtlTarget(Target):
         Option("--ttl-inc", "ttl_inc", _HOPS),
     )
 
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        _one_change(cls, values)
-
-    def to_list(self) -> str:
-        return _change_listed(self)
-
 
 @dataclass(frozen=True, slots=True)
-class HlTarget(Target):
+class HlTarget(_HopsTarget):
     """As `TtlTarget`, for the IPv6 hop limit."""
 
     hl_set: int | None = None
@@ -68,13 +66,6 @@ class HlTarget(Target):
         Option("--hl-dec", "hl_dec", _HOPS),
         Option("--hl-inc", "hl_inc", _HOPS),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        _one_change(cls, values)
-
-    def to_list(self) -> str:
-        return _change_listed(self)
 
 
 @dataclass(frozen=True, slots=True)

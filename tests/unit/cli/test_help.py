@@ -1,0 +1,45 @@
+"""`--help` of every command, on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from kproxy.cli.main import group
+
+_ELSEWHERE = {"trace", "diff"}
+
+
+def _contexts(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    yield context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            if context.parent is not None or name not in _ELSEWHERE:
+                yield from _contexts(found, click.Context(found, context, info_name=name))
+
+
+# A terminal's last two columns are left free.
+CONTEXTS = list(_contexts(group, click.Context(group, info_name="kproxy", terminal_width=78)))
+
+
+def test_every_command_is_tried() -> None:
+    assert len(CONTEXTS) >= 30
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: str(context.command_path))
+def test_help_fits_in_80_columns(context: click.Context) -> None:
+    text = context.get_help()
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    "context", [each for each in CONTEXTS if isinstance(each.command, click.Group)], ids=lambda each: each.command_path
+)
+def test_the_list_of_commands_has_whole_sentences(context: click.Context) -> None:
+    listed = context.get_help().partition("Commands:\n")[2]
+    assert listed
+    assert "..." not in listed
