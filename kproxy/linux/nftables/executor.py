@@ -1,0 +1,98 @@
+"""The executor: what reads and writes kube-proxy's table of one family, through nft in a namespace.
+
+`nft -f` makes one transaction of its whole input: all of it, or nothing. There is no lock: the kernel takes one
+transaction after the other, and nft starts over when another one came between its reading and its writing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from kproxy.linux.errors import PrivilegeError, ToolFailedError
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.binary import Nft
+from kproxy.linux.nftables.script_errors import one_line, script_error
+from kproxy.linux.process import run
+from kproxy.services.names import IPFamily
+
+TABLE: Final = "kube-proxy"
+
+TIMEOUT: Final = 300.0
+"""Seconds that one nft process may take; the slowest seen, 5000 Services of 10 endpoints, is a tenth of that."""
+
+_NOT_PERMITTED: Final = "Operation not permitted"
+_NOT_THERE: Final = "No such file or directory"
+
+
+def nft_family(family: IPFamily) -> str:
+    """The family as nft calls it: ip or ip6."""
+    return "ip6" if family.is_ipv6 else "ip"
+
+
+class NftExecutor:
+    """Runs nft for one family."""
+
+    def __init__(self, namespace: Namespace, nft: Nft, family: IPFamily) -> None:
+        self._namespace = namespace
+        self._nft = nft
+        self._family = family
+
+    @property
+    def family(self) -> IPFamily:
+        return self._family
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._namespace
+
+    @property
+    def nft(self) -> Nft:
+        """The binary it runs."""
+        return self._nft
+
+    @property
+    def table(self) -> str:
+        """The table as nft names it: `ip kube-proxy`."""
+        return f"{nft_family(self._family)} {TABLE}"
+
+    def run(self, script: str) -> None:
+        """Carries out a script as one transaction.
+
+        Raises:
+            RestoreFailedError: nft or the kernel refused it; nothing of it is in the kernel.
+            LinuxError: it could not be tried.
+        """
+        self._run_script(["-f", "-"], script)
+
+    def check(self, script: str) -> None:
+        """Has nft and the kernel look at a script without carrying it out. Raises as `run`."""
+        self._run_script(["--check", "-f", "-"], script)
+
+    def list_table(self) -> str | None:
+        """The table as JSON, as `nft -j list table` prints it; None if there is none.
+
+        Raises:
+            LinuxError: it cannot be read.
+        """
+        done = run(self._namespace, [self._nft.path, "-j", "list", "table", *self.table.split()], timeout=TIMEOUT)
+        if done.code == 0:
+            return done.stdout
+        self._refuse(done.code, done.stderr)
+        if _NOT_THERE in done.stderr:
+            return None
+        raise ToolFailedError(f"nft list table {self.table} failed: {one_line(done.stderr)}")
+
+    def _run_script(self, options: list[str], script: str) -> None:
+        done = run(self._namespace, [self._nft.path, *options], text=script, timeout=TIMEOUT)
+        if done.code:
+            self._refuse(done.code, done.stderr)
+            raise script_error(done.stderr, script, self.table)
+
+    def _refuse(self, code: int, stderr: str) -> None:
+        """Raises what has nothing to do with rules."""
+        if code < 0:
+            raise ToolFailedError(f"{self._nft} was ended by signal {-code}")
+        if _NOT_PERMITTED in stderr:
+            who = "this process lacks the capability CAP_NET_ADMIN" if os.geteuid() == 0 else "nft needs root"
+            raise PrivilegeError(f"{who}: {one_line(stderr)}")
