@@ -1,21 +1,23 @@
 #!/bin/bash
-# usage: inside.sh ROOT SCRIPTS OUT RECIPE HOW     by record.sh, as the first process of its namespaces
+# usage: inside.sh ROOT SCRIPTS OUT RECIPE HOW [brief]     by record.sh, as the first process of its namespaces
 # Enters the root as a throw-away copy, lays the host's links, runs recipes/RECIPE.sh, and prints the kernel's state to OUT.
 set -euo pipefail
-root=$1 scripts=$2 out=$3 recipe=$4 how=$5
+root=$1 scripts=$2 out=$3 recipe=$4 how=$5 brief=${6:-}
 
 enter() { # the root below a layer in memory; nothing that the programs write is kept
     hostname kproxy-host
     local base=/mnt
     mount -t tmpfs tmpfs "$base"
-    mkdir "$base"/{upper,work,root,out,scripts}
+    mkdir "$base"/{upper,work,root,out,scripts,reference}
     mount --bind "$out" "$base/out"
     mount --bind -o ro "$scripts" "$base/scripts"
+    mount --bind -o ro "$scripts/../../tests/reference" "$base/reference"
     mount -t overlay -o "lowerdir=$root,upperdir=$base/upper,workdir=$base/work" overlay "$base/root"
     cd "$base/root"
-    mkdir -p mnt/machine mnt/out mnt/scripts
+    mkdir -p mnt/machine mnt/out mnt/scripts mnt/reference
     mount --move "$base/out" mnt/out
     mount --move "$base/scripts" mnt/scripts
+    mount --move "$base/reference" mnt/reference
     mount -t proc proc proc
     mount -t sysfs sysfs sys
     mount --rbind /dev dev
@@ -35,7 +37,7 @@ enter() { # the root below a layer in memory; nothing that the programs write is
 #   eth1  10.9.0.1/24, fd00:9::1/64            an inner network
 base_network() {
     unshare --net sleep infinity &
-    local away=$!
+    away=$!
     sleep 0.2
     ip link set lo up
     echo 1 >/proc/sys/net/ipv4/ip_forward
@@ -97,8 +99,10 @@ dump() { # everything that decides what becomes of a packet
             "${family}tables-legacy-save" | without_times | say_rules "${family}tables-legacy-save"
     done
     nft list ruleset 2>/dev/null | say_rules ruleset.nft
-    native | while read -r family table; do nft -a list table "$family" "$table"; done | say_rules ruleset-handles.nft
-    nft -j list ruleset | python3 /mnt/scripts/native_json.py "$(native)" | say_rules ruleset.json
+    if [ -z "$brief" ]; then
+        native | while read -r family table; do nft -a list table "$family" "$table"; done | say_rules ruleset-handles.nft
+        nft -j list ruleset | python3 /mnt/scripts/native_json.py "$(native)" | say_rules ruleset.json
+    fi
     ipset save -sorted | say_rules ipset.save
     {
         printf '{"link": '

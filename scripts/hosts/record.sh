@@ -19,7 +19,7 @@ program=record
 # shellcheck source=scripts/common.sh
 . "$here/../common.sh"
 
-# name, suite, recipe, and what the recipe is told
+# name, suite, recipe, what the recipe is told, and `brief` where another recording has the tables' handles and JSON
 hosts='
 docker                 bookworm docker nft
 docker-legacy          bookworm docker legacy
@@ -27,8 +27,8 @@ docker-trixie          trixie   docker nft
 ufw                    bookworm ufw nft
 ufw-legacy             bookworm ufw legacy
 firewalld-nftables     bookworm firewalld nftables
-firewalld-iptables     bookworm firewalld iptables
-firewalld-trixie       trixie   firewalld nftables
+firewalld-iptables     bookworm firewalld iptables brief
+firewalld-trixie       trixie   firewalld nftables brief
 fail2ban-iptables      bookworm fail2ban iptables
 fail2ban-nftables      trixie   fail2ban nftables
 netavark-iptables      trixie   netavark iptables
@@ -38,10 +38,10 @@ libvirt-nftables       trixie   libvirt nftables
 calico-iptables        bookworm calico iptables
 calico-nftables        trixie   calico nftables
 flannel-iptables       bookworm flannel iptables
-flannel-nftables       trixie   flannel nftables
+flannel-nftables       trixie   flannel nftables brief
 kube-proxy-iptables    bookworm kube-proxy iptables
 kube-proxy-nftables    trixie   kube-proxy nftables
-mixed                  trixie   mixed -
+mixed                  trixie   mixed - brief
 '
 packages=ca-certificates,iproute2,iptables,nftables,ipset,conntrack,docker.io,firewalld,ufw,fail2ban,netavark,aardvark-dns
 packages+=,dbus,dnsmasq-base,procps,python3,python3-systemd,kmod,busybox-static
@@ -83,12 +83,12 @@ root_of() { # root_of SUITE: $root, a Debian root with the programs in it; made 
 
 failures=0
 for name in "$@"; do
-    read -r _ suite recipe how < <(printf '%s' "$hosts" | grep -E "^$name ") || fail 2 "'$name' is not recorded here; see --list"
+    read -r _ suite recipe how brief < <(printf '%s' "$hosts" | grep -E "^$name ") || fail 2 "'$name' is not recorded here; see --list"
     root_of "$suite"
     out=$(mktemp -d)
     # --kill-child: whatever a recipe started is in its PID namespace, and ends with it.
     if unshare --net --mount --pid --uts --ipc --fork --kill-child --propagation private \
-        bash "$here/inside.sh" "$root" "$here" "$out" "$recipe" "$how" >"$out.log" 2>&1 </dev/null; then
+        bash "$here/inside.sh" "$root" "$here" "$out" "$recipe" "$how" "$brief" >"$out.log" 2>&1 </dev/null; then
         mkdir -p "$folder/$name"
         # The README and the questions beside the dumps are written by hand.
         find "$folder/$name" -type f ! -name README.md ! -name questions.yaml -delete

@@ -25,8 +25,13 @@ def tidy(value, kept):
     return [tidy(item, kept) for item in value if item] if isinstance(value, list) else value
 
 
+def derived(entry):
+    """Whether the kernel makes this route of an address by itself."""
+    return (entry.get("table") == "local" and entry.get("protocol") == "kernel") or entry.get("type") == "multicast"
+
+
 sections = []
 for name, entries in json.load(sys.stdin).items():
-    body = ",\n  ".join(json.dumps(tidy(entry, KEPT[name])) for entry in entries if entry)
+    body = ",\n  ".join(json.dumps(tidy(entry, KEPT[name])) for entry in entries if entry and not derived(entry))
     sections.append(f'"{name}": [\n  {body}\n]')
 print("{" + ",\n".join(sections) + "}")
