@@ -7,7 +7,7 @@ than guessed. docs/dataplane.md says what is modelled. Nothing here does I/O, an
 
 from __future__ import annotations
 
-from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.reply import reply_to, trace_reply
 from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT, Outcome, TraceResult, trace

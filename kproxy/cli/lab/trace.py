@@ -11,7 +11,7 @@ import click
 
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_json, write_output
-from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.capture.dissect import ObservedPacket
 from kproxy.lab.capture.expect import Expected
 from kproxy.lab.capture.frames import pcapng

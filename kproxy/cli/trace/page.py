@@ -13,7 +13,7 @@ from kproxy.cli.page import page
 from kproxy.cli.trace.page_map import draw_map
 from kproxy.cli.trace.page_style import SCRIPT, STYLE
 from kproxy.cli.trace.words import by_hook, depths, outcome_words, packet_words, percent, reply_words, step_words
-from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 

@@ -17,7 +17,7 @@ from kproxy.cli.trace.words import (
     reply_words,
     step_words,
 )
-from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 

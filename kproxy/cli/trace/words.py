@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.query.report import Reply, Report, Reported

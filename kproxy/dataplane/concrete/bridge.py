@@ -10,10 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.concrete.chains import Cursor, Edge, End, Fork, Node
+from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
+from kproxy.netfilter.hooks import Hook
 
 _SURE: Final = Fraction(1)
 
@@ -30,7 +31,7 @@ def arrive(host: Host, state: State) -> Fork:
         plain = state.with_packet(in_port="" if known_plain else None)
         if bridge is None and _may_be_switched(host, packet) and host.calls_iptables(packet.family) is not True:
             reason = "whether the packet comes by a bridge port is not known"
-            return Fork((), (Edge(_SURE, End("INDETERMINATE", "PREROUTING", plain, reason=reason)),))
+            return Fork((), (Edge(_SURE, End("INDETERMINATE", Hook.PREROUTING, plain, reason=reason)),))
         return _prerouting(plain)
     state = state.with_packet(in_port=port, in_interface=bridge)
     bridged = _is_bridged(host, state.packet)
@@ -38,19 +39,19 @@ def arrive(host: Host, state: State) -> Fork:
     edges = []
     if calls is not False:
         seen = state.with_packet(bridged=bridged)
-        edges.append(Edge(None, Node(Cursor("PREROUTING", 0), seen)))
+        edges.append(Edge(None, Node(Cursor(Hook.PREROUTING), seen)))
     if calls is not True:
         plain = state.with_packet(in_port="", bridged=False)
         switched = plain.with_packet(out_interface=bridge)
-        unseen = End("ACCEPT", "PREROUTING", switched, via="bridged", reason="bridged without iptables")
-        edges.append(Edge(None, unseen if bridged else Node(Cursor("PREROUTING", 0), plain)))
+        unseen = End("ACCEPT", Hook.PREROUTING, switched, via="bridged", reason="bridged without iptables")
+        edges.append(Edge(None, unseen if bridged else Node(Cursor(Hook.PREROUTING), plain)))
     if len(edges) == 1:
         return Fork((), (edges[0]._replace(chance=_SURE),))
     return Fork((), tuple(edges), "bridge-nf-call-iptables is not known")
 
 
 def _prerouting(state: State) -> Fork:
-    return Fork((), (Edge(_SURE, Node(Cursor("PREROUTING", 0), state)),))
+    return Fork((), (Edge(_SURE, Node(Cursor(Hook.PREROUTING), state)),))
 
 
 def is_bridge(host: Host, name: str | None) -> bool:

@@ -1,148 +1,51 @@
-"""Chain traversal: one packet in one table, from where it stands to the next fork or to the table's verdict.
+"""Chain traversal: one packet in one table of iptables, from where it stands to the next fork or the table's verdict.
 
-The hook pipeline (hooks.py) is a sequence of *stages*: a hook and one thing that happens at it, the traversal of a
-table or the lookup in conntrack. A `Cursor` says where the packet is: the stage, the chains it came through with the
-next rule of each, and how many matches of that rule it has passed. `traverse` goes on from a cursor and a state until
-the table accepts the packet, or until something is not determined: then it returns the alternatives. It also stops on
-the return from a chain, where two paths may meet again, so that `explore` can follow them together.
+A `Cursor` says where the packet is: the stage of `model/pipeline`, the chains it came through with the next rule of
+each, and how many matches of that rule it has passed. `traverse` goes on from a cursor and a state until the table
+accepts the packet, or until something is not determined: then it returns the alternatives. It also stops on the return
+from a chain, where two paths may meet again, so that `explore` can follow them together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final
 
 from kproxy.dataplane.concrete import targets
+from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
 from kproxy.dataplane.concrete.matches.header import both, interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
 from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.pipeline import BaseChain
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.option import Negatable
-
-HOOKS: Final = {
-    "PREROUTING": ("raw", "conntrack", "mangle", "nat"),
-    "INPUT": ("mangle", "filter", "security", "nat"),
-    "FORWARD": ("mangle", "filter", "security"),
-    "OUTPUT": ("raw", "conntrack", "mangle", "nat", "filter", "security"),
-    "POSTROUTING": ("mangle", "nat"),
-}
-"""What happens at each hook, in the order of the kernel's priorities: raw -300, conntrack -200, mangle -150,
-destination NAT -100, filter 0, security 50, source NAT 100."""
-
-ORDERS: Final = {"legacy": HOOKS, "nft": {**HOOKS, "INPUT": ("mangle", "filter", "nat", "security")}}
-"""The same for each variant of iptables: iptables-nft hangs the security table in at 150 instead of 50 (observed), so
-that on INPUT it comes after source NAT and sees the rewritten source."""
-
-
-class Step(NamedTuple):
-    """One thing that happened to the packet.
-
-    `kind` is `rule`, `policy`, `conntrack`, `route`, `translate` or `end`; the table, chain and rule number (from 1)
-    are set for rules, table and chain for policies. `text` is the rule as iptables-save prints it, `did` what happened
-    in a few words, `note` the rule's provenance.
-    """
-
-    kind: str
-    hook: str
-    did: str
-    table: str = ""
-    chain: str = ""
-    rule: int = 0
-    text: str = ""
-    note: str = ""
-
-
-class Cursor(NamedTuple):
-    """Where the packet is. `frames` are the chains it is in, the outermost first, each with the index of its next rule;
-    none: the stage has not begun. `match` counts the matches of that rule that hold already. `before` is what the
-    packet was when it came to the table, for rerouting. `order` is a key of `ORDERS`, set where it makes a
-    difference."""
-
-    hook: str
-    stage: int
-    frames: tuple[tuple[str, int], ...] = ()
-    match: int = 0
-    before: tuple[object, ...] = ()
-    order: str = ""
-
-    @property
-    def operation(self) -> str:
-        """The table, or `conntrack`."""
-        return ORDERS[self.order or "legacy"][self.hook][self.stage]
-
-
-class Node(NamedTuple):
-    """A cursor and the state there."""
-
-    cursor: Cursor
-    state: State
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """What finally happens to the packet: ACCEPT, DROP, REJECT or INDETERMINATE.
-
-    `via` is `local` (delivered to this host), `out` (left it) or `bridged` (iptables never saw it), empty if it was not
-    accepted. `reject` is REJECT's answer, `reason` says why if no rule does. `marked`: the packet was delivered here,
-    and had it left, it would have been masqueraded.
-    """
-
-    verdict: str
-    hook: str
-    state: State
-    via: str = ""
-    reject: str = ""
-    reason: str = ""
-    marked: bool = False
-
-
-class Edge(NamedTuple):
-    """One alternative: its chance (None: unknown), where it leads, and what happened meanwhile."""
-
-    chance: Fraction | None
-    to: Node | End
-    steps: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """What comes after a node: common steps, then one of the edges. If the edges have no chances, `why` says what it
-    depends on."""
-
-    steps: tuple[Step, ...]
-    edges: tuple[Edge, ...]
-    why: str = ""
-
 
 _MOST_FRAMES: Final = 512
 
 
-class Accepted(NamedTuple):
-    """A table's answer if it lets the packet pass: the state after it, and what happened in it."""
-
-    state: State
-    steps: tuple[Step, ...]
-
-
-def traverse(index: Index, host: Host, cursor: Cursor, state: State, limit: bool | None = None) -> Fork | Accepted:
-    """Traverse the chains of the cursor's table from where the cursor stands.
+def traverse(
+    index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, limit: bool | None = None
+) -> Fork | Accepted:
+    """Traverse a base chain and those that it leads to, from where the cursor stands.
 
     `limit` as for `trace`.
     """
-    return _TableTraversal(index, host, cursor, state, limit).run()
+    return _TableTraversal(index, host, base, cursor, state, limit).run()
 
 
 class _TableTraversal:
     """One packet in one table."""
 
-    def __init__(self, index: Index, host: Host, cursor: Cursor, state: State, limit: bool | None) -> None:
+    def __init__(
+        self, index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, limit: bool | None
+    ) -> None:
         self._index = index
         self._cursor = cursor
-        self._table = cursor.operation
+        self._source = base.source
+        self._table = base.table
         self._state = state
         self._steps: list[Step] = []
         self._view = View(host, cursor.hook, RuleRef(self._table, "", 0), state, limit)
@@ -152,7 +55,7 @@ class _TableTraversal:
         skip = self._cursor.match
         while True:
             name, first = frames[-1]
-            chain = self._index.chain(self._table, name)
+            chain = self._index.chain(self._source, self._table, name)
             found = self._next_rule(chain, first, skip)
             if isinstance(found, Split):
                 return self._fork(frames, found)
@@ -230,8 +133,7 @@ class _TableTraversal:
         if answer.no is not None:
             after = self._cursor._replace(frames=(*frames[:-1], (name, self._at + 1)), match=0)
             edges.append(Edge(None if chance is None else 1 - chance, Node(after, answer.no)))
-        ref = self._view.ref
-        why = f"{ref.table} {ref.chain} rule {ref.rule}: {answer.why}" if answer.why else ""
+        why = f"{self._view.ref}: {answer.why}" if answer.why else ""
         return Fork(tuple(self._steps), tuple(edges), why)
 
     def _chain_end(self, chain: IndexedChain, frames: list[tuple[str, int]]) -> Fork | Accepted | None:
@@ -275,8 +177,7 @@ class _TableTraversal:
                 step = tuple(self._steps[before:])
                 del self._steps[before:]
                 edges.append(Edge(effect.chance, self._after(effect, frames, rule), step))
-            ref = rule.ref
-            why = f"{ref.table} {ref.chain} rule {ref.rule}: {effects[0].did.partition(':')[0]}"
+            why = f"{rule.ref}: {effects[0].did.partition(':')[0]}"
             return Fork(tuple(self._steps), tuple(edges), why)
         effect = effects[0]
         self._steps.append(self._step(rule, effect.did))
@@ -289,7 +190,7 @@ class _TableTraversal:
             if len(frames) > 1:
                 frames.pop()
                 return self._link(frames)
-            return self._chain_end(self._index.chain(self._table, name), frames)
+            return self._chain_end(self._index.chain(self._source, self._table, name), frames)
         to = self._after(effect, frames, rule)
         return Fork(tuple(self._steps), (Edge(Fraction(1), to),))
 
@@ -305,8 +206,7 @@ class _TableTraversal:
             return End("REJECT", hook, effect.state, reject=answer)
         if effect.verdict == targets.DROP:
             return End("DROP", hook, effect.state)
-        ref = rule.ref
-        reason = f"{ref.table} {ref.chain} rule {ref.rule}: {effect.did}"
+        reason = f"{rule.ref}: {effect.did}"
         return End("INDETERMINATE", hook, effect.state, reason=reason)
 
     def _jump(self, rule: IndexedRule, frames: list[tuple[str, int]]) -> None:
@@ -319,24 +219,19 @@ class _TableTraversal:
             raise DataplaneError(f"table {self._table}: a loop of jumps: {names}")
         if len(frames) > _MOST_FRAMES:
             raise DataplaneError(f"table {self._table}: jumps nested more than {_MOST_FRAMES} deep, at {target.chain}")
-        self._index.chain(self._table, target.chain)
+        self._index.chain(self._source, self._table, target.chain)
         if target.goto and len(frames) > 1:
             frames.pop()
         elif target.goto:
             # The end of the chain is then the end of the built-in chain: its policy decides.
-            frames[-1] = (frames[-1][0], _END)
+            frames[-1] = (frames[-1][0], END)
         frames.append((target.chain, 0))
 
     def _step(self, rule: IndexedRule, did: str) -> Step:
-        table, chain, number = rule.ref
+        table, chain, number, source = rule.ref
         note = self._index.note
         about = "" if note is None else note(table, chain, number) or ""
-        return Step("rule", self._cursor.hook, did, table, chain, number, rule.text, about)
-
-
-_END: Final = 1 << 40
-DONE: Final = (("", _END),)
-"""The frames of a cursor whose table has accepted the packet."""
+        return Step("rule", self._cursor.hook, did, table, chain, number, rule.text, about, source)
 
 
 def head_answer(rule: IndexedRule, view: View) -> Answer:

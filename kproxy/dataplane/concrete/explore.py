@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.concrete.chains import End, Fork, Node, Step
+from kproxy.dataplane.concrete.graph import End, Fork, Node, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.errors import DataplaneError

@@ -14,7 +14,8 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge, input, nat
-from kproxy.dataplane.concrete.chains import DONE, HOOKS, ORDERS, Cursor, Edge, End, Fork, Node, Step, traverse
+from kproxy.dataplane.concrete.chains import traverse
+from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
 from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup, source_for
@@ -22,7 +23,9 @@ from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, State
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK
+from kproxy.dataplane.model.pipeline import Stage, StageKind
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import ChainType, Hook
 
 _SURE: Final = Fraction(1)
 _LOOPBACK_V6: Final = 1
@@ -34,6 +37,7 @@ class HookPipeline:
     def __init__(self, index: Index, host: Host, limit: bool | None = None) -> None:
         self._host = host
         self._index = index
+        self._pipeline = index.pipeline
         self._limit = limit
 
     def start(self, state: State) -> Fork:
@@ -41,53 +45,69 @@ class HookPipeline:
         packet = state.packet
         if packet.origin == LOCAL:
             state = state.with_packet(in_interface="", in_port="", out_port="")
-            return self._route_out(state, "OUTPUT")
+            return self._route_out(state, Hook.OUTPUT)
         if (
             packet.family is Family.IPV6
             and packet.in_interface != LOOPBACK
             and _LOOPBACK_V6 in (packet.src, packet.dst)
         ):
-            return _one(End("DROP", "PREROUTING", state, reason="a loopback address on another interface"))
+            return _one(End("DROP", Hook.PREROUTING, state, reason="a loopback address on another interface"))
         return bridge.arrive(self._host, state.with_packet(out_interface="", out_port=""))
 
     def advance(self, node: Node) -> Fork:
         """From a node to what comes next."""
         cursor, state = node
-        if cursor.hook == "INPUT" and not cursor.order:
-            return self._enter_input(cursor, state)
-        if cursor.operation == "conntrack":
+        if cursor.stage == ENTRY:
+            return self._enter_hook(cursor, state)
+        stages = self._pipeline.stages(cursor.hook, cursor.variant)
+        if cursor.stage == len(stages):
+            return self._leave_hook(cursor.hook, state)
+        stage = stages[cursor.stage]
+        if stage.kind is StageKind.CONNTRACK:
             return self._conntrack(cursor, state)
+        if not cursor.order:
+            return self._enter_stage(cursor, stage, state)
+        chain = stage.chains[cursor.order[0]]
         if cursor.frames == DONE:
-            return self._leave_table(cursor, state, ())
+            return self._leave_chain(cursor, stage, state, ())
         if not cursor.frames:
-            if not self._enters(cursor, state):
-                return self._leave_table(cursor, state, ())
             packet = state.packet
             before = (packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos)
-            cursor = cursor._replace(frames=((cursor.hook, 0),), before=before)
-        found = traverse(self._index, self._host, cursor, state, self._limit)
+            cursor = cursor._replace(frames=((chain.chain, 0),), before=before)
+        found = traverse(self._index, self._host, chain, cursor, state, self._limit)
         if isinstance(found, Fork):
             return found
-        return self._leave_table(cursor, found.state, found.steps)
+        return self._leave_chain(cursor, stage, found.state, found.steps)
 
-    def _enter_input(self, cursor: Cursor, state: State) -> Fork:
-        """Which of security and nat comes first depends on the variant of iptables, if there are rules in both."""
-        orders = [self._index.variant] if self._index.variant else list(ORDERS)
-        if not all(self._index.has_rules(table, "INPUT") for table in ("security", "nat")):
-            orders = orders[:1]
-        edges = [Edge(None, Node(cursor._replace(order=order), state)) for order in orders]
+    def _enter_hook(self, cursor: Cursor, state: State) -> Fork:
+        """To the first stage. Where it makes a difference which iptables wrote the rules, both are followed."""
+        hook = cursor.hook
+        variants = self._pipeline.variants(hook)
+        if len(variants) == 1:
+            return self._next_stage(cursor, state, ())
+        edges = [Edge(None, Node(Cursor(hook, 0, variant=variant), state)) for variant in variants]
         return _alternatives(edges, "whether these are rules of iptables-nft or of iptables-legacy is not known")
 
-    def _enters(self, cursor: Cursor, state: State) -> bool:
-        if not self._index.has_chain(cursor.operation, cursor.hook):
-            return False
-        return cursor.operation != "nat" or (state.walks_nat and not state.nat_done & nat.MANIP[cursor.hook])
+    def _enter_stage(self, cursor: Cursor, stage: Stage, state: State) -> Fork:
+        """To the first chain of a stage; in each order, if it is not known which chain was registered first."""
+        if stage.kind is StageKind.NAT and not (
+            stage.chains and state.walks_nat and not state.nat_done & nat.MANIP[cursor.hook]
+        ):
+            return self._leave_nat(cursor, state, ())
+        edges = [Edge(None, Node(cursor._replace(order=order), state)) for order in stage.orders]
+        names = " and ".join(dict.fromkeys(str(chain) for chain in stage.chains))
+        return _alternatives(edges, f"which was registered first at {cursor.hook} is not known: {names}")
+
+    def _next_stage(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
+        hook, following = cursor.hook, cursor.stage + 1
+        if following < len(self._pipeline.stages(hook, cursor.variant)):
+            return Fork(steps, (Edge(_SURE, Node(Cursor(hook, following, variant=cursor.variant), state)),))
+        return _after(steps, self._leave_hook(hook, state))
 
     def _conntrack(self, cursor: Cursor, state: State) -> Fork:
         hook = cursor.hook
-        following = Cursor(hook, cursor.stage + 1)
         if state.tracking != UNSEEN:
-            return Fork((), (Edge(_SURE, Node(following, state)),))
+            return self._next_stage(cursor, state, ())
         entry = state.connection
         if entry.state is None:
             edges = []
@@ -97,49 +117,64 @@ class HookPipeline:
             return Fork((), tuple(edges), "the connection's state is not known")
         step = Step("conntrack", hook, entry.state)
         if entry.state in (INVALID, UNTRACKED):
-            return Fork((step,), (Edge(_SURE, Node(following, state._replace(tracking=entry.state))),))
+            return self._next_stage(cursor, state._replace(tracking=entry.state), (step,))
         tracked = state._replace(tracking=TRACKED, connection=entry.known_as(state.packet))
-        return Fork((step,), (Edge(_SURE, Node(following, tracked)),))
+        return self._next_stage(cursor, tracked, (step,))
 
-    def _leave_table(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
-        hook, operation = cursor.hook, cursor.operation
-        routed_again = False
-        if operation == "nat" and state.has_connection:
-            before = state.packet
-            state = nat.translate(state._replace(nat_done=state.nat_done | nat.MANIP[hook]), hook)
-            after = state.packet
-            if (before.src, before.sport, before.dst, before.dport) != (after.src, after.sport, after.dst, after.dport):
-                steps = (*steps, Step("translate", hook, f"{before.source} -> {before.destination} becomes "
-                                      f"{after.source} -> {after.destination}"))  # fmt: skip
-            routed_again = hook == "OUTPUT" and before.dst != after.dst
-        elif operation == "mangle" and hook == "OUTPUT" and cursor.before:
-            packet = state.packet
-            routed_again = cursor.before != (packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos)
-        if cursor.stage + 1 < len(HOOKS[hook]):
-            following = Cursor(hook, cursor.stage + 1, order=cursor.order)
-            if routed_again:
-                return _after(steps, self._route_again(state, following))
+    def _leave_chain(self, cursor: Cursor, stage: Stage, state: State, steps: tuple[Step, ...]) -> Fork:
+        hook, chain, rest = cursor.hook, stage.chains[cursor.order[0]], cursor.order[1:]
+        if stage.kind is StageKind.NAT and state.nat_done & nat.MANIP[hook]:
+            rest = ()
+        packet = state.packet
+        routed_again = chain.type is ChainType.ROUTE and cursor.before != (
+            packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos,
+        )  # fmt: skip
+        if rest:
+            following = Cursor(hook, cursor.stage, order=rest, variant=cursor.variant)
+        elif stage.kind is StageKind.NAT:
+            return self._leave_nat(cursor, state, steps)
+        else:
+            following = Cursor(hook, cursor.stage + 1, variant=cursor.variant)
+        if routed_again:
+            return _after(steps, self._route_again(state, following))
+        if rest:
             return Fork(steps, (Edge(_SURE, Node(following, state)),))
-        return _after(steps, self._leave_hook(hook, state))
+        return self._next_stage(cursor, state, steps)
 
-    def _leave_hook(self, hook: str, state: State) -> Fork:
-        if hook == "PREROUTING":
+    def _leave_nat(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
+        """The end of the NAT core's work at a hook: the packet is rewritten as its connection says."""
+        hook = cursor.hook
+        if not state.has_connection:
+            return self._next_stage(cursor, state, steps)
+        before = state.packet
+        state = nat.translate(state._replace(nat_done=state.nat_done | nat.MANIP[hook]), hook)
+        after = state.packet
+        if (before.src, before.sport, before.dst, before.dport) != (after.src, after.sport, after.dst, after.dport):
+            steps = (*steps, Step("translate", hook, f"{before.source} -> {before.destination} becomes "
+                                  f"{after.source} -> {after.destination}"))  # fmt: skip
+        if hook is Hook.OUTPUT and before.dst != after.dst:
+            following = Cursor(hook, cursor.stage + 1, variant=cursor.variant)
+            return _after(steps, self._route_again(state, following))
+        return self._next_stage(cursor, state, steps)
+
+    def _leave_hook(self, hook: Hook, state: State) -> Fork:
+        if hook is Hook.PREROUTING:
             if state.looped:
-                return _to("INPUT", state)
+                return _to(Hook.INPUT, state)
             return input.route(self._host, state)
-        if hook == "INPUT":
-            marked = not state.looped and would_masquerade(self._index, self._host, state)
-            return _one(End("ACCEPT", "INPUT", state, via="local", marked=marked))
-        if hook in ("FORWARD", "OUTPUT"):
+        if hook is Hook.INPUT:
+            marked = not state.looped and would_masquerade(self._pipeline, self.advance, state)
+            return _one(End("ACCEPT", Hook.INPUT, state, via="local", marked=marked))
+        if hook in (Hook.FORWARD, Hook.OUTPUT):
             if state.rerouted is not None:
                 state = state.with_packet(out_interface=state.rerouted[0])._replace(rerouted=None)
-            return _to("POSTROUTING", state)
+            return _to(Hook.POSTROUTING, state)
         if state.packet.out_interface == LOOPBACK and not state.looped:
             back = state.with_packet(in_interface=LOOPBACK, out_interface="", in_port="", out_port="")
-            return _to("PREROUTING", back._replace(looped=True))
-        return _one(End("ACCEPT", "POSTROUTING", state, via="out"))
+            return _to(Hook.PREROUTING, back._replace(looped=True))
+        return _one(End("ACCEPT", Hook.POSTROUTING, state, via="out"))
 
-    def _route_out(self, state: State, hook: str) -> Fork:
+    def _route_out(self, state: State, hook: Hook) -> Fork:
         """The routing of a packet that this host makes, before OUTPUT: it may choose the source."""
         packet = state.packet
         routes = self._route(state)
@@ -151,7 +186,7 @@ class HookPipeline:
                 continue
             if packet.src is None and packet.dst is not None:
                 chosen = state.with_packet(src=source_for(self._host, packet.family, route, packet.dst))
-            edges.append(self._outward(chosen, route, Cursor("OUTPUT", 0)))
+            edges.append(self._outward(chosen, route, Cursor(Hook.OUTPUT)))
         return _alternatives(edges, "whether the destination is this host is not known")
 
     def _route_again(self, state: State, following: Cursor) -> Fork:
@@ -163,7 +198,7 @@ class HookPipeline:
         edges = []
         for route in self._route(state):
             if route is None:
-                edges.append(Edge(None, End("DROP", "OUTPUT", state, reason="no route to the new destination")))
+                edges.append(Edge(None, End("DROP", Hook.OUTPUT, state, reason="no route to the new destination")))
             else:
                 edges.append(self._outward(state, route, following))
         return _alternatives(edges, "where the packet is routed is not known")
@@ -183,11 +218,11 @@ class HookPipeline:
     def _outward(self, state: State, route: RouteResult, following: Cursor) -> Edge:
         packet = state.packet
         if route.kind in ("blackhole", "unreachable", "prohibit"):
-            return Edge(None, End("DROP", "OUTPUT", state, reason=f"a route of kind {route.kind}"))
+            return Edge(None, End("DROP", Hook.OUTPUT, state, reason=f"a route of kind {route.kind}"))
         if route.kind == "multicast":
-            return Edge(None, End("INDETERMINATE", "OUTPUT", state, reason="multicast is not modelled"))
-        step = Step("route", "OUTPUT", f"leaves by {route.device or 'an interface that is not known'}")
-        again = following != Cursor("OUTPUT", 0)
+            return Edge(None, End("INDETERMINATE", Hook.OUTPUT, state, reason="multicast is not modelled"))
+        step = Step("route", Hook.OUTPUT, f"leaves by {route.device or 'an interface that is not known'}")
+        again = following != Cursor(Hook.OUTPUT)
         routed = state._replace(rerouted=(route.device,)) if again else state.with_packet(out_interface=route.device)
         if (
             packet.family is Family.IPV4
@@ -200,7 +235,7 @@ class HookPipeline:
             if not allowed:
                 verdict = "DROP" if allowed == 0 else "INDETERMINATE"
                 reason = "a loopback source on another interface" + ("" if allowed == 0 else " (route_localnet?)")
-                return Edge(None, End(verdict, "OUTPUT", routed, reason=reason), (step,))
+                return Edge(None, End(verdict, Hook.OUTPUT, routed, reason=reason), (step,))
         return Edge(None, Node(following, routed), (step,))
 
 
@@ -208,8 +243,8 @@ def _one(end: End) -> Fork:
     return Fork((), (Edge(_SURE, end),))
 
 
-def _to(hook: str, state: State) -> Fork:
-    return Fork((), (Edge(_SURE, Node(Cursor(hook, 0), state)),))
+def _to(hook: Hook, state: State) -> Fork:
+    return Fork((), (Edge(_SURE, Node(Cursor(hook), state)),))
 
 
 def _after(steps: tuple[Step, ...], fork: Fork) -> Fork:

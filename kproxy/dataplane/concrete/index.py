@@ -17,7 +17,7 @@ from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
 from kproxy.dataplane.concrete.state import RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
-from kproxy.dataplane.model.variant import detect_variant
+from kproxy.dataplane.model.pipeline import IptablesRules, Source, family_of, make_pipeline
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
@@ -52,10 +52,12 @@ class IndexedChain:
     """A chain whose rules are found by what a packet has."""
 
     __slots__ = (
-        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_rest", "_rules", "chain", "table",
+        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_rest", "_rules", "_source", "chain",
+        "table",
     )  # fmt: skip
 
-    def __init__(self, table: str, chain: Chain) -> None:
+    def __init__(self, source: Source | None, table: str, chain: Chain) -> None:
+        self._source = "" if source is None else source.value
         self.table = table
         self.chain = chain
         self._rules: dict[int, IndexedRule] = {}
@@ -118,7 +120,7 @@ class IndexedChain:
         """The rule at an index, counted from 0."""
         found = self._rules.get(index)
         if found is None:
-            found = IndexedRule(RuleRef(self.table, self.chain.name, index + 1), self.chain.rules[index])
+            found = IndexedRule(RuleRef(self.table, self.chain.name, index + 1, self._source), self.chain.rules[index])
             self._rules[index] = found
         return found
 
@@ -143,41 +145,50 @@ def _exact_port(rule: Rule) -> tuple[int, int] | None:
 
 
 class Index:
-    """A rule set made ready. `note` gives each rule's provenance, for whoever shows a trace; `variant` is `nft`,
-    `legacy`, or None if not known."""
+    """A host's rules made ready. `note` gives each rule's provenance, for whoever shows a trace.
 
-    def __init__(self, ruleset: Ruleset, note: Note | None = None, variant: str | None = None) -> None:
-        self.ruleset = ruleset
-        self.variant = variant or detect_variant(ruleset)
+    Attributes:
+        ruleset: the rules of iptables; of two variants, the first.
+        variant: of these; None if not known.
+        pipeline: all base chains in order.
+    """
+
+    def __init__(
+        self, rules: Ruleset | Sequence[IptablesRules], note: Note | None = None, variant: str | None = None
+    ) -> None:
+        self.iptables = (IptablesRules.of(rules, variant),) if isinstance(rules, Ruleset) else tuple(rules)
+        first = self.iptables[0] if self.iptables else IptablesRules(Ruleset())
+        self.ruleset = first.ruleset
+        self.variant = first.variant
         self.note = note
-        self._tables: dict[str, Table] = {table.name: table for table in ruleset.tables}
-        self._chains: dict[tuple[str, str], IndexedChain] = {}
+        self.several = len(self.iptables) > 1
+        self.pipeline = make_pipeline(self.iptables)
+        self._tables: dict[tuple[Source, str], Table] = {
+            (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables
+        }
+        self._chains: dict[tuple[Source, str, str], IndexedChain] = {}
 
-    def has_chain(self, table: str, chain: str) -> bool:
-        """Whether the rule set has the chain."""
-        found = self._tables.get(table)
-        return found is not None and found.chain(chain) is not None
+    @property
+    def family(self) -> Family | None:
+        """The family of the rules, None if they do not tell."""
+        return family_of(self.iptables)
 
-    def has_rules(self, table: str, chain: str) -> bool:
-        """Whether the chain is there and not empty."""
-        found = self._tables.get(table)
-        known = None if found is None else found.chain(chain)
-        return known is not None and (bool(known.rules) or known.policy not in (None, "ACCEPT"))
-
-    def chain(self, table: str, name: str) -> IndexedChain:
+    def chain(self, source: Source, table: str, name: str) -> IndexedChain:
         """A chain. Raises DataplaneError if it is not there."""
-        key = (table, name)
+        key = (source, table, name)
         indexed = self._chains.get(key)
         if indexed is None:
-            found = self._tables.get(table)
+            found = self._tables.get((source, table))
             chain = None if found is None else found.chain(name)
             if chain is None:
                 raise DataplaneError(f"table {table}: a jump to chain {name}, which is not there")
-            indexed = self._chains[key] = IndexedChain(table, chain)
+            indexed = self._chains[key] = IndexedChain(source if self.several else None, table, chain)
         return indexed
 
 
-def index_ruleset(ruleset: Ruleset, note: Note | None = None, variant: str | None = None) -> Index:
-    """Make a rule set ready for traces. `note` gives provenance: see `Note`. `variant` is `nft` or `legacy`; without it
+def index_ruleset(
+    rules: Ruleset | Sequence[IptablesRules], note: Note | None = None, variant: str | None = None
+) -> Index:
+    """Make rules ready for traces. `note` gives provenance: see `Note`. `variant` is `nft` or `legacy`; without it
     the rule set's comments tell, if they do."""
-    return Index(ruleset, note, variant)
+    return Index(rules, note, variant)

@@ -11,12 +11,13 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge
-from kproxy.dataplane.concrete.chains import Cursor, Edge, End, Fork, Node, Step
+from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import Hook
 
 _SURE: Final = Fraction(1)
 _ALL_ONES: Final = 0xFFFFFFFF
@@ -28,8 +29,8 @@ def route(host: Host, state: State) -> Fork:
     if bridge.is_switched(state):
         switched = state.with_packet(out_interface=packet.in_interface, out_port=None)
         switched = switched.with_answer(("out_port", "present"), True).with_answer("bridged", True)
-        step = Step("route", "PREROUTING", f"bridged on {packet.in_interface}")
-        return Fork((), (Edge(_SURE, Node(Cursor("FORWARD", 0), switched), (step,)),))
+        step = Step("route", Hook.PREROUTING, f"bridged on {packet.in_interface}")
+        return Fork((), (Edge(_SURE, Node(Cursor(Hook.FORWARD), switched), (step,)),))
     if packet.dst is None:
         return Fork(
             (),
@@ -53,7 +54,7 @@ _WHERE: Final = "whether the packet is for this host is not known"
 
 
 def _dropped(state: State, reason: str) -> End:
-    return End("DROP", "PREROUTING", state, reason=reason)
+    return End("DROP", Hook.PREROUTING, state, reason=reason)
 
 
 def _martian(host: Host, packet: Packet) -> tuple[str, bool] | None:
@@ -96,16 +97,16 @@ def _checked(host: Host, state: State, result: RouteResult) -> Edge:
     if result.kind in ("blackhole", "unreachable", "prohibit"):
         return Edge(None, _dropped(state, f"a route of kind {result.kind}"))
     if result.kind == "multicast":
-        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason="multicast is not modelled"))
+        return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason="multicast is not modelled"))
     refused = _source_refused(host, packet)
     if refused is not None:
         reason, sure = refused
         if sure:
             return Edge(None, _dropped(state, reason))
-        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=f"{reason}? {_RP}"))
+        return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=f"{reason}? {_RP}"))
     if result.kind in ("local", "broadcast"):
-        step = Step("route", "PREROUTING", "to this host")
-        return Edge(None, Node(Cursor("INPUT", 0), state), (step,))
+        step = Step("route", Hook.PREROUTING, "to this host")
+        return Edge(None, Node(Cursor(Hook.INPUT), state), (step,))
     return _forward(host, state, result)
 
 
@@ -149,14 +150,14 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
             if forwards is False:
                 return Edge(None, _dropped(state, "forwarding is off"))
             reason = "whether this host forwards is not known"
-            return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
+            return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=reason))
         if packet.ttl is not None and packet.ttl <= 1:
             return Edge(None, _dropped(state, "the TTL is used up"))
         if state.assigned:
             return Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
     if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, result.device):
         reason = "whether the packet came by a bridge port that it would have to go back to is not known"
-        return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
+        return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=reason))
     ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
     if bridged:
         hairpin = _hairpin(host, packet)
@@ -164,12 +165,12 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
             return Edge(None, _dropped(state, f"bridge port {packet.in_port} is not in hairpin mode"))
         if hairpin is None:
             reason = f"whether bridge port {packet.in_port} is in hairpin mode is not known"
-            return Edge(None, End("INDETERMINATE", "PREROUTING", state, reason=reason))
+            return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=reason))
     forwarded = state.with_packet(out_interface=result.device, ttl=ttl, out_port=None if bridged else "")
     if bridged:
         forwarded = forwarded.with_answer(("out_port", "present"), True).with_answer("bridged", True)
-    step = Step("route", "PREROUTING", f"onward by {result.device or 'an interface that is not known'}")
-    return Edge(None, Node(Cursor("FORWARD", 0), forwarded), (step,))
+    step = Step("route", Hook.PREROUTING, f"onward by {result.device or 'an interface that is not known'}")
+    return Edge(None, Node(Cursor(Hook.FORWARD), forwarded), (step,))
 
 
 def _stays_on_bridge(state: State, result: RouteResult) -> bool:

@@ -6,36 +6,37 @@ never comes there, but that it is marked says what kube-proxy wanted.
 
 from __future__ import annotations
 
-from kproxy.dataplane.concrete.chains import DONE, Cursor, End, Fork, Node, traverse
-from kproxy.dataplane.concrete.index import Index
+from collections.abc import Callable
+
+from kproxy.dataplane.concrete.graph import Cursor, End, Fork, Node
 from kproxy.dataplane.concrete.state import SRC, State
-from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.pipeline import Pipeline
+from kproxy.netfilter.hooks import Hook
 
 _MOST: int = 1000
 
 
-def would_masquerade(index: Index, host: Host, state: State) -> bool:
-    """Whether the nat table's POSTROUTING would surely rewrite the source of this marked packet."""
+def would_masquerade(pipeline: Pipeline, advance: Callable[[Node], Fork], state: State) -> bool:
+    """Whether the nat chains of POSTROUTING would surely rewrite the source of this marked packet.
+
+    `advance` goes from a node to what comes next.
+    """
     packet = state.packet
-    if not packet.mark or not state.walks_nat or not index.has_chain("nat", "POSTROUTING"):
+    if not packet.mark or not state.walks_nat:
         return False
+    stage = pipeline.nat_stage(Hook.POSTROUTING)
     leaving = state._replace(nat_done=state.nat_done & ~SRC).with_packet(out_interface=None, out_port="")
-    cursor = Cursor("POSTROUTING", 1, (("POSTROUTING", 0),))
-    pending = [Node(cursor, leaving)]
+    pending = [Node(Cursor(Hook.POSTROUTING, stage), leaving)]
     for _ in range(_MOST):
         if not pending:
             return True
-        node = pending.pop()
-        if node.cursor.frames == DONE:
-            if not node.state.masqueraded:
+        for edge in advance(pending.pop()).edges:
+            to = edge.to
+            if isinstance(to, Node) and to.cursor.stage == stage:
+                pending.append(to)
+                continue
+            if isinstance(to, End) and to.verdict != "ACCEPT":
                 return False
-            continue
-        found = traverse(index, host, node.cursor, node.state)
-        if isinstance(found, Fork):
-            for edge in found.edges:
-                if isinstance(edge.to, End):
-                    return False
-                pending.append(edge.to)
-        elif not found.state.masqueraded:
-            return False
+            if not to.state.masqueraded:
+                return False
     return False

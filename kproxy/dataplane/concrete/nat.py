@@ -20,6 +20,7 @@ from kproxy.dataplane.model.limits import MAX_CHOICES
 from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.codec import Range
 from kproxy.netfilter.iptables.targets import (
     DnatTarget,
@@ -30,7 +31,7 @@ from kproxy.netfilter.iptables.targets import (
     SnatTarget,
 )
 
-MANIP: Final = {"PREROUTING": DST, "OUTPUT": DST, "POSTROUTING": SRC, "INPUT": SRC}
+MANIP: Final = {Hook.PREROUTING: DST, Hook.OUTPUT: DST, Hook.POSTROUTING: SRC, Hook.INPUT: SRC}
 """Which side each hook of the nat table rewrites, for packets of the original direction."""
 
 NatTarget = DnatTarget | SnatTarget | MasqueradeTarget | RedirectTarget | NetmapTarget
@@ -131,7 +132,7 @@ def _first_address(host: Host, family: Family) -> int | None:
 
 def _redirect(view: View, ports: list[int | None]) -> list[Choice] | None:
     packet, host = view.state.packet, view.host
-    if view.hook == "OUTPUT":
+    if view.hook is Hook.OUTPUT:
         return _with_ports([0x7F000001 if packet.family is Family.IPV4 else 1], ports)
     device = host.interface(packet.in_interface)
     if device is None:
@@ -174,10 +175,11 @@ def set_up(state: State, manip: int, choice: Choice) -> State:
         changed = (reply.dst, reply.dport) != (choice.address, choice.port)
         reply = reply._replace(dst=choice.address, dport=choice.port)
         entry = entry.replace(reply=reply, snat=entry.snat or changed)
-    return state._replace(connection=entry, masqueraded=state.masqueraded or manip == SRC)
+    done = state.nat_done | manip
+    return state._replace(connection=entry, nat_done=done, masqueraded=state.masqueraded or manip == SRC)
 
 
-def translate(state: State, hook: str) -> State:
+def translate(state: State, hook: Hook) -> State:
     """The packet as its connection's translation leaves it at this hook."""
     entry = state.connection
     manip = MANIP[hook]

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.model.conntrack import INVALID, NEW, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
+from kproxy.netfilter.hooks import Hook
 
 DST: Final = 1
 SRC: Final = 2
@@ -84,11 +85,15 @@ class State(NamedTuple):
 
 
 class RuleRef(NamedTuple):
-    """A rule: its table, chain and number, from 1."""
+    """A rule: its table, chain and number, from 1, and among rules of several writers whose it is."""
 
     table: str
     chain: str
     rule: int
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.table} {self.chain} rule {self.rule}".lstrip()
 
 
 @dataclass(slots=True)
@@ -96,7 +101,7 @@ class View:
     """What a match or target may look at."""
 
     host: Host
-    hook: str
+    hook: Hook
     ref: RuleRef
     state: State
     limit: bool | None = None

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.concrete.chains import End, Step
 from kproxy.dataplane.concrete.explore import Arrival, Exploration
+from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, Note, index_ruleset
 from kproxy.dataplane.concrete.state import State
@@ -144,7 +144,7 @@ def trace(
             there or in a loop.
     """
     index = ruleset if isinstance(ruleset, Index) else index_ruleset(ruleset, note)
-    family = index.ruleset.family
+    family = index.family
     if family is not None and family is not packet.family:
         raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
     entry = connection or Connection()

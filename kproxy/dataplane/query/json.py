@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kproxy.dataplane.concrete.chains import Step
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.query.report import Reply, Report, Reported
 from kproxy.dataplane.query.spec import write_question

@@ -8,6 +8,7 @@ from kproxy.dataplane import Connection, Host, Outcome, Packet, TraceResult, mak
 from kproxy.dataplane.concrete.matches.registry import evaluate
 from kproxy.dataplane.concrete.state import TRACKED, RuleRef, Split, State, View
 from kproxy.netfilter import Family, Ruleset, canonical_ruleset, parse_rule
+from kproxy.netfilter.hooks import Hook
 
 NODE = parse_host(
     {
@@ -68,7 +69,7 @@ def ask(
     host: Host = NODE,
     connection: Connection | None = None,
     *,
-    hook: str = "FORWARD",
+    hook: Hook = Hook.FORWARD,
     tracking: str = TRACKED,
     limit: bool | None = None,
 ) -> bool | Fraction | None:

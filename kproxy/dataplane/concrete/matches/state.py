@@ -171,8 +171,8 @@ def statistic(match: StatisticMatch, view: View) -> Answer:
         return by_chance(view, chance)
     every = 1 if match.every is None else match.every.value
     negated = match.every is not None and match.every.negated
-    ref = view.ref
-    if ref not in view.host.nth:
+    ref = (view.ref.table, view.ref.chain, view.ref.rule)
+    if ref not in view.host.nth or view.ref.source:
         answer = by_chance(view, Fraction(1, every))
         return negate(answer) if negated else answer
     met = dict(view.state.nth)

@@ -27,7 +27,7 @@ def chain() -> IndexedChain:
     ruleset = rules("\n".join(f"filter: -A FORWARD {line}" for line in LINES))
     found = ruleset.chain("filter", "FORWARD")
     assert found is not None
-    return IndexedChain("filter", found)
+    return IndexedChain(None, "filter", found)
 
 
 def test_candidates() -> None:
