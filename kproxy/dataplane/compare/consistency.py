@@ -15,7 +15,7 @@ from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
-from kproxy.dataplane.symbolic.mtbdd import TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.address import Network
@@ -30,8 +30,8 @@ def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[i
     """
     variables, diagrams, translation = setup.variables, setup.variables.diagrams, setup.translation
     read = Values(variables, values or {})
-    dst = None if values is None else read.address(variables.dst)
-    port = read.port(variables.dport) if read.get(variables.protocol) in PORT_PROTOCOLS else 0
+    dst = None if values is None else read.number(variables.dst)
+    port = read.number(variables.dport) if read.get(variables.protocol) in PORT_PROTOCOLS else 0
     moved = state.tracked and not state.fresh
     parts: dict[int, Node] = {}
     start = 0
@@ -40,7 +40,7 @@ def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[i
             destination = translation.destinations[position]
             address = destination.address
             if moved:
-                address = -1 if dst is None else read.address(variables.translated_dst)
+                address = -1 if dst is None else read.number(variables.translated_dst)
             result = child
             if address >= 0 and address == dst:
                 result = diagrams.permute(result, {variables.translated_kind: variables.dst_kind})

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.compare.distribution import Distribution, Fate
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
-from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
 from kproxy.dataplane.symbolic.questions import Question
+from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Row, Shape, Widen
 from kproxy.dataplane.symbolic.translated import UNKNOWN
-from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, CHUNK, LOCAL, UNICAST, Variables
+from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, LOCAL, UNICAST, Variables
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 
@@ -26,37 +27,29 @@ _MAX_PARTS: Final = 4
 
 
 class Group(NamedTuple):
-    """Levels that are one thing to a reader."""
+    """Levels that are one thing to a reader, of this row of the table; of none: a question."""
 
-    name: str
+    row: Row | None
     levels: range
 
 
 def groups_of(variables: Variables) -> list[Group]:
-    """The groups in the order in which a box is widened."""
-    chunks = variables.chunks
+    """The groups in the order in which a box is widened.
 
-    def single(*names: str) -> list[Group]:
-        return [Group(name, range(level, level + 1)) for name in names for level in (getattr(variables, name),)]
-
-    # What kind an address is comes before the address: else a set would take in addresses that cannot be of this kind.
-    groups = single("dst_kind", "translated_kind", "src_kind", "translated_src_kind")
-    groups.append(Group("translation", range(variables.reply, variables.snat + 1)))
-    groups.append(Group("src", range(variables.src, variables.src + chunks)))
-    groups.append(Group("sport", range(variables.sport, variables.sport + 2)))
-    groups += single(
-        "in_interface", "out_interface", "translated_out", "icmp_type", "icmp_code", "tcp_flags", "fragment"
-    )
-    groups += single("length", "ttl", "tos")
-    groups.append(Group("translated_src", range(variables.translated_src, variables.translated_src + chunks)))
-    groups.append(Group("translated_sport", range(variables.translated_sport, variables.translated_sport + 2)))
-    groups += [Group(f"mark {31 - bit}", range(variables.mark + bit, variables.mark + bit + 1)) for bit in range(32)]
-    groups += [
-        Group(f"connmark {31 - bit}", range(variables.connmark + bit, variables.connmark + bit + 1))
-        for bit in range(32)
-    ]
-    groups += [Group("question", range(level, level + 1)) for level in variables.questions.values()]
-    return groups
+    What kind an address is comes before the address: else a set would take in addresses that cannot be of this kind.
+    """
+    groups: list[Group] = []
+    together = [variables.levels[row.name] for row in TABLE if row.widen is Widen.TOGETHER]
+    for row in sorted(TABLE, key=lambda row: row.widen.value):
+        levels = variables.levels[row.name]
+        if row.shape is Shape.MARK:
+            groups += [Group(row, range(level, level + 1)) for level in levels]
+        elif row.widen is Widen.TOGETHER:
+            if levels == together[0]:
+                groups.append(Group(row, range(levels.start, together[-1].stop)))
+        elif row.widen is not Widen.NEVER:
+            groups.append(Group(row, levels))
+    return groups + [Group(None, range(level, level + 1)) for level in variables.questions.values()]
 
 
 class Side(NamedTuple):
@@ -95,47 +88,49 @@ def box_text(variables: Variables, box: Iterable[Side]) -> tuple[str, str]:
     rest: list[str] = []
     bits: dict[str, list[tuple[int, int]]] = {}
     for group, condition, possible in box:
-        if group.name == "src":
-            sources = address_set(variables, group.levels.start, condition, possible)
-        elif group.name.startswith(("mark ", "connmark ")):
-            name, _, bit = group.name.partition(" ")
-            wanted = int(variables.diagrams.at(condition, {group.levels.start: 1}) == TRUE)
-            bits.setdefault(name, []).append((int(bit), wanted))
+        row, level = group.row, group.levels.start
+        if row is PacketVariables.src:
+            sources = address_set(variables, level, condition, possible)
+        elif row is not None and row.shape is Shape.MARK:
+            wanted = int(variables.diagrams.at(condition, {level: 1}) == TRUE)
+            bits.setdefault(row.words, []).append((variables.levels[row.name].stop - 1 - level, wanted))
         else:
             text = _condition_text(variables, group, condition, possible)
             if text:
                 rest.append(text)
-    for name, found in bits.items():
+    for words, found in bits.items():
         mask = sum(1 << bit for bit, _ in found)
         value = sum(wanted << bit for bit, wanted in found)
-        rest.append(f"{'connection mark' if name == 'connmark' else 'mark'} 0x{value:x}/0x{mask:x}")
+        rest.append(f"{words} 0x{value:x}/0x{mask:x}")
     return sources, ", ".join(rest)
 
 
 def _condition_text(variables: Variables, group: Group, condition: Node, possible: Node) -> str:
-    level, diagrams = group.levels.start, variables.diagrams
-    if group.name in ("sport", "translated_sport"):
-        ports = ports_of(variables, level, condition)
+    row, level, diagrams = group.row, group.levels.start, variables.diagrams
+    shape = row.shape if row is not None else None
+    words = row.words if row is not None else ""
+    if shape is Shape.PORT:
+        ports = intervals_of(variables, level, condition)
         shown = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ports[:_MAX_PARTS])
-        return f"{_NAMES[group.name]} {shown}{', ...' if len(ports) > _MAX_PARTS else ''}"
-    if group.name == "translated_src":
-        return f"rewritten source {address_set(variables, level, condition)}"
-    if group.name == "translation":
+        return f"{words} {shown}{', ...' if len(ports) > _MAX_PARTS else ''}"
+    if shape is Shape.ADDRESS:
+        return f"{words} {address_set(variables, level, condition)}"
+    if row is not None and row.widen is Widen.TOGETHER:
         return _translation_text(variables, condition, possible)
-    wanted = condition if group.name.endswith("kind") else diagrams.both(condition, possible)
+    wanted = condition if shape is Shape.ADDRESS_KIND else diagrams.both(condition, possible)
     values = [value for value in range(diagrams.sizes[level]) if diagrams.at(wanted, {level: value}) == TRUE]
-    if group.name == "question":
+    if row is None:
         key = next(key for key, position in variables.questions.items() if position == level)
         text = key.text if isinstance(key, Question) else str(key)
         return f"where `{text}` {'holds' if values == [1] else 'does not hold'}"
-    if group.name in ("in_interface", "out_interface", "translated_out"):
+    if shape is Shape.INTERFACE:
         names = variables.interfaces.names
-        return f"{_NAMES[group.name]} {' or '.join(names[value] for value in values if value) or 'no interface'}"
-    if group.name.endswith("kind"):
-        return _kind_text(_NAMES[group.name], values)
-    if group.name == "fragment":
-        return "a later fragment" if values == [1] else "not a later fragment"
-    return f"{_NAMES[group.name]} {_ranges(values)}"
+        return f"{words} {' or '.join(names[value] for value in values if value) or 'no interface'}"
+    if shape is Shape.ADDRESS_KIND:
+        return _kind_text(words, values)
+    if shape is Shape.FLAG:
+        return words if values == [1] else f"not {words}"
+    return f"{words} {_ranges(values)}"
 
 
 def _kind_text(name: str, values: list[int]) -> str:
@@ -146,15 +141,6 @@ def _kind_text(name: str, values: list[int]) -> str:
     if UNICAST in values:
         return f"{name} is not this host"
     return f"{name} is {' or '.join(ADDRESS_KINDS[value] for value in values)}"
-
-
-_NAMES: Final = {
-    "sport": "source port", "translated_sport": "rewritten source port", "in_interface": "in by",
-    "out_interface": "out by", "translated_out": "out by", "dst_kind": "the destination",
-    "translated_kind": "the new destination", "src_kind": "the source",
-    "translated_src_kind": "the rewritten source", "icmp_type": "ICMP type", "icmp_code": "ICMP code",
-    "tcp_flags": "TCP flags", "length": "length", "ttl": "TTL", "tos": "TOS",
-}  # fmt: skip
 
 
 def _translation_text(variables: Variables, condition: Node, possible: Node) -> str:
@@ -190,44 +176,35 @@ def _ranges(values: list[int]) -> str:
     return ", ".join(parts[:_MAX_PARTS]) + (", ..." if len(parts) > _MAX_PARTS else "")
 
 
-def intervals_of(variables: Variables, level: int, condition: Node, count: int, bits: int) -> list[tuple[int, int]]:
-    """A condition on chunks of one number, as ascending intervals; at most a few hundred."""
+def intervals_of(variables: Variables, first: int, condition: Node) -> list[tuple[int, int]]:
+    """A condition on the variable with this first level, as ascending intervals; at most a few hundred."""
     diagrams = variables.diagrams
+    levels, bits = variables.levels_at(first)
     found: list[tuple[int, int]] = []
 
-    def walk(node: Node, chunk: int, prefix: int) -> None:
+    def add(start: int, end: int, below: int) -> None:
+        start, last = start << bits * below, (end << bits * below) - 1
+        if found and found[-1][1] + 1 == start:
+            start = found.pop()[0]
+        found.append((start, last))
+
+    def walk(node: Node, level: int, prefix: int) -> None:
         if len(found) > 300 or node == FALSE:
             return
         if node == TRUE:
-            shift = bits * (count - chunk)
-            first, last = prefix << shift, (prefix + 1 << shift) - 1
-            if found and found[-1][1] + 1 == first:
-                found[-1] = (found[-1][0], last)
-            else:
-                found.append((first, last))
+            add(prefix, prefix + 1, levels.stop - level)
             return
         start = 0
-        bounds, children = diagrams.parts(node, level + chunk)
-        for end, child in zip(bounds, children, strict=True):
+        for end, child in zip(*diagrams.parts(node, level), strict=True):
             if child == TRUE:
-                shift = bits * (count - chunk - 1)
-                first, last = (prefix << bits | start) << shift, ((prefix << bits | end - 1) + 1 << shift) - 1
-                if found and found[-1][1] + 1 == first:
-                    found[-1] = (found[-1][0], last)
-                else:
-                    found.append((first, last))
+                add(prefix << bits | start, (prefix << bits | end - 1) + 1, levels.stop - level - 1)
             elif child != FALSE:
                 for value in range(start, min(end, start + 300)):
-                    walk(child, chunk + 1, prefix << bits | value)
+                    walk(child, level + 1, prefix << bits | value)
             start = end
 
-    walk(condition, 0, 0)
+    walk(condition, first, 0)
     return found
-
-
-def ports_of(variables: Variables, level: int, condition: Node) -> list[tuple[int, int]]:
-    """A condition on a port as intervals."""
-    return intervals_of(variables, level, condition, 2, 8)
 
 
 def address_set(variables: Variables, level: int, condition: Node, possible: Node = TRUE) -> str:
@@ -236,14 +213,14 @@ def address_set(variables: Variables, level: int, condition: Node, possible: Nod
     diagrams = variables.diagrams
 
     def parts(node: Node) -> list[str]:
-        return _networks(intervals_of(variables, level, node, variables.chunks, CHUNK), variables.family)
+        return _networks(intervals_of(variables, level, node), variables.family)
 
-    most = diagrams.either(condition, diagrams.negate(possible))
-    if most == TRUE:
+    widest = diagrams.either(condition, diagrams.negate(possible))
+    if widest == TRUE:
         return "anywhere"
-    least = diagrams.both(condition, possible)
-    left = parts(diagrams.negate(most))
-    kept = min(parts(least), parts(most), key=len)
+    narrowest = diagrams.both(condition, possible)
+    left = parts(diagrams.negate(widest))
+    kept = min(parts(narrowest), parts(widest), key=len)
     if len(left) < len(kept):
         return "anywhere but " + _listed(left)
     return _listed(kept)

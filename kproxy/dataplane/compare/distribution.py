@@ -10,7 +10,7 @@ from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
-from kproxy.dataplane.symbolic.mtbdd import LEAF, ZERO, Node
+from kproxy.dataplane.symbolic.nodes import LEAF, ZERO, Node
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 
 
@@ -37,7 +37,7 @@ def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Dist
         start = end
     read = Values(variables, values)
     ports = read.get(variables.protocol) in PORT_PROTOCOLS
-    here = (read.address(variables.dst), read.port(variables.dport) if ports else 0)
+    here = (read.number(variables.dst), read.number(variables.dport) if ports else 0)
     result: Distribution = {}
     for destination, child in pending:
         leaf = diagrams.at(child, values)

@@ -29,7 +29,7 @@ from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.leaves import INDETERMINATE
-from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
 from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.translated import Destination
@@ -228,7 +228,7 @@ class Examiner:
         """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""
         variables = self._variables
         kinds = [point.get(kind, 0) for kind in (variables.dst_kind, variables.translated_kind)]
-        endpoint = Values(variables, point).address(variables.dst) in self._picker.addresses
+        endpoint = Values(variables, point).number(variables.dst) in self._picker.addresses
         return all(kind in (UNICAST, LOCAL) for kind in kinds) and not (endpoint and kinds[0] == LOCAL)
 
     def _usual(self, point: Mapping[int, int]) -> Node:
@@ -248,9 +248,9 @@ class Examiner:
         ):
             # What MASQUERADE takes for a packet that the host sends to itself.
             masqueraded = parse_address(DOCUMENTATION[variables.family][2], variables.family) + 100
-            values = {**dict(variables.address_values(variables.translated_src, masqueraded)), **values}
+            values = {**dict(variables.values_of(variables.translated_src, masqueraded)), **values}
         read = Values(variables, values)
-        if read.address(variables.src) == read.address(variables.dst):  # one address is of one kind: see `correlated`
+        if read.number(variables.src) == read.number(variables.dst):  # one address is of one kind: see `correlated`
             values = {**values, variables.src_kind: values.get(variables.dst_kind, 0)}
         result = ""
         for point in self._variants(values):
@@ -272,8 +272,8 @@ class Examiner:
             return f"depends on {', '.join(details)}"
         read = Values(variables, point)
         here = (
-            read.address(variables.dst),
-            read.port(variables.dport) if point.get(variables.protocol) in PORT_PROTOCOLS else 0,
+            read.number(variables.dst),
+            read.number(variables.dport) if point.get(variables.protocol) in PORT_PROTOCOLS else 0,
         )
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
         destinations = tuple(

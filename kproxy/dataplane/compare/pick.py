@@ -14,11 +14,11 @@ from kproxy.dataplane.compare.consistency import tuples_fit
 from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
-from kproxy.dataplane.model.packet import ICMP_ECHO, SYN
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import ConntrackCase, feasible_start
-from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Node
+from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.questions import Question
+from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family
@@ -89,15 +89,10 @@ class Picker:
             self._feasible[key] = feasible
         seen: set[tuple[tuple[int, int], ...]] = set()
         site = diagrams.both(region.site.address, region.site.service)
-        selecting = {
-            variables.protocol,
-            *range(variables.dst, variables.dst + variables.chunks),
-            variables.dport,
-            variables.dport + 1,
-        }
+        names = ["dst", "protocol", "dport"]
         if not region.state.fresh:
-            selecting |= {*range(variables.translated_dst, variables.translated_dst + variables.chunks)}
-            selecting |= {variables.translated_dport, variables.translated_dport + 1}
+            names += ["translated_dst", "translated_dport"]
+        selecting = {level for name in names for level in variables.levels[name]}
         for number in range(_MAX_UPPER):
             prefer = self._preferences(number % 3)
             wanted = site
@@ -133,7 +128,7 @@ class Picker:
         if len(self.addresses) > _MAX_MASQUERADED:
             return TRUE
         result = FALSE
-        for address in sorted({Values(variables, values).address(variables.dst), *self.addresses}):
+        for address in sorted({Values(variables, values).number(variables.dst), *self.addresses}):
             result = diagrams.either(result, variables.address_between(variables.translated_src, address, address))
         return result
 
@@ -146,25 +141,20 @@ class Picker:
     def _preferences(self, number: int) -> dict[int, int]:
         """Values for variables that may have any, in three variants."""
         variables = self._variables
-        texts = DOCUMENTATION[variables.family]
         result: dict[int, int] = {}
-        for position, level in enumerate((variables.src, variables.dst, variables.translated_dst)):
-            address = parse_address(texts[(position + number) % 3], variables.family) + number
-            result |= dict(variables.address_values(level, address))
-        result[variables.protocol] = 6
-        result |= dict(variables.port_values(variables.dport, 8000 + number))
-        result |= dict(variables.port_values(variables.translated_dport, 9000 + number))
-        result |= dict(variables.port_values(variables.sport, 40000 + number))
-        result |= dict(variables.port_values(variables.translated_sport, 50000 + number))
-        last = len(variables.interfaces.names) - 1
-        for level in (variables.in_interface, variables.out_interface, variables.translated_out):
-            result[level] = min(2, last)
-        result |= {
-            variables.tcp_flags: SYN,
-            variables.length: 60,
-            variables.ttl: 64,
-            variables.icmp_type: ICMP_ECHO[variables.family],
-        }
+        for row in TABLE:
+            if row.example is None:
+                continue
+            example = row.example if isinstance(row.example, int) else row.example[variables.family]
+            first = variables.levels[row.name].start
+            if row.shape is Shape.ADDRESS:
+                texts = DOCUMENTATION[variables.family]
+                example = parse_address(texts[(example + number) % 3], variables.family) + number
+            elif row.shape is Shape.INTERFACE:
+                example = min(example, len(variables.interfaces.names) - 1)
+            elif row.varied:
+                example += number
+            result |= variables.values_of(first, example)
         return result
 
     def _all_feasible(self, origin: str, state: ConntrackCase) -> Node:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kproxy.dataplane.compare.describe import address_set, ports_of
+from kproxy.dataplane.compare.describe import address_set, intervals_of
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
-from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
+from kproxy.dataplane.symbolic.mtbdd import Diagrams
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import exists
 from kproxy.dataplane.symbolic.variables import CHUNK, Variables
 from kproxy.netfilter.family import Family, protocol_name
@@ -28,11 +29,10 @@ class Site(NamedTuple):
     def text(self, setup: Setup) -> str:
         """In words: `10.96.0.10:53/udp`."""
         variables, diagrams = setup.variables, setup.variables.diagrams
-        translated = range(variables.translated_dst, variables.translated_dst + variables.chunks)
         possible = TRUE
-        if variables.family is Family.IPV4:  # what lies above and below is nobody's address
+        if variables.family is Family.IPV4:  # what lies above and below is no host's address
             possible = variables.address_between(variables.dst, 0x01000000, 0xDFFFFFFF)
-        inside = exists(diagrams, self.address, translated)
+        inside = exists(diagrams, self.address, variables.levels["translated_dst"])
         if diagrams.both(inside, possible) == FALSE:
             possible = TRUE
         address = address_set(variables, variables.dst, inside, possible)
@@ -40,7 +40,7 @@ class Site(NamedTuple):
             address = "any other address"
         elif address.startswith("anywhere"):
             address = "any address" + address.removeprefix("anywhere")
-        service = exists(diagrams, self.service, range(variables.translated_dport, variables.translated_dport + 2))
+        service = exists(diagrams, self.service, variables.levels["translated_dport"])
         parts, left_out = _services(variables, service), _services(variables, diagrams.negate(service))
         if not parts:
             return address
@@ -76,7 +76,7 @@ def _services(variables: Variables, condition: Node) -> list[tuple[str, str]]:
                 if child == TRUE
                 else ",".join(
                     str(first) if first == last else f"{first}-{last}"
-                    for first, last in ports_of(variables, variables.dport, child)[:8]
+                    for first, last in intervals_of(variables, variables.dport, child)[:8]
                 )
             )
             parts.append((ports, name))
@@ -98,13 +98,13 @@ class Region:
 def differing_regions(setup: Setup, origin: str, state: ConntrackCase, one: Node, other: Node) -> Iterator[Region]:
     """All regions where two functions differ."""
     variables, diagrams = setup.variables, setup.variables.diagrams
-    addresses = _collect(diagrams, one, other, range(variables.dst, variables.translated_dst + variables.chunks), set())
+    addresses = _collect(diagrams, one, other, range(variables.dst, variables.protocol), set())
     seen: set[tuple[Node, Node]] = set()
     # Addresses with rules of their own share most services with all others: those come first, and what is shared
     # is met only once.
     order = sorted(addresses.items(), key=lambda item: -_width(diagrams, item[1]))
     for (first, second), address in order:
-        services = _collect(diagrams, first, second, range(variables.protocol, variables.translated_dport + 2), seen)
+        services = _collect(diagrams, first, second, range(variables.protocol, variables.destination), seen)
         for (below, beside), service in services.items():
             yield Region(Site(address, service), origin, state, below, beside)
 

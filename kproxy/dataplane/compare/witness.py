@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kproxy.dataplane.compare.assume import assume
 from kproxy.dataplane.concrete.explore import Exploration
@@ -22,14 +22,15 @@ from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
-from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Packet
+from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.dataplane.symbolic.questions import AFTER, LOOPED, Listed, Question
+from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination
-from kproxy.dataplane.symbolic.variables import BROADCAST, CHUNK, LOCAL, Variables
+from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
@@ -67,23 +68,25 @@ class Values:
         """One variable."""
         return self.values.get(level, 0)
 
-    def address(self, level: int) -> int:
-        """An address."""
+    def number(self, first: int) -> int:
+        """The value of the variable whose first level this is."""
+        levels, bits = self.variables.levels_at(first)
         result = 0
-        for chunk in range(self.variables.chunks):
-            result = result << CHUNK | self.get(level + chunk)
+        for level in levels:
+            result = result << bits | self.get(level)
         return result
 
-    def port(self, level: int) -> int:
-        """A port."""
-        return self.get(level) << 8 | self.get(level + 1)
-
-    def mark(self, level: int) -> int:
-        """A mark."""
-        result = 0
-        for bit in range(32):
-            result = result << 1 | self.get(level + bit)
-        return result
+    def packet(self, origin: str) -> Packet:
+        """The packet, with the fields that its protocol has."""
+        variables = self.variables
+        protocol = self.get(variables.protocol)
+        fields: dict[str, Any] = dict.fromkeys(("sport", "dport"))
+        for row in TABLE:
+            if row.field and (not row.protocols or protocol in row.protocols):
+                number = self.number(variables.levels[row.name].start)
+                fields[row.field] = bool(number) if row.shape is Shape.FLAG else number
+        arrives = variables.interfaces.names[self.get(variables.in_interface)] if origin == "arriving" else ""
+        return Packet(variables.family, in_interface=arrives, in_port="", out_port="", origin=origin, **fields)
 
 
 def situation_of(
@@ -101,29 +104,7 @@ def situation_of(
     the addresses that SNAT may choose.
     """
     read = Values(variables, values)
-    protocol = read.get(variables.protocol)
-    ports = protocol in PORT_PROTOCOLS
-    names = variables.interfaces.names
-    packet = Packet(
-        variables.family,
-        read.address(variables.src),
-        read.address(variables.dst),
-        protocol,
-        read.port(variables.sport) if ports else None,
-        read.port(variables.dport) if ports else None,
-        icmp_type=read.get(variables.icmp_type) if protocol in (ICMP, ICMPV6) else None,
-        icmp_code=read.get(variables.icmp_code) if protocol in (ICMP, ICMPV6) else None,
-        tcp_flags=read.get(variables.tcp_flags) if protocol == TCP else None,
-        in_interface=names[read.get(variables.in_interface)] if origin == "arriving" else "",
-        in_port="",
-        out_port="",
-        mark=read.mark(variables.mark),
-        origin=origin,
-        length=read.get(variables.length),
-        ttl=read.get(variables.ttl),
-        tos=read.get(variables.tos),
-        fragment=bool(read.get(variables.fragment)),
-    )
+    packet = read.packet(origin)
     answers = {key: bool(read.get(level)) for key, level in variables.questions.items() if isinstance(key, Question)}
     owner = _owner(answers)
     if owner is None:
@@ -170,16 +151,16 @@ def _owner(answers: Mapping[Question, bool]) -> tuple[int, int, bool] | None:
 
 def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[Question, bool]) -> Connection:
     variables = read.variables
-    mark = read.mark(variables.connmark)
+    mark = read.number(variables.connmark)
     if state.fresh or not state.tracked:
         return Connection(state.ctstate, mark=mark)
     dnat, snat, reply = (bool(read.get(level)) for level in (variables.dnat, variables.snat, variables.reply))
     ports = packet.has_ports
     later = FlowTuple(
-        read.address(variables.translated_src),
-        read.port(variables.translated_sport) if ports else None,
-        read.address(variables.translated_dst),
-        read.port(variables.translated_dport) if ports else None,
+        read.number(variables.translated_src),
+        read.number(variables.translated_sport) if ports else None,
+        read.number(variables.translated_dst),
+        read.number(variables.translated_dport) if ports else None,
     )
     moved_dst, moved_src = (snat, dnat) if reply else (dnat, snat)
     after = FlowTuple(
@@ -232,8 +213,8 @@ def _host(
         if destination.address >= 0
     ]
     if moved:
-        others.append((read.address(variables.translated_dst), read.get(variables.translated_kind)))
-        others.append((read.address(variables.translated_src), read.get(variables.translated_src_kind)))
+        others.append((read.number(variables.translated_dst), read.get(variables.translated_kind)))
+        others.append((read.number(variables.translated_src), read.get(variables.translated_src_kind)))
     kinds += [(address, kind) for address, kind in others if address not in (dst, src)]
     interfaces: dict[str, Interface] = {}
     if (
@@ -245,7 +226,7 @@ def _host(
         )
     ):
         # What MASQUERADE takes for a packet to this host itself.
-        own = src if answers.get(KEPT) else read.address(variables.translated_src)
+        own = src if answers.get(KEPT) else read.number(variables.translated_src)
         if KEPT in answers and answers[KEPT] != (own == src):
             return None
         kinds.append((own, LOCAL))
@@ -255,7 +236,7 @@ def _host(
         and origin == "arriving"
         and any(destination.text.startswith("REDIRECT") for destination in destinations)
     ):
-        own = read.address(variables.translated_dst)
+        own = read.number(variables.translated_dst)
         kinds.append((own, LOCAL))
         name = packet.in_interface or ""
         interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
@@ -312,7 +293,7 @@ def _recent(
             continue
         addresses = [packet.src or 0]
         if about.moment == LOOPED:
-            addresses = [packet.src or 0, read.address(read.variables.translated_src), *sources]
+            addresses = [packet.src or 0, read.number(read.variables.translated_src), *sources]
         if about.side != "source":
             addresses = [packet.dst or 0]
             if about.moment == AFTER:

@@ -23,8 +23,8 @@ from typing import Final
 
 from kproxy.dataplane.symbolic.conditions import Conditions, Draw, RecentCheck
 from kproxy.dataplane.symbolic.leaves import Outcomes
-from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.nat import Exits
+from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Structure
 from kproxy.dataplane.symbolic.questions import Stage
 from kproxy.dataplane.symbolic.targets import Targets

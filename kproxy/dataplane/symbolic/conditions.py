@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.questions import BEFORE, Question, Stage, recent_question, set_moment
 from kproxy.dataplane.symbolic.variables import (
     BROADCAST,

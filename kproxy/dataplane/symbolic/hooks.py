@@ -17,8 +17,8 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import ICMP, ICMPV6
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
-from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
 from kproxy.dataplane.symbolic.nat import Exits
+from kproxy.dataplane.symbolic.nodes import TRUE, Node
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.dataplane.symbolic.questions import AFTER, BEFORE, Question, Stage, asked_before
 from kproxy.dataplane.symbolic.targets import Targets

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.symbolic.mtbdd import ZERO, Node
+from kproxy.dataplane.symbolic.nodes import ZERO, Node
 from kproxy.dataplane.symbolic.variables import Variables
 
 ACCEPT: Final = "ACCEPT"

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcomes
-from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
 from kproxy.dataplane.symbolic.questions import Question, Stage
 from kproxy.dataplane.symbolic.translated import (
@@ -78,12 +78,8 @@ class Translation:
                 self._addresses_of.setdefault(destination.port, []).append(destination.address)
         self._sent_from: dict[Destination, tuple[Node, Node]] = {}
         self._of_new_destination = {variables.translated_kind, variables.translated_out}
-        self._of_new_source = {
-            variables.translated_src_kind,
-            variables.translated_sport,
-            variables.translated_sport + 1,
-        }
-        self._of_new_source |= set(range(variables.translated_src, variables.translated_src + variables.chunks))
+        names = ("translated_src", "translated_sport", "translated_src_kind")
+        self._of_new_source = {level for name in names for level in variables.levels[name]}
 
     def with_destination(self, node: Node, number: int) -> Node:
         """The function of packets that end at this translated destination: those that go no further have none."""
@@ -132,7 +128,7 @@ class Translation:
             else:
                 moved[variables.src_kind] = variables.translated_src_kind
         else:
-            later = diagrams.restrict(later, variables.address_values(variables.src, wanted.addresses[0]))
+            later = diagrams.restrict(later, variables.values_of(variables.src, wanted.addresses[0]))
             later = self._kind_of(later, variables.src_kind, variables.translated_src_kind, wanted.addresses[0])
             if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
                 moved = {}
@@ -256,7 +252,7 @@ class Translation:
         moved: dict[int, int] = {}
         fixed: tuple[tuple[int, int], ...] = ()
         if destination.address >= 0:
-            fixed += variables.address_values(variables.dst, destination.address)
+            fixed += variables.values_of(variables.dst, destination.address)
             certain = variables.certain_kind(destination.address)
             if certain is None:
                 moved[variables.dst_kind] = variables.translated_kind
@@ -269,7 +265,7 @@ class Translation:
             else:
                 moved[variables.dst_kind] = variables.translated_kind
         if destination.port >= 0:
-            fixed += variables.port_values(variables.dport, destination.port)
+            fixed += variables.values_of(variables.dport, destination.port)
         elif destination.port == UNKNOWN:
             moved |= {variables.dport: variables.translated_dport, variables.dport + 1: variables.translated_dport + 1}
         return self._diagrams.permute(diagrams.restrict(after, tuple(sorted(fixed))), moved)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kproxy.dataplane.symbolic.mtbdd import FALSE, LEAF, TRUE, Diagrams, Node
+from kproxy.dataplane.symbolic.mtbdd import Diagrams
+from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 
 
 def where_different(diagrams: Diagrams, one: Node, other: Node, ignored: int) -> Node:

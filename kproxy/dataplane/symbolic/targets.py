@@ -22,8 +22,8 @@ from kproxy.dataplane.symbolic.leaves import (
     Outcome,
     Outcomes,
 )
-from kproxy.dataplane.symbolic.mtbdd import Node
 from kproxy.dataplane.symbolic.nat import Exits, Translation
+from kproxy.dataplane.symbolic.nodes import Node
 from kproxy.dataplane.symbolic.questions import BEFORE, Listed, Question, Stage, moment, set_moment
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.iptables.codec import UINT32

@@ -2,8 +2,7 @@
 
 Theory: docs/symbolic.md, "The order of variables".
 
-The order of the levels is what keeps diagrams small. First comes what selects a service (destination, protocol,
-destination port), then `destination`, then the source and the rest.
+Which variables there are, and in which order, is in `table`.
 
 `destination` is not a variable of the packet: it is the translated destination, where the packet ends up. An outcome
 function maps a packet *and* a translated destination to the distribution of everything else (verdict, source rewrite,
@@ -19,7 +18,9 @@ from typing import Final
 
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
-from kproxy.dataplane.symbolic.mtbdd import FALSE, TRUE, Diagrams, Node
+from kproxy.dataplane.symbolic.mtbdd import Diagrams
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.table import TABLE, PacketVariables
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Masked, Range
@@ -31,6 +32,7 @@ MULTICAST: Final = 3
 ADDRESS_KINDS: Final = ("UNICAST", "LOCAL", "BROADCAST", "MULTICAST")
 
 CHUNK: Final = 16
+"""Bits of a level of an address."""
 NO_INTERFACE: Final = 0
 """The atom of "no interface": the input of a packet that the host makes, the output of one that is not routed yet."""
 
@@ -87,54 +89,36 @@ def _stranger(patterns: Sequence[str]) -> str:
     return next((name for name in names if not any(fits(pattern, name) for pattern in known)), "")
 
 
-class Variables:
-    """The levels for one family, and the diagrams that use them."""
+class Variables(PacketVariables):
+    """The levels for one family, and the diagrams that use them. `levels` has those of each variable by name."""
 
     def __init__(self, family: Family, interfaces: Interfaces, destinations: int) -> None:
         self.family = family
         self.interfaces = interfaces
-        chunks = family.bits // CHUNK
-        self.chunks = chunks
+        self.levels: dict[str, range] = {}
+        self._rows: dict[int, tuple[range, int]] = {}
         sizes: list[int] = []
-
-        def take(count: int, size: int) -> int:
-            sizes.extend([size] * count)
-            return len(sizes) - count
-
-        wide = 1 << CHUNK
-        self.untracked = take(1, 2)
-        self.assigned = take(1, 2)
-        self.dst = take(chunks, wide)
-        self.translated_dst = take(chunks, wide)
-        self.protocol = take(1, 256)
-        self.dport = take(2, 256)
-        self.translated_dport = take(2, 256)
-        self.destination = take(1, max(destinations, 1))
-        self.src = take(chunks, wide)
-        self.translated_src = take(chunks, wide)
-        self.sport = take(2, 256)
-        self.translated_sport = take(2, 256)
-        self.in_interface = take(1, len(interfaces.names))
-        self.out_interface = take(1, len(interfaces.names))
-        self.translated_out = take(1, len(interfaces.names))
-        self.dst_kind = take(1, 4)
-        self.translated_kind = take(1, 4)
-        self.src_kind = take(1, 4)
-        self.translated_src_kind = take(1, 4)
-        self.reply = take(1, 2)
-        self.dnat = take(1, 2)
-        self.snat = take(1, 2)
-        self.icmp_type = take(1, 256)
-        self.icmp_code = take(1, 256)
-        self.tcp_flags = take(1, 64)
-        self.fragment = take(1, 2)
-        self.length = take(1, 1 << 16)
-        self.ttl = take(1, 256)
-        self.tos = take(1, 256)
-        self.mark = take(32, 2)
-        self.connmark = take(32, 2)
+        for row in TABLE:
+            start = len(sizes)
+            sizes += row.sizes(family, len(interfaces.names), destinations)
+            levels = self.levels[row.name] = range(start, len(sizes))
+            self._rows[start] = levels, row.chunk
+            self.__dict__[row.name] = start  # found before the table's row is asked
+        self.chunks = len(self.levels["dst"])
         self.diagrams = Diagrams(sizes)
         self.questions: dict[Hashable, int] = {}
+
+    # values
+
+    def levels_at(self, first: int) -> tuple[range, int]:
+        """The levels of the variable whose first level this is, and the bits of each."""
+        return self._rows[first]
+
+    def values_of(self, first: int, number: int) -> tuple[tuple[int, int], ...]:
+        """One value of a variable as pairs of level and value, for `Diagrams.restrict`."""
+        levels, bits = self._rows[first]
+        mask = (1 << bits) - 1
+        return tuple((level, number >> bits * (levels.stop - 1 - level) & mask) for level in levels)
 
     # conditions
 
@@ -153,7 +137,7 @@ class Variables:
     def address_is(self, level: int, address: int) -> Node:
         """An address is this one."""
         node = TRUE
-        for at, value in reversed(self.address_values(level, address)):
+        for at, value in reversed(self.values_of(level, address)):
             node = self.diagrams.equals(at, value, node)
         return node
 
@@ -176,16 +160,6 @@ class Variables:
             low = diagrams.node(at, *_steps(((start, FALSE), (start + 1, low), (1 << CHUNK, TRUE))))
             high = diagrams.node(at, *_steps(((end, TRUE), (end + 1, high), (1 << CHUNK, FALSE))))
         return inside
-
-    def address_values(self, level: int, address: int) -> tuple[tuple[int, int], ...]:
-        """One address as pairs of level and value, for `Diagrams.restrict`."""
-        return tuple(
-            (level + chunk, address >> CHUNK * (self.chunks - 1 - chunk) & UINT16) for chunk in range(self.chunks)
-        )
-
-    def port_values(self, level: int, port: int) -> tuple[tuple[int, int], ...]:
-        """One port as pairs of level and value."""
-        return (level, port >> 8), (level + 1, port & 0xFF)
 
     def port_in(self, level: int, ports: Range) -> Node:
         """A port lies in a range."""

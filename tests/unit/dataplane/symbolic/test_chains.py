@@ -16,8 +16,8 @@ from kproxy.dataplane.compare.distribution import Distribution, distribution_at
 from kproxy.dataplane.compare.witness import Observation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
-from kproxy.dataplane.symbolic.mtbdd import TRUE, Node
 from kproxy.dataplane.symbolic.nat import KEPT
+from kproxy.dataplane.symbolic.nodes import TRUE, Node
 from kproxy.dataplane.symbolic.questions import Question
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
@@ -34,7 +34,7 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
 
     def address(level: int, *choices: str) -> str:
         chosen = random.choice(choices)
-        values.update(variables.address_values(level, parse_address(chosen, Family.IPV4)))
+        values.update(variables.values_of(level, parse_address(chosen, Family.IPV4)))
         return chosen
 
     dst = address(variables.dst, *ADDRESSES, "8.8.8.8")
@@ -45,7 +45,7 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
         (variables.dport, (80, 81, 5)), (variables.translated_dport, (80, 5)), (variables.sport, (1000,)),
         (variables.translated_sport, (1000, 2000)),
     ):  # fmt: skip
-        values.update(variables.port_values(level, random.choice(ports)))
+        values.update(variables.values_of(level, random.choice(ports)))
     values[variables.protocol] = random.choice((6, 17))
     values[variables.dst_kind] = 1 if dst == "127.0.0.1" else random.randrange(2)
     values[variables.src_kind] = (
@@ -71,7 +71,7 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
         values[level] = {"recent": held, "rate": rates}.get(key.kind, random.randrange(2))
         if key == KEPT:
             read = Values(variables, values)
-            values[level] = int(read.address(variables.src) == read.address(variables.translated_src))
+            values[level] = int(read.number(variables.src) == read.number(variables.translated_src))
     if state.tracked and not state.fresh:
         fit = tuples_fit(variables)
         asked = [

@@ -50,7 +50,7 @@ def test_three_rules_by_hand() -> None:
     rule_1 = diagrams.ite(variables.address_is(variables.dst, number("10.96.0.1")), rule_2, a)
 
     function = setup.pipeline.function(setup.sides[0], "arriving", CONNTRACK_CASES[0])
-    source = variables.address_values(variables.src, number("198.51.100.7"))
+    source = variables.values_of(variables.src, number("198.51.100.7"))
     for address in ("10.96.0.1", "10.96.0.2"):
-        point = (*variables.address_values(variables.dst, number(address)), *source)
+        point = (*variables.values_of(variables.dst, number(address)), *source)
         assert diagrams.restrict(function, point) == diagrams.restrict(rule_1, point), address

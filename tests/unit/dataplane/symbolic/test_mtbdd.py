@@ -8,7 +8,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.dataplane.symbolic.mtbdd import FALSE, MISS, TRUE, ZERO, Diagrams, Node
+from kproxy.dataplane.symbolic.mtbdd import Diagrams
+from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import exists, for_all, unaffected, where_different
 
 SIZES = (3, 2, 4)
