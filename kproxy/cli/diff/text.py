@@ -17,15 +17,15 @@ from kproxy.netfilter import Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 
-MOST_OUTCOMES = 4
-MOST_SITES = 6
+MAX_OUTCOMES = 4
+MAX_SITES = 6
 SIDES = ("A", "B")
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
 
 Indexes = tuple[Index, Index]
 
 
-def comparison_text(found: Comparison, labels: Sequence[str], indexes: Indexes, most: int | None) -> Iterator[str]:
+def comparison_text(found: Comparison, labels: Sequence[str], indexes: Indexes, max_shown: int | None) -> Iterator[str]:
     """The lines of the answer."""
     width = max(map(len, labels))
     for side, label, index in zip(SIDES, labels, indexes, strict=True):
@@ -39,7 +39,7 @@ def comparison_text(found: Comparison, labels: Sequence[str], indexes: Indexes, 
         yield click.style(
             "not decided: no difference is certain, and not every packet is certain", fg="yellow", bold=True
         )
-    shown = found.differences if most is None else found.differences[:most]
+    shown = found.differences if max_shown is None else found.differences[:max_shown]
     for number, difference in enumerate(shown, 1):
         yield ""
         yield from _difference_text(number, difference, indexes)
@@ -71,9 +71,9 @@ def _count(found: Comparison) -> str:
 
 
 def _difference_text(number: int, difference: Difference, indexes: Indexes) -> Iterator[str]:
-    shown = ", ".join(difference.destinations[:MOST_SITES])
-    if len(difference.destinations) > MOST_SITES:
-        shown += f" and {len(difference.destinations) - MOST_SITES:,} more destinations"
+    shown = ", ".join(difference.destinations[:MAX_SITES])
+    if len(difference.destinations) > MAX_SITES:
+        shown += f" and {len(difference.destinations) - MAX_SITES:,} more destinations"
     conditions = f", {difference.conditions}" if difference.conditions else ""
     yield click.style(f"{number}. {shown} from {difference.sources}{conditions}", bold=True)
     for side, text in zip(SIDES, (difference.one, difference.other), strict=True):
@@ -101,7 +101,7 @@ def situation_text(item: Situation) -> str:
 
 
 def _trace_text(side: str, result: TraceResult) -> Iterator[str]:
-    shown = result.outcomes[:MOST_OUTCOMES]
+    shown = result.outcomes[:MAX_OUTCOMES]
     chances = [_chance(outcome.probability) for outcome in shown]
     width = max(map(len, chances))
     for place, (outcome, chance) in enumerate(zip(shown, chances, strict=True)):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from kproxy.dataplane.symbolic.questions import Question
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.netfilter.iptables.codec import Masked
 from kproxy.netfilter.iptables.matches import (
     HashlimitMatch,
@@ -24,7 +24,7 @@ from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
 
 
-def assume(ruleset: Ruleset, assumed: tuple[tuple[Question, bool], ...]) -> Ruleset:
+def assume(ruleset: Ruleset, assumed: tuple[tuple[FreeVariable, bool], ...]) -> Ruleset:
     """The rule set with the answers of some matches put in; the rule set itself if there are none."""
     if not assumed:
         return ruleset

@@ -64,11 +64,11 @@ class Difference:
     witness_other: Situation
     chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]]
 
-    def statement(self, one: str = "A", other: str = "B", most: int = 3) -> str:
+    def statement(self, one: str = "A", other: str = "B", max_shown: int = 3) -> str:
         """The difference in one sentence."""
-        shown = ", ".join(self.destinations[:most])
-        if len(self.destinations) > most:
-            shown += f" and {len(self.destinations) - most:,} more destinations"
+        shown = ", ".join(self.destinations[:max_shown])
+        if len(self.destinations) > max_shown:
+            shown += f" and {len(self.destinations) - max_shown:,} more destinations"
         conditions = f", {self.conditions}" if self.conditions else ""
         return f"{shown} from {self.sources}{conditions}: {one} {self.one}; {other} {self.other}"
 

@@ -13,10 +13,10 @@ from typing import Final
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
-from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.address import Network
 
@@ -107,8 +107,8 @@ def tuples_fit(variables: Variables) -> Node:
     addresses and ports say, and those that the connection translates them to."""
     diagrams = variables.diagrams
     result = TRUE
-    for key, level in list(variables.questions.items()):
-        if not isinstance(key, Question) or key.kind != "conntrack" or not isinstance(key.where, tuple):
+    for key, level in list(variables.free_variables.items()):
+        if not isinstance(key, FreeVariable) or key.kind != "conntrack" or not isinstance(key.where, tuple):
             continue
         name, wanted = key.where
         seen = {

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.compare.distribution import Distribution, Fate
+from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
-from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Row, Shape, Widen
 from kproxy.dataplane.symbolic.translated import UNKNOWN
 from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, LOCAL, UNICAST, Variables
@@ -27,7 +27,7 @@ _MAX_PARTS: Final = 4
 
 
 class Group(NamedTuple):
-    """Levels that are one thing to a reader, of this row of the table; of none: a question."""
+    """Levels that are one thing to a reader, of this row of the table; of none: a free variable."""
 
     row: Row | None
     levels: range
@@ -49,7 +49,7 @@ def groups_of(variables: Variables) -> list[Group]:
                 groups.append(Group(row, range(levels.start, together[-1].stop)))
         elif row.widen is not Widen.NEVER:
             groups.append(Group(row, levels))
-    return groups + [Group(None, range(level, level + 1)) for level in variables.questions.values()]
+    return groups + [Group(None, range(level, level + 1)) for level in variables.free_variables.values()]
 
 
 class Side(NamedTuple):
@@ -120,8 +120,8 @@ def _condition_text(variables: Variables, group: Group, condition: Node, possibl
     wanted = condition if shape is Shape.ADDRESS_KIND else diagrams.both(condition, possible)
     values = [value for value in range(diagrams.sizes[level]) if diagrams.at(wanted, {level: value}) == TRUE]
     if row is None:
-        key = next(key for key, position in variables.questions.items() if position == level)
-        text = key.text if isinstance(key, Question) else str(key)
+        key = next(key for key, position in variables.free_variables.items() if position == level)
+        text = key.text if isinstance(key, FreeVariable) else str(key)
         return f"where `{text}` {'holds' if values == [1] else 'does not hold'}"
     if shape is Shape.INTERFACE:
         names = variables.interfaces.names
@@ -282,7 +282,7 @@ def fate_text(family: Family, fate: Fate, ports: bool, *, source: bool = True, r
 def distributions_text(family: Family, protocol: int, one: Distribution, other: Distribution) -> tuple[str, str]:
     """Two distributions in words, without what both have in common."""
     ports = protocol in PORT_PROTOCOLS
-    if _summed(one) == _summed(other):
+    if _without_source(one) == _without_source(other):
         return _only_source(one, other)
     source = _sources(one) != _sources(other)
     rest = _rests(one) != _rests(other)
@@ -299,24 +299,11 @@ def distributions_text(family: Family, protocol: int, one: Distribution, other: 
 
 
 def _unmarked(item: Distribution) -> dict[Fate, Fraction]:
-    result: dict[Fate, Fraction] = {}
-    for fate, weight in item.items():
-        key = fate._replace(outcome=fate.outcome._replace(marks=()))
-        result[key] = result.get(key, Fraction(0)) + weight
-    return result
+    return summed((fate._replace(outcome=fate.outcome._replace(marks=())), weight) for fate, weight in item.items())
 
 
-def outcome_without_source(outcome: Outcome) -> Outcome:
-    """An outcome apart from how the source is rewritten."""
-    return outcome._replace(source="")
-
-
-def _summed(item: Distribution) -> dict[Fate, Fraction]:
-    result: dict[Fate, Fraction] = {}
-    for fate, weight in item.items():
-        key = fate._replace(outcome=outcome_without_source(fate.outcome))
-        result[key] = result.get(key, Fraction(0)) + weight
-    return result
+def _without_source(item: Distribution) -> dict[Fate, Fraction]:
+    return summed((fate._replace(outcome=fate.outcome._replace(source="")), weight) for fate, weight in item.items())
 
 
 def _sources(item: Distribution) -> set[str]:
@@ -331,10 +318,8 @@ def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:
     """Two distributions that differ only in how the source is rewritten."""
     texts = []
     for item in (one, other):
-        parts: dict[str, Fraction] = {}
-        for fate, weight in item.items():
-            if fate.outcome.verdict == ACCEPT:
-                parts[fate.outcome.source] = parts.get(fate.outcome.source, Fraction(0)) + weight
+        accepted = ((fate.outcome, weight) for fate, weight in item.items() if fate.outcome.verdict == ACCEPT)
+        parts = summed((outcome.source, weight) for outcome, weight in accepted)
         total = sum(parts.values())
         shown = []
         for source, weight in sorted(parts.items(), key=lambda part: (-part[1], part[0])):
@@ -348,13 +333,12 @@ def _parts(
     family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool
 ) -> dict[str, Fraction]:
     """The fates in words, with their weights."""
-    parts: dict[str, Fraction] = {}
-    for fate, weight in item.items():
+
+    def words(fate: Fate) -> str:
         text = fate_text(family, fate, ports, source=source, rest=rest)
-        if marks and fate.outcome.marks:
-            text += f" (mark bits {_marks_text(fate.outcome)})"
-        parts[text] = parts.get(text, Fraction(0)) + weight
-    return parts
+        return f"{text} (mark bits {_marks_text(fate.outcome)})" if marks and fate.outcome.marks else text
+
+    return summed((words(fate), weight) for fate, weight in item.items())
 
 
 def _parts_text(parts: dict[str, Fraction], *, partly: bool = False) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
@@ -24,8 +24,23 @@ class Fate(NamedTuple):
 Distribution = dict[Fate, Fraction]
 
 
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def summed(parts: Iterable[tuple[_Key, Fraction]]) -> dict[_Key, Fraction]:
+    """Chances by key, those of equal keys added up."""
+    result: dict[_Key, Fraction] = {}
+    for key, weight in parts:
+        result[key] = result.get(key, Fraction(0)) + weight
+    return result
+
+
 def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Distribution:
     """Everything that can become of the packet with these values, with its chances."""
+    return summed(_fates(setup, node, values))
+
+
+def _fates(setup: Setup, node: Node, values: Mapping[int, int]) -> Iterator[tuple[Fate, Fraction]]:
     variables, diagrams = setup.variables, setup.variables.diagrams
     while diagrams.level[node] < variables.destination:
         node = diagrams.at_level(node, values)
@@ -38,7 +53,6 @@ def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Dist
     read = Values(variables, values)
     ports = read.get(variables.protocol) in PORT_PROTOCOLS
     here = (read.number(variables.dst), read.number(variables.dport) if ports else 0)
-    result: Distribution = {}
     for destination, child in pending:
         leaf = diagrams.at(child, values)
         for symbolic, weight in setup.outcomes.entries(leaf):
@@ -46,8 +60,7 @@ def distribution_at(setup: Setup, node: Node, values: Mapping[int, int]) -> Dist
             fate = Fate(None, outcome._replace(source=""))
             if outcome.verdict in (ACCEPT, INDETERMINATE):
                 fate = Fate(exact(setup.translation.destinations[destination], here), outcome)
-            result[fate] = result.get(fate, Fraction(0)) + weight
-    return result
+            yield fate, weight
 
 
 def exact(destination: Destination, here: tuple[int, int]) -> Destination:

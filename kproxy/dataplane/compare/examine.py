@@ -19,7 +19,7 @@ from kproxy.dataplane.compare.describe import (
     distributions_text,
     fate_text,
 )
-from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
+from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at, summed
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Situation, Values, observe, situation_of, watch_of
@@ -27,11 +27,11 @@ from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.leaves import INDETERMINATE
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
-from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
@@ -117,7 +117,9 @@ class Examiner:
 
     def _find_one_sided(self) -> frozenset[str]:
         """Matches that are not interpreted and that only one rule set has."""
-        opaque = {key.text for key in self._variables.questions if isinstance(key, Question) and key.kind in _UNUSUAL}
+        opaque = {
+            key.text for key in self._variables.free_variables if isinstance(key, FreeVariable) and key.kind in _UNUSUAL
+        }
         if not opaque:
             return frozenset()
         first, second = (
@@ -148,8 +150,8 @@ class Examiner:
         one_sided = self._one_sided
         different = where_different(diagrams, region.one, region.other, variables.destination)
         certain = different
-        for key, level in variables.questions.items():
-            if isinstance(key, Question) and key.text in one_sided:
+        for key, level in variables.free_variables.items():
+            if isinstance(key, FreeVariable) and key.text in one_sided:
                 certain = for_all(diagrams, certain, range(level, level + 1), TRUE)
         reason = ""
         for _ in range(_MAX_BOXES):
@@ -166,16 +168,21 @@ class Examiner:
         if unsure != FALSE:
             finding, _, reason = self._find(region, unsure, "")
             if finding is not None or reason:
-                texts = sorted(one_sided & {self._question_text(level) for level in diagrams.support(unsure)})
+                texts = sorted(one_sided & {self._free_text(level) for level in diagrams.support(unsure)})
                 why = ", ".join(f"`{text}`" for text in texts)
                 findings.append(
                     Finding(reason=f"depends on {why}, which is not interpreted, on one side only" if why else reason)
                 )
         return findings
 
-    def _question_text(self, level: int) -> str:
+    def _free_text(self, level: int) -> str:
         return next(
-            (key.text for key, at in self._variables.questions.items() if at == level and isinstance(key, Question)), ""
+            (
+                key.text
+                for key, at in self._variables.free_variables.items()
+                if at == level and isinstance(key, FreeVariable)
+            ),
+            "",
         )
 
     def _find(self, region: Region, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
@@ -331,10 +338,7 @@ class Examiner:
 
     def _chances(self, item: Distribution, values: Mapping[int, int]) -> tuple[tuple[str, Fraction], ...]:
         ports = values.get(self._variables.protocol, 0) in PORT_PROTOCOLS
-        parts: dict[str, Fraction] = {}
-        for fate, weight in item.items():
-            text = fate_text(self._variables.family, fate, ports)
-            parts[text] = parts.get(text, Fraction(0)) + weight
+        parts = summed((fate_text(self._variables.family, fate, ports), weight) for fate, weight in item.items())
         return tuple(sorted(parts.items(), key=lambda part: (-part[1], part[0])))
 
 

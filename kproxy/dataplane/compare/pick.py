@@ -15,9 +15,9 @@ from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.hooks import ConntrackCase, feasible_start
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
-from kproxy.dataplane.symbolic.questions import Question
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
 from kproxy.netfilter.address import parse_address
@@ -46,7 +46,7 @@ class Picker:
         }
 
     def agreed(self, condition: Node) -> Node:
-        """That questions of the same text have the same answer, wherever they are asked: a witness's rules cannot be
+        """That free variables of the same text have the same value, wherever they are asked: a witness's rules cannot be
         given two."""
         diagrams = self._diagrams
         support = diagrams.support(condition)
@@ -59,7 +59,7 @@ class Picker:
         return result
 
     def same_answers(self, chosen: dict[int, int]) -> dict[int, int]:
-        """The chosen values, and for questions that do not matter the answers given to the same question elsewhere."""
+        """The chosen values, and for free variables that do not matter the values given to those of the same text."""
         result = dict(chosen)
         for levels in self._asked_alike():
             answers = [chosen[level] for level in levels if level in chosen]
@@ -67,10 +67,10 @@ class Picker:
         return result
 
     def _asked_alike(self) -> list[list[int]]:
-        """The questions that the rules put in the same words, several at a time."""
+        """The free variables of the same text, several at a time."""
         by_text: dict[str, list[int]] = {}
-        for key, level in self._variables.questions.items():
-            if isinstance(key, Question):
+        for key, level in self._variables.free_variables.items():
+            if isinstance(key, FreeVariable):
                 by_text.setdefault(key.text, []).append(level)
         return [levels for levels in by_text.values() if len(levels) > 1]
 

@@ -24,10 +24,10 @@ from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTu
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.dataplane.symbolic.normalize import Side
-from kproxy.dataplane.symbolic.questions import AFTER, LOOPED, Listed, Question
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
@@ -53,7 +53,7 @@ class Situation:
     packet: Packet
     host: Host
     connection: Connection
-    assumed: tuple[tuple[Question, bool], ...] = ()
+    assumed: tuple[tuple[FreeVariable, bool], ...] = ()
     variant: str | None = None
 
 
@@ -105,7 +105,9 @@ def situation_of(
     """
     read = Values(variables, values)
     packet = read.packet(origin)
-    answers = {key: bool(read.get(level)) for key, level in variables.questions.items() if isinstance(key, Question)}
+    answers = {
+        key: bool(read.get(level)) for key, level in variables.free_variables.items() if isinstance(key, FreeVariable)
+    }
     owner = _owner(answers)
     if owner is None:
         return None
@@ -125,8 +127,8 @@ def situation_of(
     return Situation(packet, host, connection, assumed, variants[0] if variants else None)
 
 
-def _owner(answers: Mapping[Question, bool]) -> tuple[int, int, bool] | None:
-    """User, group and socket that answer the questions of `-m owner` so."""
+def _owner(answers: Mapping[FreeVariable, bool]) -> tuple[int, int, bool] | None:
+    """User, group and socket that answer `-m owner` so."""
     ids = {"uid": 0, "gid": 0}
     socket = True
     for name in ids:
@@ -149,7 +151,7 @@ def _owner(answers: Mapping[Question, bool]) -> tuple[int, int, bool] | None:
     return ids["uid"], ids["gid"], socket
 
 
-def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[Question, bool]) -> Connection:
+def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[FreeVariable, bool]) -> Connection:
     variables = read.variables
     mark = read.number(variables.connmark)
     if state.fresh or not state.tracked:
@@ -197,7 +199,7 @@ def _host(
     origin: str,
     state: ConntrackCase,
     destinations: tuple[Destination, ...],
-    answers: Mapping[Question, bool],
+    answers: Mapping[FreeVariable, bool],
     lists: Mapping[str, str],
     sources: tuple[int, ...],
 ) -> Host | None:
@@ -280,12 +282,12 @@ def _host(
 def _recent(
     read: Values,
     packet: Packet,
-    answers: Mapping[Question, bool],
+    answers: Mapping[FreeVariable, bool],
     destinations: tuple[Destination, ...],
     lists: Mapping[str, str],
     sources: tuple[int, ...],
 ) -> dict[str, dict[int, tuple[int, ...]]] | None:
-    """Contents of the lists that answer all questions so; None if there are none."""
+    """Contents of the lists that give all these answers; None if there are none."""
     asked: dict[tuple[str, int], list[tuple[Listed, bool]]] = {}
     for key, answer in answers.items():
         about = key.where

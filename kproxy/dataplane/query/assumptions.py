@@ -1,4 +1,4 @@
-"""What a packet meets, for whoever knows little: hosts that fit what is known, and what is taken for granted.
+"""What a packet meets where little is known: hosts that fit what is known, and what is taken for granted.
 
 A dump alone does not say which addresses are the host's own. `host_in_short` makes a host of a few addresses;
 `surroundings_of_rules` makes do with none:

@@ -16,7 +16,7 @@ from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
 
-_MOST: Final = 16
+_MAX_POSSIBLE: Final = 16
 """Possibilities that an INDETERMINATE outcome lists."""
 
 
@@ -26,7 +26,7 @@ class Reply:
 
     Attributes:
         kind: what it is: `TCP RST`, `ICMP icmp-port-unreachable`; the protocol for an ordinary reply.
-        sent: source and destination as whoever answers sends it.
+        sent: source and destination as the answering side sends it.
         received: the same as it leaves this host, or reaches the process here that waits for it; `?` where open.
         verdict: what becomes of it on this host.
         reason: why, if it is not accepted.
@@ -97,7 +97,9 @@ def _explained(outcomes: list[Outcome], differing: list[Outcome], why: str) -> l
     if len(outcomes) != 1 or outcomes[0].verdict != INDETERMINATE:
         return outcomes
     possible = {(essence(item), item.hook): item for item in differing if item.verdict != INDETERMINATE}
-    return [dataclasses.replace(outcomes[0], reason=why, reasons=(why,), possible=tuple(possible.values())[:_MOST])]
+    return [
+        dataclasses.replace(outcomes[0], reason=why, reasons=(why,), possible=tuple(possible.values())[:_MAX_POSSIBLE])
+    ]
 
 
 def merge(outcomes: tuple[Outcome, ...]) -> list[Outcome]:

@@ -45,7 +45,7 @@ OPEN: Final = "open"
 _STATES: Final = (NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED)
 _NAT: Final = ("DNAT", "SNAT")
 _PROTOCOLS: Final = {"icmpv6": "icmp", "ipv6-icmp": "icmp"}
-_MOST_INTERFACE: Final = 15
+_MAX_INTERFACE: Final = 15
 _INTERFACE: Final = re.compile(r"[^\s/]+")
 
 
@@ -191,8 +191,8 @@ def _endpoint(field: str, value: object) -> Endpoint:
 
 def _interface(field: str, value: object) -> str:
     text = _text(field, value)
-    if len(text) > _MOST_INTERFACE or not _INTERFACE.fullmatch(text):
-        _wrong(field, f"an interface name of at most {_MOST_INTERFACE} characters", value)
+    if len(text) > _MAX_INTERFACE or not _INTERFACE.fullmatch(text):
+        _wrong(field, f"an interface name of at most {_MAX_INTERFACE} characters", value)
     return text
 
 
@@ -213,14 +213,14 @@ def _protocol(value: object) -> str | int:
     return _PROTOCOLS.get(name, name)
 
 
-def _number(field: str, value: object, most: int) -> int:
+def _number(field: str, value: object, maximum: int) -> int:
     if isinstance(value, str):
         try:
             value = int(value, 0)
         except ValueError:
             _wrong(field, "a number", value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        _wrong(field, f"a number from 0 to {most}", value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        _wrong(field, f"a number from 0 to {maximum}", value)
     return value
 
 
@@ -252,10 +252,10 @@ def _connection(value: object) -> Connection:
 def _header(given: Mapping[str, object], extra: dict[str, object]) -> None:
     if "tcpFlags" in given:
         extra["tcp_flags"] = _tcp_flags(given["tcpFlags"])
-    for field, name, most in (("icmpType", "icmp_type", 255), ("icmpCode", "icmp_code", 255), ("ttl", "ttl", 255),
+    for field, name, maximum in (("icmpType", "icmp_type", 255), ("icmpCode", "icmp_code", 255), ("ttl", "ttl", 255),
                               ("tos", "tos", 255), ("length", "length", 65535)):  # fmt: skip
         if field in given:
-            extra[name] = _number(field, given[field], most)
+            extra[name] = _number(field, given[field], maximum)
     if "fragment" in given:
         if not isinstance(given["fragment"], bool):
             _wrong("fragment", "true or false", given["fragment"])

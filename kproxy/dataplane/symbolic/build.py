@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.conditions import Conditions
-from kproxy.dataplane.symbolic.hooks import HookPipeline, InPlay
+from kproxy.dataplane.symbolic.hooks import Features, HookPipeline
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Translation
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure, reduce_both
@@ -139,6 +139,6 @@ def set_up(one: Ruleset, other: Ruleset) -> Setup:
     targets = Targets(variables, outcomes, translation, frozenset(read_lists))
     evaluator = Evaluator(structure, variables, outcomes, Conditions(variables), targets)
     pipeline = HookPipeline(
-        variables, outcomes, targets, evaluator, InPlay(ttl, tproxy, untracking, _stateful(one, other))
+        variables, outcomes, targets, evaluator, Features(ttl, tproxy, untracking, _stateful(one, other))
     )
     return Setup(family, structure, (ours, theirs), variables, outcomes, translation, targets, pipeline)

@@ -3,7 +3,7 @@
 Theory: docs/symbolic.md, "Backwards".
 
 Evaluation runs backwards. Given the function that says what becomes of a packet *after* a rule, the rule gives that for
-a packet *before* it: a condition chooses between two functions, a draw mixes them, MARK substitutes mark bits, DNAT
+a packet *before* it: a condition chooses between two functions, a probability mixes them, MARK substitutes mark bits, DNAT
 fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state: the
 called chain is evaluated for what comes after the jump.
 
@@ -21,12 +21,12 @@ from fractions import Fraction
 from types import NoneType
 from typing import Final
 
-from kproxy.dataplane.symbolic.conditions import Conditions, Draw, RecentCheck
+from kproxy.dataplane.symbolic.conditions import Chance, Conditions, RecentCheck
+from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.leaves import Outcomes
-from kproxy.dataplane.symbolic.nat import Exits
+from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Structure
-from kproxy.dataplane.symbolic.questions import Stage
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
 from kproxy.dataplane.symbolic.variables import Variables
@@ -42,7 +42,7 @@ from kproxy.netfilter.iptables.targets import (
     Verdict,
 )
 
-Known = tuple[tuple[int, int], ...]
+Fixed = tuple[tuple[int, int], ...]
 """Variables that are fixed on the way into a chain: ascending pairs of level and value."""
 
 _MAX_REMEMBERED: Final = 300_000
@@ -61,8 +61,8 @@ class PreparedRule:
     condition: Node
     chance: Fraction
     plain: bool
-    steps: tuple[Node | Draw | RecentCheck, ...]
-    known: Known
+    steps: tuple[Node | Chance | RecentCheck, ...]
+    fixed: Fixed
 
 
 class Evaluator:
@@ -84,21 +84,23 @@ class Evaluator:
         self._ends: dict[int, bool] = {}
         self._weights: dict[tuple[Fraction, ...], tuple[list[Fraction], Fraction]] = {}
 
-    def table(self, chain: int, policy: str, exits: Exits) -> Node:
+    def table(self, chain: int, policy: str, continuation: Continuation) -> Node:
         """A built-in chain: the function for a packet that comes to it."""
-        end = self._targets.verdict(policy, exits)
-        return self._chain(chain, end, (), exits)
+        end = self._targets.verdict(policy, continuation)
+        return self._chain(chain, end, (), continuation)
 
-    def _chain(self, number: int, back: Node, known: Known, exits: Exits) -> Node:
+    def _chain(self, number: int, back: Node, fixed: Fixed, continuation: Continuation) -> Node:
         """A chain, when `back` is what becomes of packets that leave it at its end or by RETURN."""
         if not self._is_worth_remembering(number):
-            return self._evaluate(self._ready(number, exits.stage), back, known, exits)
-        key: tuple[object, ...] = (number, back, known, self._reached(number, known, exits))
+            return self._evaluate(self._ready(number, continuation.stage), back, fixed, continuation)
+        key: tuple[object, ...] = (number, back, fixed, self._reached(number, fixed, continuation))
         found = self._results.get(key)
         if found is None:
             if len(self._results) > _MAX_REMEMBERED:
                 self._results.clear()
-            found = self._results[key] = self._evaluate(self._ready(number, exits.stage), back, known, exits)
+            found = self._results[key] = self._evaluate(
+                self._ready(number, continuation.stage), back, fixed, continuation
+            )
         return found
 
     def _is_worth_remembering(self, number: int) -> bool:
@@ -108,15 +110,15 @@ class Evaluator:
             normalized.callee >= 0 and self._may_end(normalized.callee) for normalized in rules
         )
 
-    def _reached(self, number: int, known: Known, exits: Exits) -> object:
+    def _reached(self, number: int, fixed: Fixed, continuation: Continuation) -> object:
         """What a chain can see of what comes after its table: everything, or for a service's chain only how its
         endpoints are treated, which is the same in many circumstances."""
         targets = self._destinations(number)
         if not targets:
-            return exits
-        stage = exits.stage
-        reached = [self._targets.translation.treated(target, exits) for target in targets]
-        return stage, self._diagrams.restrict(exits.accept, known), tuple(reached)
+            return continuation
+        stage = continuation.stage
+        reached = [self._targets.translation.treated(target, continuation) for target in targets]
+        return stage, self._diagrams.restrict(continuation.accept, fixed), tuple(reached)
 
     def _destinations(self, number: int) -> tuple[Destination, ...]:
         """Where a chain sends packets through other chains, if to few destinations, by DNAT of the simplest kind only,
@@ -177,12 +179,12 @@ class Evaluator:
     def _prepare(self, normalized: NormalizedRule, stage: Stage) -> PreparedRule:
         condition = self._conditions.head(normalized.rule, stage)
         chance = Fraction(1)
-        steps: list[Node | Draw | RecentCheck] = []
+        steps: list[Node | Chance | RecentCheck] = []
         plain = True
         for match in normalized.matches:
             asked = self._conditions.match(match, stage, normalized.rank)
             steps.append(asked)
-            if isinstance(asked, Draw):
+            if isinstance(asked, Chance):
                 chance *= asked.chance
             elif isinstance(asked, RecentCheck):
                 plain = False
@@ -193,7 +195,7 @@ class Evaluator:
             steps = [condition, *steps]
         return PreparedRule(normalized, condition, chance, plain, tuple(steps), self._fixed(condition))
 
-    def _fixed(self, condition: Node) -> Known:
+    def _fixed(self, condition: Node) -> Fixed:
         """The variables that a condition fixes to one value, if they come first and no target changes it."""
         diagrams = self._diagrams
         fixed = []
@@ -210,21 +212,21 @@ class Evaluator:
             condition = children[position]
         return tuple(fixed)
 
-    def _evaluate(self, rules: Sequence[PreparedRule], back: Node, known: Known, exits: Exits) -> Node:
+    def _evaluate(self, rules: Sequence[PreparedRule], back: Node, fixed: Fixed, continuation: Continuation) -> Node:
         diagrams = self._diagrams
         after = back
         closed: list[Node] = []  # of a run of rules of which nothing falls through; the last rule first
-        draws: list[tuple[Fraction, Node]] = []  # of a run of rules that apply by chance alone; the last rule first
+        mixed: list[tuple[Fraction, Node]] = []  # of a run of rules that apply by chance alone; the last rule first
         for rule in reversed(rules):
-            condition = diagrams.restrict(rule.condition, known) if known else rule.condition
+            condition = diagrams.restrict(rule.condition, fixed) if fixed else rule.condition
             if condition == FALSE and rule.plain:
                 continue
             if rule.plain and (self._may_end(rule.normalized.callee) if rule.normalized.callee >= 0 else True):
-                inside = _joined(known, rule.known)
-                result = self._target(rule.normalized, MISS, back, inside, exits)
+                inside = _joined(fixed, rule.fixed)
+                result = self._target(rule.normalized, MISS, back, inside, continuation)
                 if diagrams.is_closed(result):
                     if rule.chance == 1:
-                        after, draws = self._mixed(after, draws), []
+                        after, mixed = self._mixed(after, mixed), []
                         if condition == TRUE:
                             closed = []
                             after = result
@@ -233,31 +235,31 @@ class Evaluator:
                         continue
                     if condition == TRUE:
                         after, closed = self._dispatched(after, closed), []
-                        draws.append((rule.chance, result))
+                        mixed.append((rule.chance, result))
                         continue
-            after = self._mixed(self._dispatched(after, closed), draws)
-            closed, draws = [], []
-            after = self._rule(rule, condition, after, back, known, exits)
-        return self._mixed(self._dispatched(after, closed), draws)
+            after = self._mixed(self._dispatched(after, closed), mixed)
+            closed, mixed = [], []
+            after = self._rule(rule, condition, after, back, fixed, continuation)
+        return self._mixed(self._dispatched(after, closed), mixed)
 
     def _dispatched(self, after: Node, closed: list[Node]) -> Node:
         if not closed:
             return after
         return self._diagrams.override(self._diagrams.override_all(closed[::-1]), after)
 
-    def _mixed(self, after: Node, draws: list[tuple[Fraction, Node]]) -> Node:
-        if not draws:
+    def _mixed(self, after: Node, mixed: list[tuple[Fraction, Node]]) -> Node:
+        if not mixed:
             return after
-        if len(draws) == 1 and draws[0][0] == 1:
-            return draws[0][1]
-        weights, rest = self._shares(tuple(chance for chance, _ in draws))
+        if len(mixed) == 1 and mixed[0][0] == 1:
+            return mixed[0][1]
+        weights, rest = self._shares(tuple(chance for chance, _ in mixed))
         parts = [
-            self._outcomes.scale(result, weight) for (_, result), weight in zip(draws, weights, strict=True) if weight
+            self._outcomes.scale(result, weight) for (_, result), weight in zip(mixed, weights, strict=True) if weight
         ]
         if rest:
             if not self._diagrams.is_closed(after):
                 # What falls through has no weight of its own yet: mix the parts one by one.
-                for chance, result in draws:
+                for chance, result in mixed:
                     after = self._mix(chance, result, after)
                 return after
             parts.append(self._outcomes.scale(after, rest))
@@ -284,28 +286,32 @@ class Evaluator:
             return self._outcomes.add_all([self._outcomes.scale(yes, chance), self._outcomes.scale(no, 1 - chance)])
         return MISS  # only asked whether something falls through: it does
 
-    def _target(self, normalized: NormalizedRule, after: Node, back: Node, known: Known, exits: Exits) -> Node:
+    def _target(
+        self, normalized: NormalizedRule, after: Node, back: Node, fixed: Fixed, continuation: Continuation
+    ) -> Node:
         """What a rule that applies makes of a packet: `after` is the next rule's function."""
         if normalized.callee >= 0:
             onward = back if normalized.goto else after
-            return self._chain(normalized.callee, self._diagrams.restrict(onward, known), known, exits)
+            return self._chain(normalized.callee, self._diagrams.restrict(onward, fixed), fixed, continuation)
         if isinstance(normalized.target, Verdict) and normalized.target.verdict == "RETURN":
-            return self._diagrams.restrict(back, known)
-        return self._targets.apply(normalized.target, self._diagrams.restrict(after, known), known, exits)
+            return self._diagrams.restrict(back, fixed)
+        return self._targets.apply(normalized.target, self._diagrams.restrict(after, fixed), fixed, continuation)
 
-    def _rule(self, rule: PreparedRule, condition: Node, after: Node, back: Node, known: Known, exits: Exits) -> Node:
+    def _rule(
+        self, rule: PreparedRule, condition: Node, after: Node, back: Node, fixed: Fixed, continuation: Continuation
+    ) -> Node:
         diagrams = self._diagrams
         if rule.plain:
-            result = self._target(rule.normalized, after, back, _joined(known, rule.known), exits)
+            result = self._target(rule.normalized, after, back, _joined(fixed, rule.fixed), continuation)
             if rule.chance != 1:
                 result = self._mix(rule.chance, result, after)
             return diagrams.ite(condition, result, after)
-        result = self._target(rule.normalized, after, back, known, exits)
+        result = self._target(rule.normalized, after, back, fixed, continuation)
         for step in reversed(rule.steps):
-            if isinstance(step, Draw):
+            if isinstance(step, Chance):
                 result = self._mix(step.chance, result, after)
             elif isinstance(step, RecentCheck):
-                result = self._targets.seen(step, result, after, exits.stage)
+                result = self._targets.seen(step, result, after, continuation.stage)
             else:
                 result = diagrams.ite(step, result, after)
         return result
@@ -317,10 +323,10 @@ def asks_the_same_everywhere(normalized: NormalizedRule) -> bool:
     return plain and all(isinstance(match, _OF_THE_PACKET) for match in normalized.matches)
 
 
-def _joined(known: Known, more: Known) -> Known:
+def _joined(fixed: Fixed, more: Fixed) -> Fixed:
     if not more:
-        return known
-    return tuple(sorted({**dict(known), **dict(more)}.items())) if known else more
+        return fixed
+    return tuple(sorted({**dict(fixed), **dict(more)}.items())) if fixed else more
 
 
 __all__ = ["ZERO", "Evaluator", "PreparedRule"]

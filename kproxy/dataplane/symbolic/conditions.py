@@ -2,9 +2,9 @@
 
 Theory: docs/symbolic.md, "The function".
 
-Every match becomes one of three things: a condition (`Node`), a draw (a probability), or an effect that always applies
+Every match becomes one of three things: a condition (`Node`), a probability, or an effect that always applies
 and changes something. What the variables do not hold (a set's members, a rate, a match that is not interpreted) becomes
-a *question*: yes or no, the same on both sides where the same is asked. Semantics are those of `concrete.matches`.
+a *free variable*: yes or no, the same on both sides where the same is asked. Semantics are those of `concrete.matches`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Stage, recent_variable, set_moment
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
-from kproxy.dataplane.symbolic.questions import BEFORE, Question, Stage, recent_question, set_moment
 from kproxy.dataplane.symbolic.variables import (
     BROADCAST,
     LOCAL,
@@ -61,7 +61,7 @@ from kproxy.netfilter.iptables.rule import Rule
 _STATE_OF_RULE: Final = (LimitMatch, HashlimitMatch)
 
 
-class Draw(NamedTuple):
+class Chance(NamedTuple):
     """A match that applies by chance."""
 
     chance: Fraction
@@ -74,7 +74,7 @@ class RecentCheck(NamedTuple):
     match: RecentMatch
 
 
-Asked = Node | Draw | RecentCheck
+MatchEffect = Node | Chance | RecentCheck
 
 
 class Conditions:
@@ -83,7 +83,7 @@ class Conditions:
     def __init__(self, variables: Variables) -> None:
         self.variables = variables
         self._heads: dict[tuple[object, ...], Node] = {}
-        self._matches: dict[tuple[Match, Stage], Asked] = {}
+        self._matches: dict[tuple[Match, Stage], MatchEffect] = {}
 
     def head(self, rule: Rule, stage: Stage) -> Node:
         """The fixed part of a rule."""
@@ -127,7 +127,7 @@ class Conditions:
             result = self.variables.diagrams.both(result, part)
         return result
 
-    def match(self, match: Match, stage: Stage, role: Hashable) -> Asked:
+    def match(self, match: Match, stage: Stage, role: Hashable) -> MatchEffect:
         """One match. `role` tells rules with rates of their own apart."""
         if isinstance(match, _STATE_OF_RULE):
             return self._rate(match, role)
@@ -140,14 +140,14 @@ class Conditions:
     def _rate(self, match: LimitMatch | HashlimitMatch, role: Hashable) -> Node:
         if isinstance(match, HashlimitMatch):
             # A named table of buckets, shared by all rules that name it; `above` asks the opposite of `upto`.
-            within = self._question("rate", match.to_save().replace("--hashlimit-above", "--hashlimit-upto"))
+            within = self._free("rate", match.to_save().replace("--hashlimit-above", "--hashlimit-upto"))
             return within if match.above is None else self.variables.diagrams.negate(within)
-        return self._question("rate", match.to_save(), role)
+        return self._free("rate", match.to_save(), role)
 
-    def _question(self, kind: str, text: str, where: Hashable = "") -> Node:
-        return self.variables.question(Question(kind, text, where))
+    def _free(self, kind: str, text: str, where: Hashable = "") -> Node:
+        return self.variables.free(FreeVariable(kind, text, where))
 
-    def _match(self, match: Match, stage: Stage) -> Asked:
+    def _match(self, match: Match, stage: Stage) -> MatchEffect:
         if isinstance(match, (CommentMatch, NfacctMatch)):
             return TRUE
         if isinstance(match, StatisticMatch):
@@ -155,7 +155,7 @@ class Conditions:
             if chance is None:
                 every = match.every or Negatable(1)
                 chance = 1 - Fraction(1, every.value) if every.negated else Fraction(1, every.value)
-            return Draw(chance)
+            return Chance(chance)
         if isinstance(match, RecentMatch):
             return self._recent(match, stage)
         if isinstance(match, (TcpMatch, UdpMatch, SctpMatch)):
@@ -173,8 +173,8 @@ class Conditions:
         if isinstance(match, OwnerMatch):
             return self._owner(match)
         if isinstance(match, PhysdevMatch):
-            return self._question("physdev", match.to_save(), where)
-        return self._question("opaque", match.to_save(), where)
+            return self._free("physdev", match.to_save(), where)
+        return self._free("opaque", match.to_save(), where)
 
     def _plain(self, match: Match, stage: Stage) -> Node | None:
         variables, diagrams = self.variables, self.variables.diagrams
@@ -232,9 +232,9 @@ class Conditions:
                 wanted = Masked(match.flags.value.comp, match.flags.value.mask)
                 parts.append(self._signed(variables.octet_under(variables.tcp_flags, wanted), match.flags))
             if match.option is not None:
-                parts.append(self._signed(self._question("header", f"TCP option {match.option.value}"), match.option))
+                parts.append(self._signed(self._free("header", f"TCP option {match.option.value}"), match.option))
         if isinstance(match, SctpMatch) and match.chunks is not None:
-            asked = self._question("header", f"SCTP chunks {match.chunks.value.text()}")
+            asked = self._free("header", f"SCTP chunks {match.chunks.value.text()}")
             parts.append(self._signed(asked, match.chunks))
         return self._all(parts)
 
@@ -242,7 +242,7 @@ class Conditions:
         variables, diagrams = self.variables, self.variables.diagrams
         wanted = match.sports or match.dports or match.ports
         if wanted is None:
-            return self._question("opaque", match.to_save())
+            return self._free("opaque", match.to_save())
         levels = (
             (variables.sport,)
             if match.sports
@@ -285,7 +285,7 @@ class Conditions:
             if network is not None:
                 if level is None:
                     text = f"--{name} {network.value}"
-                    held = self.variables.question(Question("conntrack", text, (name, network.value)))
+                    held = self.variables.free(FreeVariable("conntrack", text, (name, network.value)))
                 else:
                     held = variables.address_under(level, network.value)
                 parts.append(self._signed(held, network))
@@ -297,8 +297,8 @@ class Conditions:
         ):
             if ports is not None:
                 if level is None:
-                    held = self.variables.question(
-                        Question("conntrack", f"--{name} {ports.value.text()}", (name, ports.value))
+                    held = self.variables.free(
+                        FreeVariable("conntrack", f"--{name} {ports.value.text()}", (name, ports.value))
                     )
                 else:
                     held = variables.port_in(level, ports.value)
@@ -308,7 +308,7 @@ class Conditions:
         if match.ctstatus is not None:
             parts.append(self._signed(self._status(match.ctstatus.value, stage), match.ctstatus))
         if match.ctexpire is not None:
-            parts.append(self._question("opaque", match.to_save(), (stage.hook, stage.table)))
+            parts.append(self._free("opaque", match.to_save(), (stage.hook, stage.table)))
         return self._all(parts)
 
     def _state(self, names: frozenset[str], stage: Stage) -> Node:
@@ -335,13 +335,13 @@ class Conditions:
             return TRUE
         result = FALSE
         for name in sorted(names):
-            result = self.variables.diagrams.either(result, self._question("conntrack", f"--ctstatus {name}", name))
+            result = self.variables.diagrams.either(result, self._free("conntrack", f"--ctstatus {name}", name))
         return result
 
     def _addrtype(self, match: AddrtypeMatch, stage: Stage) -> Node:
         variables = self.variables
         if match.limit_iface_in or match.limit_iface_out:
-            return self._question("opaque", match.to_save(), (stage.hook, stage.table))
+            return self._free("opaque", match.to_save(), (stage.hook, stage.table))
         parts = []
         for level, kind, wanted in (
             (variables.src, variables.src_kind, match.src_type),
@@ -363,7 +363,7 @@ class Conditions:
         """As `concrete.matches.state._fits_v6`: types are alternatives only among those that routing answers."""
         variables, diagrams = self.variables, self.variables.diagrams
         if not names <= {"LOCAL", "UNICAST", "MULTICAST", "UNSPEC"}:
-            return self._question("opaque", match.to_save(), (stage.hook, stage.table))
+            return self._free("opaque", match.to_save(), (stage.hook, stage.table))
         multicast = variables.address_under(level, Network(Family.IPV6, 0xFF << 120, 0xFF << 120))
         zero = variables.address_under(level, Network(Family.IPV6, 0, Family.IPV6.full_mask))
         parts = []
@@ -377,11 +377,11 @@ class Conditions:
             parts.append(diagrams.equals(kind, LOCAL))
         return self._all(parts)
 
-    def _recent(self, match: RecentMatch, stage: Stage) -> Asked:
+    def _recent(self, match: RecentMatch, stage: Stage) -> MatchEffect:
         action = match.action.value
         if action == "set":
             return RecentCheck(FALSE if match.action.negated else TRUE, match)
-        held = self.variables.question(recent_question(match, stage))
+        held = self.variables.free(recent_variable(match, stage))
         return RecentCheck(self._signed(held, match.action), match)
 
     def _set(self, match: SetMatch, stage: Stage) -> Node:
@@ -390,19 +390,19 @@ class Conditions:
         if match.return_nomatch or match != SetMatch(
             match.match_set, update_counters=match.update_counters, update_subcounters=match.update_subcounters
         ):
-            return self._question("opaque", match.to_save(), (stage.hook, stage.table))
-        asked = self._question("set", plain.to_save(), (reference, set_moment(reference, stage)))
+            return self._free("opaque", match.to_save(), (stage.hook, stage.table))
+        asked = self._free("set", plain.to_save(), (reference, set_moment(reference, stage)))
         return self._signed(asked, match.match_set)
 
     def _owner(self, match: OwnerMatch) -> Node:
         parts = []
         if match.socket_exists is not None:
-            held = self._question("owner", "-m owner --socket-exists", "socket")
+            held = self._free("owner", "-m owner --socket-exists", "socket")
             parts.append(held if match.socket_exists else self.variables.diagrams.negate(held))
         for name, wanted in (("uid", match.uid_owner), ("gid", match.gid_owner)):
             if wanted is not None:
                 groups = name == "gid" and match.suppl_groups
                 text = f"-m owner --{name}-owner {wanted.value.text('-')}" + (" --suppl-groups" if groups else "")
-                held = self._question("owner", text, (name, wanted.value.first, wanted.value.last, groups))
+                held = self._free("owner", text, (name, wanted.value.first, wanted.value.last, groups))
                 parts.append(self._signed(held, wanted))
         return self._all(parts)

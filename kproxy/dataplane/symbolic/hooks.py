@@ -16,11 +16,11 @@ from typing import Final
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import ICMP, ICMPV6
 from kproxy.dataplane.symbolic.chains import Evaluator
+from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
-from kproxy.dataplane.symbolic.nat import Exits
+from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nodes import TRUE, Node
 from kproxy.dataplane.symbolic.normalize import Side
-from kproxy.dataplane.symbolic.questions import AFTER, BEFORE, Question, Stage, asked_before
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
@@ -28,9 +28,9 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import Range
 
 LO: Final = 1
-MULTICAST: Final = Question("multicast", "multicast is for this host, not to be passed on")
+MULTICAST: Final = FreeVariable("multicast", "multicast is for this host, not to be passed on")
 """The evaluator does not follow multicast; here it goes either way, so that a difference on it is not missed."""
-NFT: Final = Question("variant", "these are rules of iptables-nft, not of iptables-legacy")
+NFT: Final = FreeVariable("variant", "these are rules of iptables-nft, not of iptables-legacy")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ ORIGINS: Final = ("arriving", "local")
 
 
 @dataclass(frozen=True)
-class InPlay:
+class Features:
     """What the rules of either side use, so that the rest need not be followed. `stateful` are the tables with
     rules that ask for the connection."""
 
@@ -70,7 +70,7 @@ class HookPipeline:
     """Builds the functions of both sides."""
 
     def __init__(
-        self, variables: Variables, outcomes: Outcomes, targets: Targets, evaluator: Evaluator, in_play: InPlay
+        self, variables: Variables, outcomes: Outcomes, targets: Targets, evaluator: Evaluator, features: Features
     ) -> None:
         self._variables = variables
         self._diagrams = variables.diagrams
@@ -78,9 +78,9 @@ class HookPipeline:
         self._targets = targets
         self._translation = targets.translation
         self._evaluator = evaluator
-        self._in_play = in_play
+        self._features = features
         self._stages: dict[tuple[object, ...], Stage] = {}
-        self._exits: dict[tuple[object, ...], Exits] = {}
+        self._continuations: dict[tuple[object, ...], Continuation] = {}
         self._end = outcomes.sure(Outcome("ACCEPT"))
         self._to_multicast = variables.address_under(variables.dst, MULTICAST_NETWORKS[variables.family])
 
@@ -89,7 +89,7 @@ class HookPipeline:
         variables, diagrams = self._variables, self._diagrams
         hook = "PREROUTING" if origin == "arriving" else "OUTPUT"
         node = self._tracked(side, origin, state)
-        if self._in_play.untracking and state.name != "UNTRACKED":
+        if self._features.untracking and state.name != "UNTRACKED":
             other = self._outcomes.change_header(self._tracked(side, origin, CONNTRACK_CASES[-1]), "not tracked")
             node = diagrams.ite(diagrams.equals(variables.untracked, 1), other, node)
         raw = ConntrackCase("before", "INVALID", False, False)
@@ -127,7 +127,7 @@ class HookPipeline:
         found = side.hooks.get((table, hook))
         if found is None:
             return accept
-        if table not in self._in_play.stateful and state.fresh:
+        if table not in self._features.stateful and state.fresh:
             state = CONNTRACK_CASES[0]  # no rule of the table can tell, so that the results are shared
         stage_key = (hook, table, state, phase, local, looped)
         stage = self._stages.get(stage_key)
@@ -143,12 +143,12 @@ class HookPipeline:
                 output=hook in ("OUTPUT", "FORWARD", "POSTROUTING"),
                 looped=looped,
             )
-        exits_key = (stage, accept, onward, rerouted)
-        exits = self._exits.get(exits_key)
-        if exits is None:
-            exits = self._exits[exits_key] = Exits(stage, accept, onward, rerouted)
+        continuation_key = (stage, accept, onward, rerouted)
+        continuation = self._continuations.get(continuation_key)
+        if continuation is None:
+            continuation = self._continuations[continuation_key] = Continuation(stage, accept, onward, rerouted)
         chain, policy = found
-        return self._evaluator.table(chain, policy, exits)
+        return self._evaluator.table(chain, policy, continuation)
 
     def _tracked(self, side: Side, origin: str, state: ConntrackCase) -> Node:
         """From conntrack to the end."""
@@ -170,8 +170,8 @@ class HookPipeline:
         untranslated = diagrams.restrict(onward, ((variables.dnat, 0),))
         accept = self._translation.with_destination(untranslated, 0)
         node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
-        for key, level in list(variables.questions.items()):
-            if isinstance(key, Question) and key.kind == "conntrack" and isinstance(key.where, tuple):
+        for key, level in list(variables.free_variables.items()):
+            if isinstance(key, FreeVariable) and key.kind == "conntrack" and isinstance(key.where, tuple):
                 node = self._answered(node, level, key.where)
         return node
 
@@ -213,7 +213,7 @@ class HookPipeline:
         onward = self._forward(side, state)
         inward = self._input(side, state)
         here = diagrams.among(variables.dst_kind, ((LOCAL, BROADCAST),))
-        here = diagrams.ite(self._to_multicast, variables.question(MULTICAST), here)
+        here = diagrams.ite(self._to_multicast, variables.free(MULTICAST), here)
         node = diagrams.ite(here, inward, onward)
         if variables.family is Family.IPV6:
             return node
@@ -236,7 +236,7 @@ class HookPipeline:
             if side.variant:
                 node = first if side.variant == "nft" else node
             else:
-                node = self._diagrams.ite(self._variables.question(NFT), first, node)
+                node = self._diagrams.ite(self._variables.free(NFT), first, node)
         for table in ("filter", "mangle"):
             node = self._run(side, table, "INPUT", state, AFTER, node)
         return node
@@ -276,9 +276,9 @@ class HookPipeline:
         node = self._postrouting(side, state, self._end, local=False)
         for table in ("security", "filter", "mangle"):
             node = self._run(side, table, "FORWARD", state, AFTER, node)
-        if self._in_play.ttl:
+        if self._features.ttl:
             node = self._targets.decremented(node)
-        if self._in_play.tproxy:
+        if self._features.tproxy:
             node = diagrams.ite(diagrams.equals(variables.assigned, 1), self._targets.drop, node)
         return node
 
@@ -297,11 +297,11 @@ class HookPipeline:
     def _same_source(self, node: Node) -> Node:
         """The function for a packet whose source was not rewritten: what is asked of it later is what is asked now."""
         moved = {}
-        for key, level in list(self._variables.questions.items()):
-            earlier = asked_before(key) if isinstance(key, Question) else None
+        for key, level in list(self._variables.free_variables.items()):
+            earlier = asked_before(key) if isinstance(key, FreeVariable) else None
             if earlier is not None:
-                self._variables.question(earlier)
-                moved[level] = self._variables.questions[earlier]
+                self._variables.free(earlier)
+                moved[level] = self._variables.free_variables[earlier]
         node = self._outcomes.map_outcomes(
             node,
             "same source",

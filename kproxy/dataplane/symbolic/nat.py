@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
 from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcomes
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
-from kproxy.dataplane.symbolic.questions import Question, Stage
 from kproxy.dataplane.symbolic.translated import (
     KEEP,
     UNCHANGED,
@@ -40,12 +40,12 @@ from kproxy.netfilter.iptables.targets import (
     Target,
 )
 
-KEPT: Final = Question("kept", "the source that is chosen is the one that the packet has")
+KEPT: Final = FreeVariable("kept", "the source that is chosen is the one that the packet has")
 """What MASQUERADE and the like choose is the host's business."""
 
 
 @dataclass(frozen=True, eq=False)
-class Exits:
+class Continuation:
     """Where packets go from a table.
 
     Attributes:
@@ -115,10 +115,10 @@ class Translation:
             return diagrams.equals(level, number, node, ZERO)
         return diagrams.ite(diagrams.equals(level, number), node, ZERO)
 
-    def source(self, target: Target, exits: Exits) -> Node:
+    def source(self, target: Target, continuation: Continuation) -> Node:
         """SNAT, MASQUERADE, or NETMAP where sources are translated."""
         variables, diagrams = self._variables, self._diagrams
-        later = exits.onward
+        later = continuation.onward
         moved = {variables.sport: variables.translated_sport, variables.sport + 1: variables.translated_sport + 1}
         wanted = target.to_source if isinstance(target, SnatTarget) else None
         if wanted is None or wanted.addresses is None or wanted.addresses[0] != wanted.addresses[1]:
@@ -133,8 +133,8 @@ class Translation:
             if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
                 moved = {}
         later = self._diagrams.permute(diagrams.restrict(later, ((variables.snat, 1),)), moved)
-        same = diagrams.restrict(exits.onward, ((variables.snat, 0),))
-        if same != diagrams.restrict(exits.onward, ((variables.snat, 1),)):
+        same = diagrams.restrict(continuation.onward, ((variables.snat, 0),))
+        if same != diagrams.restrict(continuation.onward, ((variables.snat, 1),)):
             # Given the source that it has anyway, a packet does not count as translated, and some rule asks that.
             later = diagrams.ite(self._keeps_source(target), same, later)
         text = target.to_save()[3:]
@@ -148,7 +148,7 @@ class Translation:
         """Whether the new source is the one that the packet has."""
         variables, diagrams = self._variables, self._diagrams
         ports, random = None, False
-        here = variables.question(KEPT)
+        here = variables.free(KEPT)
         if isinstance(target, SnatTarget):
             wanted = target.to_source
             ports, random = wanted.ports, target.random or target.random_fully
@@ -168,25 +168,25 @@ class Translation:
             return self._diagrams.restrict(node, ((kind, certain),))
         return self._diagrams.permute(node, {kind: translated})
 
-    def destination(self, target: Target, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
+    def destination(self, target: Target, fixed: tuple[tuple[int, int], ...], continuation: Continuation) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
         variables = self._variables
         if isinstance(target, DnatTarget) and is_simple(target):
-            return self._sent_to(simple_destination(target), known, exits)
+            return self._sent_to(simple_destination(target), fixed, continuation)
         if isinstance(target, DnatTarget):
             wanted, random = target.to_destination, target.random
         elif isinstance(target, RedirectTarget):
-            wanted, random = redirect_range(target, variables.family, exits.stage.hook), target.random
+            wanted, random = redirect_range(target, variables.family, continuation.stage.hook), target.random
         else:
             assert isinstance(target, NetmapTarget), target
-            return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), known, exits)
+            return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), fixed, continuation)
         redirected = isinstance(target, RedirectTarget)
         result = []
         addresses = address_choices(wanted, redirected)
         for address, text in addresses:
             result.append(
                 self._outcomes.scale(
-                    self._ports(wanted, address, text, random, known, exits), Fraction(1, len(addresses))
+                    self._ports(wanted, address, text, random, fixed, continuation), Fraction(1, len(addresses))
                 )
             )
         return self._outcomes.add_all(result)
@@ -197,52 +197,56 @@ class Translation:
         address: int,
         text: str,
         random: bool,
-        known: tuple[tuple[int, int], ...],
-        exits: Exits,
+        fixed: tuple[tuple[int, int], ...],
+        continuation: Continuation,
     ) -> Node:
         ports = wanted.ports
         parts = []
         choices = port_choices(wanted, random)
         for port, about in choices:
             destination = Destination(address, port, " ".join(filter(None, (text, about))))
-            parts.append(self._outcomes.scale(self._sent_to(destination, known, exits), Fraction(1, len(choices))))
+            parts.append(
+                self._outcomes.scale(self._sent_to(destination, fixed, continuation), Fraction(1, len(choices)))
+            )
         result = self._outcomes.add_all(parts)
         if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
-            stays = self._diagrams.restrict(self._variables.port_in(self._variables.dport, ports), known)
-            kept = self._sent_to(Destination(address, KEEP, text), known, exits) if stays != FALSE else result
+            stays = self._diagrams.restrict(self._variables.port_in(self._variables.dport, ports), fixed)
+            kept = self._sent_to(Destination(address, KEEP, text), fixed, continuation) if stays != FALSE else result
             result = self._diagrams.ite(stays, kept, result)
         return result
 
-    def _sent_to(self, destination: Destination, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
+    def _sent_to(
+        self, destination: Destination, fixed: tuple[tuple[int, int], ...], continuation: Continuation
+    ) -> Node:
         """The function for a packet that is sent to a translated destination."""
         variables, diagrams = self._variables, self._diagrams
         if destination == UNCHANGED:
-            return diagrams.restrict(self.with_destination(exits.onward, 0), known)
+            return diagrams.restrict(self.with_destination(continuation.onward, 0), fixed)
         number = self._numbers[destination]
         sent = self._with_exact_destination(
-            diagrams.restrict(self.treated(destination, exits), ((variables.dnat, 1),)), destination, number
+            diagrams.restrict(self.treated(destination, continuation), ((variables.dnat, 1),)), destination, number
         )
         if UNKNOWN in (destination.address, destination.port):
-            return diagrams.restrict(sent, known)
+            return diagrams.restrict(sent, fixed)
         # Sent to where it goes anyway, a packet does not count as translated; to another port there, it is not routed
         # again.
-        there = TRUE if destination.address == KEEP else diagrams.restrict(self._at_address(destination.address), known)
+        there = TRUE if destination.address == KEEP else diagrams.restrict(self._at_address(destination.address), fixed)
         if there == FALSE:
-            return diagrams.restrict(sent, known)
+            return diagrams.restrict(sent, fixed)
         if destination.port == KEEP:
-            stays = exits.accept
+            stays = continuation.accept
         else:
-            other_port = self._send(Destination(KEEP, destination.port), exits.onward)
+            other_port = self._send(Destination(KEEP, destination.port), continuation.onward)
             stays = self._with_exact_destination(
                 diagrams.restrict(other_port, ((variables.dnat, 1),)), destination, number
             )
             here = variables.port_in(variables.dport, Range(destination.port, destination.port))
-            stays = diagrams.ite(here, exits.accept, stays)
-        return diagrams.restrict(diagrams.ite(there, stays, sent), known)
+            stays = diagrams.ite(here, continuation.accept, stays)
+        return diagrams.restrict(diagrams.ite(there, stays, sent), fixed)
 
-    def treated(self, destination: Destination, exits: Exits) -> Node:
+    def treated(self, destination: Destination, continuation: Continuation) -> Node:
         """The function for a packet that is sent on to a destination, in terms of the packet before."""
-        start = exits.rerouted if destination.address != KEEP else exits.onward
+        start = continuation.rerouted if destination.address != KEEP else continuation.onward
         if start != self._sent_from.get(destination, (-1, ZERO))[0]:
             self._sent_from[destination] = start, self._send(destination, start)
         return self._sent_from[destination][1]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kproxy.dataplane.symbolic.conditions import RecentCheck
+from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Listed, Stage, moment, set_moment
 from kproxy.dataplane.symbolic.leaves import (
     ACCEPT,
     DROP,
@@ -22,9 +23,8 @@ from kproxy.dataplane.symbolic.leaves import (
     Outcome,
     Outcomes,
 )
-from kproxy.dataplane.symbolic.nat import Exits, Translation
+from kproxy.dataplane.symbolic.nat import Continuation, Translation
 from kproxy.dataplane.symbolic.nodes import Node
-from kproxy.dataplane.symbolic.questions import BEFORE, Listed, Question, Stage, moment, set_moment
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import RecentMatch, SetMatch
@@ -72,7 +72,7 @@ class Targets:
         self.translation = translation
         self._mark_changes: dict[MarkTarget, Bits] = {}
         self.drop = outcomes.sure(Outcome(DROP))
-        self._evaluators: dict[type[Target], Callable[[Any, Node, Exits], Node]] = {
+        self._evaluators: dict[type[Target], Callable[[Any, Node, Continuation], Node]] = {
             ConnmarkTarget: self._connmark,
             CtTarget: self._ct,
             DscpTarget: self._dscp,
@@ -90,31 +90,33 @@ class Targets:
             TtlTarget: self._hops,
         }
 
-    def apply(self, target: Target | None, after: Node, known: tuple[tuple[int, int], ...], exits: Exits) -> Node:
-        """A target: `after` is the function of the next rule, `known` what is fixed about the packet."""
+    def apply(
+        self, target: Target | None, after: Node, fixed: tuple[tuple[int, int], ...], continuation: Continuation
+    ) -> Node:
+        """A target: `after` is the function of the next rule, `fixed` what is fixed of the packet."""
         if target is None:
             return after
         if isinstance(target, Verdict):
-            return self._diagrams.restrict(self.verdict(target.verdict, exits), known)
+            return self._diagrams.restrict(self.verdict(target.verdict, continuation), fixed)
         if isinstance(target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)):
-            return self._translate(target, known, exits)
+            return self._translate(target, fixed, continuation)
         action = self._evaluators.get(type(target))
         if action is None:
-            return self._indeterminate(target, after, exits)
-        return action(target, after, exits)
+            return self._indeterminate(target, after, continuation)
+        return action(target, after, continuation)
 
-    def verdict(self, name: str, exits: Exits) -> Node:
+    def verdict(self, name: str, continuation: Continuation) -> Node:
         """ACCEPT, DROP, or a verdict that leaves it to user space."""
         if name in (ACCEPT, "RETURN"):
-            return exits.accept
+            return continuation.accept
         if name == DROP:
-            return self._stop(Outcome(DROP), exits)
-        return self._stop(Outcome(INDETERMINATE, f"{name}: user space decides"), exits)
+            return self._stop(Outcome(DROP), continuation)
+        return self._stop(Outcome(INDETERMINATE, f"{name}: user space decides"), continuation)
 
-    def _stop(self, outcome: Outcome, exits: Exits) -> Node:
+    def _stop(self, outcome: Outcome, continuation: Continuation) -> Node:
         """The end of the way: before the destination is translated, that is without a translated destination."""
         node = self._outcomes.sure(outcome)
-        return self.translation.at_destination(node, 0) if exits.stage.phase == BEFORE else node
+        return self.translation.at_destination(node, 0) if continuation.stage.phase == BEFORE else node
 
     # matches that act
 
@@ -143,8 +145,8 @@ class Targets:
         if match.name not in self.read_lists:
             return node
         asked = (match.name, match.side, match.mask.value, moment(match.side, stage))
-        for key, level in self._variables.questions.items():
-            about = key.where if isinstance(key, Question) else None
+        for key, level in self._variables.free_variables.items():
+            about = key.where if isinstance(key, FreeVariable) else None
             if not isinstance(about, Listed) or (about.hits > 1 and value):
                 continue
             if (about.name, about.side, about.mask, about.moment) == asked:
@@ -156,26 +158,26 @@ class Targets:
 
     # targets
 
-    def _indeterminate(self, target: Target, _after: Node, exits: Exits) -> Node:
-        return self._stop(Outcome(INDETERMINATE, target.to_save()), exits)
+    def _indeterminate(self, target: Target, _after: Node, continuation: Continuation) -> Node:
+        return self._stop(Outcome(INDETERMINATE, target.to_save()), continuation)
 
-    def _opaque(self, target: OpaqueTarget, after: Node, exits: Exits) -> Node:
+    def _opaque(self, target: OpaqueTarget, after: Node, continuation: Continuation) -> Node:
         return (
-            self._header(target, after, exits)
+            self._header(target, after, continuation)
             if target.name in _HARMLESS
-            else self._indeterminate(target, after, exits)
+            else self._indeterminate(target, after, continuation)
         )
 
-    def _header(self, target: Target, after: Node, _exits: Exits) -> Node:
+    def _header(self, target: Target, after: Node, _continuation: Continuation) -> Node:
         return self._outcomes.change_header(after, target.to_save()[3:])
 
-    def _leaves(self, target: Target, after: Node, _exits: Exits) -> Node:
+    def _leaves(self, target: Target, after: Node, _continuation: Continuation) -> Node:
         return self._outcomes.leave_behind(after, target.to_save()[3:])
 
-    def _reject(self, target: RejectTarget, _after: Node, exits: Exits) -> Node:
-        return self._stop(Outcome(REJECT, target.reject_with), exits)
+    def _reject(self, target: RejectTarget, _after: Node, continuation: Continuation) -> Node:
+        return self._stop(Outcome(REJECT, target.reject_with), continuation)
 
-    def _mark(self, target: MarkTarget, after: Node, _exits: Exits) -> Node:
+    def _mark(self, target: MarkTarget, after: Node, _continuation: Continuation) -> Node:
         change = self._mark_changes.get(target)
         if change is None:
             level = self._variables.mark
@@ -197,9 +199,9 @@ class Targets:
                 changes.append((at, expression))
         return tuple(changes)
 
-    def _connmark(self, target: ConnmarkTarget, after: Node, exits: Exits) -> Node:
+    def _connmark(self, target: ConnmarkTarget, after: Node, continuation: Continuation) -> Node:
         variables = self._variables
-        if not exits.stage.tracked:
+        if not continuation.stage.tracked:
             return after
         shift = (target.left_shift or 0) - (target.right_shift or 0)
         nfmask = UINT32 if target.nfmask is None else target.nfmask
@@ -216,21 +218,23 @@ class Targets:
             return after
         return self._outcomes.compose_marks(after, change)
 
-    def _ct(self, target: CtTarget, after: Node, exits: Exits) -> Node:
-        return self._untrack(target, after, exits) if target.notrack else self._header(target, after, exits)
+    def _ct(self, target: CtTarget, after: Node, continuation: Continuation) -> Node:
+        return (
+            self._untrack(target, after, continuation) if target.notrack else self._header(target, after, continuation)
+        )
 
-    def _untrack(self, _target: Target, after: Node, exits: Exits) -> Node:
-        if exits.stage.table != "raw" or exits.stage.looped:
+    def _untrack(self, _target: Target, after: Node, continuation: Continuation) -> Node:
+        if continuation.stage.table != "raw" or continuation.stage.looped:
             return after
         return self._diagrams.restrict(after, ((self._variables.untracked, 1),))
 
-    def _tproxy(self, target: TproxyTarget, _after: Node, exits: Exits) -> Node:
+    def _tproxy(self, target: TproxyTarget, _after: Node, continuation: Continuation) -> Node:
         variables, diagrams = self._variables, self._diagrams
         change = self._bits(variables.mark, target.tproxy_mark.mask, target.tproxy_mark.value, variables.mark, 0, 0)
-        taken = diagrams.restrict(self._outcomes.compose_marks(exits.accept, change), ((variables.assigned, 1),))
+        taken = diagrams.restrict(self._outcomes.compose_marks(continuation.accept, change), ((variables.assigned, 1),))
         taken = self._outcomes.change_header(taken, f"TPROXY to {target.on_ip} port {target.on_port or 'as it is'}")
-        asked = variables.question(Question("socket", f"a transparent socket on port {target.on_port}", target.on_port))
-        return diagrams.ite(asked, taken, self._stop(Outcome(DROP), exits))
+        asked = variables.free(FreeVariable("socket", f"a transparent socket on port {target.on_port}", target.on_port))
+        return diagrams.ite(asked, taken, self._stop(Outcome(DROP), continuation))
 
     def _remapped(self, node: Node, level: int, values: tuple[int, ...]) -> Node:
         """The function for a variable that becomes `values[variable]`."""
@@ -244,21 +248,21 @@ class Targets:
 
         return diagrams.compose(node, level, ("remap", level, values), change)
 
-    def _tos(self, target: TosTarget, after: Node, exits: Exits) -> Node:
+    def _tos(self, target: TosTarget, after: Node, continuation: Continuation) -> Node:
         values = tuple(octet & ~target.tos.mask & 0xFF ^ target.tos.value for octet in range(256))
-        return self._header(target, self._remapped(after, self._variables.tos, values), exits)
+        return self._header(target, self._remapped(after, self._variables.tos, values), continuation)
 
-    def _dscp(self, target: DscpTarget, after: Node, exits: Exits) -> Node:
+    def _dscp(self, target: DscpTarget, after: Node, continuation: Continuation) -> Node:
         values = tuple(octet & 3 | target.dscp << 2 for octet in range(256))
-        return self._header(target, self._remapped(after, self._variables.tos, values), exits)
+        return self._header(target, self._remapped(after, self._variables.tos, values), continuation)
 
-    def _hops(self, target: TtlTarget | HlTarget, after: Node, exits: Exits) -> Node:
+    def _hops(self, target: TtlTarget | HlTarget, after: Node, continuation: Continuation) -> Node:
         if isinstance(target, TtlTarget):
             new, less, more = target.ttl_set, target.ttl_dec, target.ttl_inc
         else:
             new, less, more = target.hl_set, target.hl_dec, target.hl_inc
         values = tuple(min(max(ttl - (less or 0) + (more or 0), 0), 255) if new is None else new for ttl in range(256))
-        return self._header(target, self._remapped(after, self._variables.ttl, values), exits)
+        return self._header(target, self._remapped(after, self._variables.ttl, values), continuation)
 
     def decremented(self, node: Node) -> Node:
         """The function for a packet that is about to be forwarded: its TTL goes down, and 1 is the end of it."""
@@ -266,29 +270,29 @@ class Targets:
         alive = self._diagrams.among(self._variables.ttl, ((2, 255),))
         return self._diagrams.ite(alive, self._remapped(node, self._variables.ttl, values), self.drop)
 
-    def _set(self, target: SetTarget, after: Node, exits: Exits) -> Node:
+    def _set(self, target: SetTarget, after: Node, continuation: Continuation) -> Node:
         for reference, value in ((target.del_set, 0), (target.add_set, 1)):
             if reference is not None:
                 text = SetMatch(Negatable(reference)).to_save()
-                level = self._variables.questions.get(
-                    Question("set", text, (reference, set_moment(reference, exits.stage)))
+                level = self._variables.free_variables.get(
+                    FreeVariable("set", text, (reference, set_moment(reference, continuation.stage)))
                 )
                 if level is not None:
                     after = self._diagrams.restrict(after, ((level, value),))
-        return self._leaves(target, after, exits)
+        return self._leaves(target, after, continuation)
 
     def _translate(
         self,
         target: DnatTarget | RedirectTarget | NetmapTarget | SnatTarget | MasqueradeTarget,
-        known: tuple[tuple[int, int], ...],
-        exits: Exits,
+        fixed: tuple[tuple[int, int], ...],
+        continuation: Continuation,
     ) -> Node:
-        stage = exits.stage
+        stage = continuation.stage
         wants_source = isinstance(target, (SnatTarget, MasqueradeTarget))
         at_source = stage.hook in ("POSTROUTING", "INPUT")
         if stage.table != "nat" or (not isinstance(target, NetmapTarget) and wants_source != at_source):
             text = f"{target.NAME} in table {stage.table} at {stage.hook}"
-            return self._stop(Outcome(INDETERMINATE, text), exits)
+            return self._stop(Outcome(INDETERMINATE, text), continuation)
         if at_source:
-            return self._diagrams.restrict(self.translation.source(target, exits), known)
-        return self.translation.destination(target, known, exits)
+            return self._diagrams.restrict(self.translation.source(target, continuation), fixed)
+        return self.translation.destination(target, fixed, continuation)

@@ -106,7 +106,7 @@ class Variables(PacketVariables):
             self.__dict__[row.name] = start  # found before the table's row is asked
         self.chunks = len(self.levels["dst"])
         self.diagrams = Diagrams(sizes)
-        self.questions: dict[Hashable, int] = {}
+        self.free_variables: dict[Hashable, int] = {}
 
     # values
 
@@ -200,11 +200,11 @@ class Variables(PacketVariables):
         """An interface fits a name or pattern."""
         return self.diagrams.among(level, self.interfaces.atoms(pattern))
 
-    def question(self, key: Hashable) -> Node:
+    def free(self, key: Hashable) -> Node:
         """Something that the variables do not hold and that is yes or no: the same for the same key."""
-        level = self.questions.get(key)
+        level = self.free_variables.get(key)
         if level is None:
-            level = self.questions[key] = self.diagrams.add_level(2)
+            level = self.free_variables[key] = self.diagrams.add_level(2)
         return self.diagrams.equals(level, 1)
 
     def possible(self, level: int, kind: int) -> Node:

@@ -15,10 +15,10 @@ from kproxy.dataplane.compare.consistency import correlated, tuples_fit
 from kproxy.dataplane.compare.distribution import Distribution, distribution_at
 from kproxy.dataplane.compare.witness import Observation, Values, observe, situation_of, watch_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
 from kproxy.dataplane.symbolic.nodes import TRUE, Node
-from kproxy.dataplane.symbolic.questions import Question
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, ruleset
@@ -66,8 +66,8 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
         values |= {level + bit: random.randrange(2) for bit in (30, 31)}
     held = random.randrange(2)  # a list holds an address at all times or never
     rates = random.randrange(2)
-    for key, level in variables.questions.items():
-        assert isinstance(key, Question)
+    for key, level in variables.free_variables.items():
+        assert isinstance(key, FreeVariable)
         values[level] = {"recent": held, "rate": rates}.get(key.kind, random.randrange(2))
         if key == KEPT:
             read = Values(variables, values)
@@ -75,7 +75,9 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
     if state.tracked and not state.fresh:
         fit = tuples_fit(variables)
         asked = [
-            level for key, level in variables.questions.items() if isinstance(key, Question) and key.kind == "conntrack"
+            level
+            for key, level in variables.free_variables.items()
+            if isinstance(key, FreeVariable) and key.kind == "conntrack"
         ]
         choices = (dict(zip(asked, bits, strict=True)) for bits in itertools.product((0, 1), repeat=len(asked)))
         values |= next(chosen for chosen in choices if variables.diagrams.at(fit, values | chosen) == TRUE)

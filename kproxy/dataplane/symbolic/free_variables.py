@@ -1,4 +1,4 @@
-"""Questions: what the variables of a packet do not hold, asked at a stage of its way, as free variables.
+"""Free variables: what the variables of a packet do not hold, asked at a stage of its way.
 
 Theory: docs/symbolic.md, "The function".
 """
@@ -44,8 +44,8 @@ class Stage:
     looped: bool = False
 
 
-class Question(NamedTuple):
-    """The key of a question. `text` is what is asked, as in the rule; `kind` says whose answer it is:
+class FreeVariable(NamedTuple):
+    """The key of a free variable. `text` is what is asked, as in the rule; `kind` says whose answer it is:
 
     `opaque` (not interpreted), `set`, `rate`, `recent`, `owner`, `physdev`, `conntrack`, `header`.
     """
@@ -62,7 +62,7 @@ def set_moment(reference: SetReference, stage: Stage) -> tuple[str, ...]:
 
 
 class Listed(NamedTuple):
-    """What a question of kind `recent` is about."""
+    """What a free variable of kind `recent` is about."""
 
     name: str
     side: str
@@ -79,23 +79,23 @@ def moment(side: str, stage: Stage) -> str:
     return stage.phase
 
 
-def recent_question(match: RecentMatch, stage: Stage) -> Question:
+def recent_variable(match: RecentMatch, stage: Stage) -> FreeVariable:
     """Whether a list holds the packet's address, recently and often enough."""
     plain = RecentMatch(
         Negatable("rcheck"), match.name, match.mask, match.side, match.seconds, False, match.hitcount, match.rttl
     )
     if match.rttl:
-        return Question("opaque", plain.to_save(), moment(match.side, stage))
+        return FreeVariable("opaque", plain.to_save(), moment(match.side, stage))
     when = moment(match.side, stage)
     about = Listed(match.name, match.side, match.mask.value, match.seconds, match.hitcount or 1, when)
-    return Question("recent", plain.to_save(), about)
+    return FreeVariable("recent", plain.to_save(), about)
 
 
-def asked_before(question: Question) -> Question | None:
-    """The question about a looped packet's source asked before the source might be rewritten; None for any other."""
-    where = question.where
+def asked_before(variable: FreeVariable) -> FreeVariable | None:
+    """The variable of a looped packet's source asked before the source might be rewritten; None for any other."""
+    where = variable.where
     if isinstance(where, Listed) and where.moment == LOOPED:
-        return question._replace(where=where._replace(moment=BEFORE))
-    if question.kind == "set" and isinstance(where, tuple) and LOOPED in where[1]:
-        return question._replace(where=(where[0], tuple(BEFORE if item == LOOPED else item for item in where[1])))
+        return variable._replace(where=where._replace(moment=BEFORE))
+    if variable.kind == "set" and isinstance(where, tuple) and LOOPED in where[1]:
+        return variable._replace(where=(where[0], tuple(BEFORE if item == LOOPED else item for item in where[1])))
     return None
