@@ -46,8 +46,8 @@ class Picker:
         }
 
     def agreed(self, condition: Node) -> Node:
-        """That free variables of the same text have the same value, wherever they are asked: a witness's rules cannot be
-        given two."""
+        """That free variables of the same text have the same value, wherever they are asked: a witness's rules cannot
+        be given two."""
         diagrams = self._diagrams
         support = diagrams.support(condition)
         result = TRUE

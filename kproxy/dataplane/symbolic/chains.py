@@ -3,9 +3,9 @@
 Theory: docs/symbolic.md, "Backwards".
 
 Evaluation runs backwards. Given the function that says what becomes of a packet *after* a rule, the rule gives that for
-a packet *before* it: a condition chooses between two functions, a probability mixes them, MARK substitutes mark bits, DNAT
-fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state: the
-called chain is evaluated for what comes after the jump.
+a packet *before* it: a condition chooses between two functions, a probability mixes them, MARK substitutes mark bits,
+DNAT fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state:
+the called chain is evaluated for what comes after the jump.
 
 Three things keep this linear on large rule sets. Conditions that fix a variable fix it in what comes after, before the
 rule's target is evaluated, so that inside a service's chain everything is small. Runs of rules of which nothing falls
