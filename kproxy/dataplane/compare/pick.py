@@ -129,7 +129,7 @@ class Picker:
             return TRUE
         result = FALSE
         for address in sorted({Values(variables, values).number(variables.dst), *self.addresses}):
-            result = diagrams.either(result, variables.address_between(variables.translated_src, address, address))
+            result = diagrams.either(result, variables.between(variables.translated_src, address, address))
         return result
 
     def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
@@ -182,7 +182,7 @@ class Picker:
         local = self._loopback(level)
         for family, address in sorted(self._host.local_addresses, key=lambda pair: (pair[0].value, pair[1])):
             if family is variables.family:
-                local = diagrams.either(local, variables.address_between(level, address, address))
+                local = diagrams.either(local, variables.between(level, address, address))
         others = diagrams.negate(diagrams.equals(kind, LOCAL))
         if self._host.interfaces is None:  # then no network of its own is known, and no broadcast address
             certain = diagrams.negate(variables.possible(level, kind))
@@ -194,17 +194,17 @@ class Picker:
         """Addresses that hosts have."""
         variables, diagrams = self._variables, self._diagrams
         if variables.family is Family.IPV4:
-            return variables.address_between(level, 0x01000000, 0xDFFFFFFF)
+            return variables.between(level, 0x01000000, 0xDFFFFFFF)
         return diagrams.both(
-            variables.address_between(level, 2, Family.IPV6.full_mask),
+            variables.between(level, 2, Family.IPV6.full_mask),
             diagrams.negate(variables.address_under(level, MULTICAST_NETWORKS[Family.IPV6])),
         )
 
     def _loopback(self, level: int) -> Node:
         variables = self._variables
         if variables.family is Family.IPV4:
-            return variables.address_between(level, 0x7F000000, 0x7FFFFFFF)
-        return variables.address_between(level, 1, 1)
+            return variables.between(level, 0x7F000000, 0x7FFFFFFF)
+        return variables.between(level, 1, 1)
 
     def pick(self, condition: Node, prefer: Mapping[int, int]) -> tuple[dict[int, int], Node]:
         """Values that fulfil a condition, preferred ones where possible, and the condition of their path."""

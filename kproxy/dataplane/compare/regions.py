@@ -31,7 +31,7 @@ class Site(NamedTuple):
         variables, diagrams = setup.variables, setup.variables.diagrams
         possible = TRUE
         if variables.family is Family.IPV4:  # what lies above and below is no host's address
-            possible = variables.address_between(variables.dst, 0x01000000, 0xDFFFFFFF)
+            possible = variables.between(variables.dst, 0x01000000, 0xDFFFFFFF)
         inside = exists(diagrams, self.address, variables.levels["translated_dst"])
         if diagrams.both(inside, possible) == FALSE:
             possible = TRUE

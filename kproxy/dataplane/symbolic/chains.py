@@ -22,6 +22,7 @@ from types import NoneType
 from typing import Final
 
 from kproxy.dataplane.symbolic.conditions import Chance, Conditions, RecentCheck
+from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
@@ -41,9 +42,6 @@ from kproxy.netfilter.iptables.targets import (
     SnatTarget,
     Verdict,
 )
-
-Fixed = tuple[tuple[int, int], ...]
-"""Variables that are fixed on the way into a chain: ascending pairs of level and value."""
 
 _MAX_REMEMBERED: Final = 300_000
 _SHORT: Final = 3
@@ -193,24 +191,7 @@ class Evaluator:
         if not plain:
             condition = self._conditions.head(normalized.rule, stage)
             steps = [condition, *steps]
-        return PreparedRule(normalized, condition, chance, plain, tuple(steps), self._fixed(condition))
-
-    def _fixed(self, condition: Node) -> Fixed:
-        """The variables that a condition fixes to one value, if they come first and no target changes it."""
-        diagrams = self._diagrams
-        fixed = []
-        while condition > TRUE:
-            children = diagrams.children[condition]
-            inside = [position for position, child in enumerate(children) if child != FALSE]
-            if len(inside) != 1:
-                break
-            position = inside[0]
-            level, bounds = diagrams.level[condition], diagrams.bounds[condition]
-            start = bounds[position - 1] if position else 0
-            if bounds[position] - start == 1 and self._variables.dst <= level < self._variables.destination:
-                fixed.append((level, start))
-            condition = children[position]
-        return tuple(fixed)
+        return PreparedRule(normalized, condition, chance, plain, tuple(steps), fixed_by(self._variables, condition))
 
     def _evaluate(self, rules: Sequence[PreparedRule], back: Node, fixed: Fixed, continuation: Continuation) -> Node:
         diagrams = self._diagrams
@@ -222,7 +203,7 @@ class Evaluator:
             if condition == FALSE and rule.plain:
                 continue
             if rule.plain and (self._may_end(rule.normalized.callee) if rule.normalized.callee >= 0 else True):
-                inside = _joined(fixed, rule.fixed)
+                inside = joined(fixed, rule.fixed)
                 result = self._target(rule.normalized, MISS, back, inside, continuation)
                 if diagrams.is_closed(result):
                     if rule.chance == 1:
@@ -302,7 +283,7 @@ class Evaluator:
     ) -> Node:
         diagrams = self._diagrams
         if rule.plain:
-            result = self._target(rule.normalized, after, back, _joined(fixed, rule.fixed), continuation)
+            result = self._target(rule.normalized, after, back, joined(fixed, rule.fixed), continuation)
             if rule.chance != 1:
                 result = self._mix(rule.chance, result, after)
             return diagrams.ite(condition, result, after)
@@ -321,12 +302,6 @@ def asks_the_same_everywhere(normalized: NormalizedRule) -> bool:
     """Whether what a rule asks does not depend on the hook, the table or the connection's state."""
     plain = normalized.rule.in_interface is None and normalized.rule.out_interface is None
     return plain and all(isinstance(match, _OF_THE_PACKET) for match in normalized.matches)
-
-
-def _joined(fixed: Fixed, more: Fixed) -> Fixed:
-    if not more:
-        return fixed
-    return tuple(sorted({**dict(fixed), **dict(more)}.items())) if fixed else more
 
 
 __all__ = ["ZERO", "Evaluator", "PreparedRule"]

@@ -171,7 +171,7 @@ class Conditions:
         if isinstance(match, SetMatch):
             return self._set(match, stage)
         if isinstance(match, OwnerMatch):
-            return self._owner(match)
+            return self.owner(match)
         if isinstance(match, PhysdevMatch):
             return self._free("physdev", match.to_save(), where)
         return self._free("opaque", match.to_save(), where)
@@ -190,7 +190,7 @@ class Conditions:
             parts = []
             for level, wanted in ((variables.src, match.src_range), (variables.dst, match.dst_range)):
                 if wanted is not None:
-                    inside = variables.address_between(level, wanted.value.first.value, wanted.value.last.value)
+                    inside = variables.between(level, wanted.value.first.value, wanted.value.last.value)
                     parts.append(self._signed(inside, wanted))
             return self._all(parts)
         if isinstance(match, (IcmpMatch, Icmp6Match)):
@@ -266,7 +266,7 @@ class Conditions:
 
     def _conntrack(self, match: ConntrackMatch | StateMatch, stage: Stage) -> Node:
         wanted = match.state if isinstance(match, StateMatch) else match.ctstate
-        parts = [] if wanted is None else [self._signed(self._state(wanted.value, stage), wanted)]
+        parts = [] if wanted is None else [self._signed(self.state(wanted.value, stage), wanted)]
         if isinstance(match, StateMatch):
             return self._all(parts)
         if not stage.tracked:
@@ -306,12 +306,12 @@ class Conditions:
         if match.ctproto is not None:
             parts.append(self._signed(diagrams.equals(variables.protocol, match.ctproto.value), match.ctproto))
         if match.ctstatus is not None:
-            parts.append(self._signed(self._status(match.ctstatus.value, stage), match.ctstatus))
+            parts.append(self._signed(self.status(match.ctstatus.value, stage), match.ctstatus))
         if match.ctexpire is not None:
             parts.append(self._free("opaque", match.to_save(), (stage.hook, stage.table)))
         return self._all(parts)
 
-    def _state(self, names: frozenset[str], stage: Stage) -> Node:
+    def state(self, names: frozenset[str], stage: Stage) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
         if stage.table == "raw" and not stage.looped:  # only a rule of this table can have said anything yet
             answers = [TRUE if name in names else FALSE for name in ("UNTRACKED", "INVALID")]
@@ -328,7 +328,7 @@ class Conditions:
                     result = diagrams.either(result, diagrams.equals(level, 1))
         return result
 
-    def _status(self, names: frozenset[str], stage: Stage) -> Node:
+    def status(self, names: frozenset[str], stage: Stage) -> Node:
         if stage.ctstate == "NEW":
             return TRUE if stage.looped and "CONFIRMED" in names else FALSE
         if stage.ctstate == "ESTABLISHED" and names & {"SEEN_REPLY", "CONFIRMED"}:
@@ -394,7 +394,7 @@ class Conditions:
         asked = self._free("set", plain.to_save(), (reference, set_moment(reference, stage)))
         return self._signed(asked, match.match_set)
 
-    def _owner(self, match: OwnerMatch) -> Node:
+    def owner(self, match: OwnerMatch) -> Node:
         parts = []
         if match.socket_exists is not None:
             held = self._free("owner", "-m owner --socket-exists", "socket")

@@ -100,9 +100,7 @@ class HookPipeline:
         if origin == "local":
             return node
         if variables.family is Family.IPV6:
-            loopback = diagrams.either(
-                variables.address_between(variables.src, 1, 1), variables.address_between(variables.dst, 1, 1)
-            )
+            loopback = diagrams.either(variables.between(variables.src, 1, 1), variables.between(variables.dst, 1, 1))
             node = diagrams.ite(loopback, self._dropped(), node)
         return node
 
@@ -221,11 +219,11 @@ class HookPipeline:
         zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
         strange = diagrams.either(
             variables.address_under(variables.src, MULTICAST_NETWORKS[Family.IPV4]),
-            variables.address_between(variables.src, *ones),
+            variables.between(variables.src, *ones),
         )
-        to_all = variables.address_between(variables.dst, *ones)
-        nowhere = diagrams.both(variables.address_between(variables.src, *zero), diagrams.negate(to_all))
-        refused = diagrams.either(diagrams.either(strange, nowhere), variables.address_between(variables.dst, *zero))
+        to_all = variables.between(variables.dst, *ones)
+        nowhere = diagrams.both(variables.between(variables.src, *zero), diagrams.negate(to_all))
+        refused = diagrams.either(diagrams.either(strange, nowhere), variables.between(variables.dst, *zero))
         return diagrams.ite(refused, self._targets.drop, node)
 
     def _input(self, side: Side, state: ConntrackCase) -> Node:

@@ -155,7 +155,7 @@ class Translation:
             if wanted.addresses is None:
                 here = TRUE
             elif wanted.addresses[0] == wanted.addresses[1]:
-                here = variables.address_between(variables.src, wanted.addresses[0], wanted.addresses[0])
+                here = variables.between(variables.src, wanted.addresses[0], wanted.addresses[0])
         elif isinstance(target, MasqueradeTarget):
             ports, random = target.to_ports, target.random or target.random_fully
         if ports is not None:

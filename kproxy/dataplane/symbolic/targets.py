@@ -110,10 +110,10 @@ class Targets:
         if name in (ACCEPT, "RETURN"):
             return continuation.accept
         if name == DROP:
-            return self._stop(Outcome(DROP), continuation)
-        return self._stop(Outcome(INDETERMINATE, f"{name}: user space decides"), continuation)
+            return self.stop(Outcome(DROP), continuation)
+        return self.stop(Outcome(INDETERMINATE, f"{name}: user space decides"), continuation)
 
-    def _stop(self, outcome: Outcome, continuation: Continuation) -> Node:
+    def stop(self, outcome: Outcome, continuation: Continuation) -> Node:
         """The end of the way: before the destination is translated, that is without a translated destination."""
         node = self._outcomes.sure(outcome)
         return self.translation.at_destination(node, 0) if continuation.stage.phase == BEFORE else node
@@ -159,7 +159,7 @@ class Targets:
     # targets
 
     def _indeterminate(self, target: Target, _after: Node, continuation: Continuation) -> Node:
-        return self._stop(Outcome(INDETERMINATE, target.to_save()), continuation)
+        return self.stop(Outcome(INDETERMINATE, target.to_save()), continuation)
 
     def _opaque(self, target: OpaqueTarget, after: Node, continuation: Continuation) -> Node:
         return (
@@ -175,7 +175,7 @@ class Targets:
         return self._outcomes.leave_behind(after, target.to_save()[3:])
 
     def _reject(self, target: RejectTarget, _after: Node, continuation: Continuation) -> Node:
-        return self._stop(Outcome(REJECT, target.reject_with), continuation)
+        return self.stop(Outcome(REJECT, target.reject_with), continuation)
 
     def _mark(self, target: MarkTarget, after: Node, _continuation: Continuation) -> Node:
         change = self._mark_changes.get(target)
@@ -234,7 +234,7 @@ class Targets:
         taken = diagrams.restrict(self._outcomes.compose_marks(continuation.accept, change), ((variables.assigned, 1),))
         taken = self._outcomes.change_header(taken, f"TPROXY to {target.on_ip} port {target.on_port or 'as it is'}")
         asked = variables.free(FreeVariable("socket", f"a transparent socket on port {target.on_port}", target.on_port))
-        return diagrams.ite(asked, taken, self._stop(Outcome(DROP), continuation))
+        return diagrams.ite(asked, taken, self.stop(Outcome(DROP), continuation))
 
     def _remapped(self, node: Node, level: int, values: tuple[int, ...]) -> Node:
         """The function for a variable that becomes `values[variable]`."""
@@ -292,7 +292,7 @@ class Targets:
         at_source = stage.hook in ("POSTROUTING", "INPUT")
         if stage.table != "nat" or (not isinstance(target, NetmapTarget) and wants_source != at_source):
             text = f"{target.NAME} in table {stage.table} at {stage.hook}"
-            return self._stop(Outcome(INDETERMINATE, text), continuation)
+            return self.stop(Outcome(INDETERMINATE, text), continuation)
         if at_source:
             return self._diagrams.restrict(self.translation.source(target, continuation), fixed)
         return self.translation.destination(target, fixed, continuation)

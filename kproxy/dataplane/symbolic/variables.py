@@ -141,39 +141,30 @@ class Variables(PacketVariables):
             node = self.diagrams.equals(at, value, node)
         return node
 
-    def address_between(self, level: int, first: int, last: int) -> Node:
-        """An address lies between two others, both included."""
+    def between(self, level: int, first: int, last: int) -> Node:
+        """The variable with this first level lies between two numbers, both included."""
         if first > last:
             return FALSE
+        levels, bits = self._rows[level]
+        mask = (1 << bits) - 1
         low, high, inside = TRUE, TRUE, TRUE
         diagrams = self.diagrams
-        for chunk in range(self.chunks - 1, -1, -1):
-            shift = CHUNK * (self.chunks - 1 - chunk)
-            start, end = first >> shift & UINT16, last >> shift & UINT16
-            at = level + chunk
-            if first >> shift + CHUNK == last >> shift + CHUNK and start != end:
-                inside = diagrams.node(
-                    at, *_steps(((start, FALSE), (start + 1, low), (end, TRUE), (end + 1, high), (1 << CHUNK, FALSE)))
-                )
-            elif start == end and first >> shift + CHUNK == last >> shift + CHUNK:
-                inside = diagrams.equals(at, start, inside)
-            low = diagrams.node(at, *_steps(((start, FALSE), (start + 1, low), (1 << CHUNK, TRUE))))
-            high = diagrams.node(at, *_steps(((end, TRUE), (end + 1, high), (1 << CHUNK, FALSE))))
+        for at in reversed(levels):
+            shift = bits * (levels.stop - 1 - at)
+            start, end, size = first >> shift & mask, last >> shift & mask, mask + 1
+            if first >> shift + bits == last >> shift + bits:
+                if start != end:
+                    steps = ((start, FALSE), (start + 1, low), (end, TRUE), (end + 1, high), (size, FALSE))
+                    inside = diagrams.node(at, *_steps(steps))
+                else:
+                    inside = diagrams.equals(at, start, inside)
+            low = diagrams.node(at, *_steps(((start, FALSE), (start + 1, low), (size, TRUE))))
+            high = diagrams.node(at, *_steps(((end, TRUE), (end + 1, high), (size, FALSE))))
         return inside
 
     def port_in(self, level: int, ports: Range) -> Node:
         """A port lies in a range."""
-        if ports.first > ports.last:
-            return FALSE
-        high, low = ports.first >> 8, ports.first & 0xFF
-        end_high, end_low = ports.last >> 8, ports.last & 0xFF
-        diagrams = self.diagrams
-        if high == end_high:
-            return diagrams.equals(level, high, diagrams.among(level + 1, ((low, end_low),)))
-        first = diagrams.among(level + 1, ((low, 0xFF),))
-        last = diagrams.among(level + 1, ((0, end_low),))
-        steps = ((high, FALSE), (high + 1, first), (end_high, TRUE), (end_high + 1, last), (256, FALSE))
-        return diagrams.node(level, *_steps(steps))
+        return self.between(level, ports.first, ports.last)
 
     def has_ports(self) -> Node:
         """The protocol is one with ports."""
@@ -222,7 +213,7 @@ class Variables(PacketVariables):
         result = diagrams.ite(multicast, diagrams.equals(kind, of_group), result)
         if self.family is Family.IPV4:
             for first, last in ((0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)):
-                broadcast = self.address_between(level, first, last)
+                broadcast = self.between(level, first, last)
                 result = diagrams.ite(broadcast, diagrams.equals(kind, BROADCAST), result)
         return result
 
