@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, overload
+from typing import Final, overload
 
 from kproxy.dataplane.model.packet import ICMP, ICMP_ECHO, ICMPV6, PORT_PROTOCOLS, SYN, TCP
 from kproxy.netfilter.family import Family
-
-if TYPE_CHECKING:
-    from kproxy.dataplane.symbolic.variables import Variables
 
 
 class Shape(Enum):
@@ -105,8 +102,8 @@ class Variable(Row):
     @overload
     def __get__(self, instance: None, owner: type) -> Variable: ...
     @overload
-    def __get__(self, instance: Variables, owner: type) -> int: ...
-    def __get__(self, instance: Variables | None, owner: type) -> Variable | int:
+    def __get__(self, instance: PacketVariables, owner: type) -> int: ...
+    def __get__(self, instance: PacketVariables | None, owner: type) -> Variable | int:
         return self if instance is None else instance.levels[self.name].start
 
 
@@ -138,7 +135,9 @@ _ICMPS: Final = frozenset({ICMP, ICMPV6})
 
 class PacketVariables:
     """The table. What selects a service comes first, then the translated destination, then the rest: that order is
-    what keeps diagrams small."""
+    what keeps diagrams small. `levels` has the levels of each by name."""
+
+    levels: dict[str, range]
 
     untracked = _flag()
     assigned = _flag()

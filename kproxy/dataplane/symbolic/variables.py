@@ -95,7 +95,7 @@ class Variables(PacketVariables):
     def __init__(self, family: Family, interfaces: Interfaces, destinations: int) -> None:
         self.family = family
         self.interfaces = interfaces
-        self.levels: dict[str, range] = {}
+        self.levels = {}
         self._rows: dict[int, tuple[range, int]] = {}
         sizes: list[int] = []
         for row in TABLE:
