@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from kproxy.api.document.read import read_documents
-from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
 from kproxy.cluster.hosts import node_host
-from kproxy.cluster.inputs import read_text
+from kproxy.cluster.inputs import read_document
 from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.query.assumptions import Surroundings
@@ -46,20 +44,12 @@ def read_packets(path: Path) -> tuple[Expectation, ...]:
     Raises:
         InputError: it is malformed; the message names file, line and field.
     """
-    try:
-        documents = read_documents(read_text(path))
-    except DocumentError as error:
-        raise InputError(f"{Location(str(path), line=error.line)}: {error.message}") from error
-    if len(documents) != 1:
-        raise InputError(f"{path}: one YAML document expected, not {len(documents)}")
-    document = documents[0]
-    if document.duplicates:
-        raise InputError(f"{Location(str(path), line=document.duplicates[0].line)}: {document.duplicates[0].message}")
+    document = read_document(path)
     try:
         return read_expectations(document.value)
     except ExpectationError as error:
-        place = Location(str(path), field=error.field, line=document.line_of(error.path))
-        raise InputError(f"{place}: {error.expected}") from error
+        where = Location(str(path), field=error.field, line=document.line_of(error.path))
+        raise InputError(f"{where}: {error.expected}") from error
 
 
 def run_packets(
@@ -76,8 +66,8 @@ def run_packets(
     by_name = {node.metadata.name: node for node in nodes}
     indexes: dict[str, Index] = {}
     differences = []
-    for place, expectation in enumerate(expectations):
-        node = _node(path, place, expectation, by_name)
+    for index, expectation in enumerate(expectations):
+        node = _node(path, index, expectation, by_name)
         family = expectation.question.packet.family
         name = f"{node.metadata.name}.v{family.version}.save"
         if name not in expected:
@@ -94,12 +84,12 @@ def run_packets(
     return PacketsRun(len(expectations), differences)
 
 
-def _node(path: Path, place: int, expectation: Expectation, nodes: Mapping[str, Node]) -> Node:
+def _node(path: Path, index: int, expectation: Expectation, nodes: Mapping[str, Node]) -> Node:
     if expectation.node in nodes:
         return nodes[expectation.node]
     if not expectation.node and len(nodes) == 1:
         return next(iter(nodes.values()))
-    where = Location(str(path), field=f"packets[{place}].node")
+    where = Location(str(path), field=f"packets[{index}].node")
     wanted = f"one of the Nodes expected ({', '.join(sorted(nodes))})"
     raise InputError(f"{where}: {wanted}{f', not {expectation.node!r}' if expectation.node else ''}")
 

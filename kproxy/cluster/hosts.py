@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kproxy.api.document.read import read_documents
-from kproxy.api.document.tree import DocumentError
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
-from kproxy.cluster.inputs import read_text
+from kproxy.cluster.inputs import read_document
 from kproxy.dataplane import Host, HostError
 from kproxy.dataplane.model.hostfile import parse_host
 from kproxy.dataplane.query.assumptions import host_in_short
-from kproxy.errors import InputError, Location
+from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import render_options
 
@@ -24,15 +22,9 @@ def read_host(path: str) -> Host:
     Raises:
         InputError: it cannot be read, or a field is wrong.
     """
+    document = read_document(Path(path))
     try:
-        documents = read_documents(read_text(Path(path)))
-    except DocumentError as error:
-        raise InputError(f"{Location(path, line=error.line)}: {error.message}") from error
-    if len(documents) != 1 or documents[0].duplicates:
-        problem = documents[0].duplicates[0].message if len(documents) == 1 else "one YAML document expected"
-        raise InputError(f"{path}: {problem}")
-    try:
-        return parse_host(documents[0].value)
+        return parse_host(document.value)
     except HostError as error:
         raise InputError(f"{path}: {error}") from error
 

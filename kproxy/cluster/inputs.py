@@ -9,9 +9,12 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from kproxy.api import Manifests, load_manifests
+from kproxy.api.document.read import read_documents
+from kproxy.api.document.tree import Document, DocumentError
 from kproxy.api.kubeproxyconfig.decode import load_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.errors import InputError
+from kproxy.api.load.reader import RawObject
+from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
 
@@ -31,6 +34,23 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
+def read_document(path: Path) -> Document:
+    """Reads a file that holds one document of YAML or JSON.
+
+    Raises:
+        InputError: it cannot be read, is neither, holds several documents, or repeats a key.
+    """
+    try:
+        documents = read_documents(read_text(path))
+    except DocumentError as error:
+        raise InputError(f"{Location(str(path), line=error.line)}: {error.message}") from error
+    if len(documents) != 1:
+        raise InputError(f"{path}: one YAML document expected, not {len(documents)}")
+    for duplicate in documents[0].duplicates:
+        raise InputError(f"{Location(str(path), line=duplicate.line)}: {duplicate.message}")
+    return documents[0]
+
+
 def read_config(path: str | None, tell: Tell) -> KubeProxyConfiguration:
     """Reads a configuration; kube-proxy's defaults without a path.
 
@@ -46,19 +66,19 @@ def read_config(path: str | None, tell: Tell) -> KubeProxyConfiguration:
 
 
 def read_cluster(
-    filenames: Sequence[str], tell: Tell, *, stdin: bytes | None = None, used: Collection[str] = ()
+    filenames: Sequence[str], tell: Tell, *, objects: list[RawObject] | None = None, used: Collection[str] = ()
 ) -> Manifests:
     """Reads manifests, Endpoints mirrored.
 
     Args:
         tell: gets the warnings, and which kinds of objects were skipped.
-        stdin: stands in for standard input.
-        used: kinds (`v1/Pod`) that the caller reads in its own way: they do not count as skipped.
+        objects: gets every object as it was read.
+        used: kinds (`v1/Pod`) that the caller takes from `objects`: they do not count as skipped.
 
     Raises:
         InputError: they cannot be used.
     """
-    manifests = load_manifests(filenames, stdin).with_mirrored_slices()
+    manifests = load_manifests(filenames, on_object=None if objects is None else objects.append).with_mirrored_slices()
     for warning in manifests.warnings:
         tell(warning)
     skipped = {kind: count for kind, count in sorted(manifests.skipped.items()) if kind not in used}

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from kproxy.api.document.json_text import split_json
-from kproxy.api.document.tree import DocumentError
-from kproxy.api.document.yaml_text import read_yaml
-from kproxy.api.load.manifests import SUFFIXES
-
-MAX_LISTS: Final = 8
+from kproxy.api.load.reader import RawObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,69 +26,25 @@ class Pod:
     ports: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
-def read_pods(filenames: Iterable[str], stdin: bytes = b"") -> dict[str, Pod]:
-    """The Pods of manifests by `namespace/name`. The files have been loaded as manifests before, so whatever is wrong
-    with them has been reported. `stdin` is what standard input (`-`) held."""
+def read_pods(objects: Iterable[RawObject]) -> dict[str, Pod]:
+    """The Pods among the objects of manifests, by `namespace/name`."""
     pods: dict[str, Pod] = {}
     referred: dict[str, Pod] = {}
-    for data in _contents(filenames, stdin):
-        for value in _objects(data):
-            kind = value.get("kind")
-            if kind == "Pod":
-                pod = _pod(value)
-                pods[pod.name] = pod
-            elif kind in ("EndpointSlice", "Endpoints"):
-                for pod in _referred(value):
-                    known = referred.get(pod.name)
-                    addresses = dict.fromkeys((*(known.addresses if known else ()), *pod.addresses))
-                    referred[pod.name] = Pod(pod.name, tuple(addresses), pod.node or (known.node if known else ""))
+    for each in objects:
+        value = each if isinstance(each, dict) else msgspec.json.decode(each)
+        kind = value["kind"]
+        if kind == "Pod":
+            pod = _pod(value)
+            pods[pod.name] = pod
+        elif kind in ("EndpointSlice", "Endpoints"):
+            for pod in _referred(value):
+                known = referred.get(pod.name)
+                addresses = dict.fromkeys((*(known.addresses if known else ()), *pod.addresses))
+                referred[pod.name] = Pod(pod.name, tuple(addresses), pod.node or (known.node if known else ""))
     for name, pod in referred.items():
         if name not in pods or not pods[name].addresses:
             pods[name] = pod
     return pods
-
-
-def _contents(filenames: Iterable[str], stdin: bytes) -> Iterator[bytes]:
-    for name in filenames:
-        if name == "-":
-            yield stdin
-            continue
-        path = Path(name)
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            if file == path or (file.suffix in SUFFIXES and not file.is_dir()):
-                yield file.read_bytes()
-
-
-def _objects(data: bytes) -> Iterator[dict[str, Any]]:
-    stripped = data.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if b"Pod" not in stripped:
-        return
-    if stripped[:1] == b"{":
-        try:
-            for _, piece in split_json(stripped):
-                yield from _opened(msgspec.json.decode(piece))
-            return
-        except msgspec.DecodeError:
-            pass  # YAML in flow style
-    try:
-        for document in read_yaml(stripped.decode("utf-8")):
-            yield from _opened(document.value)
-    except DocumentError:
-        return
-
-
-def _opened(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
-    if not isinstance(value, dict):
-        return
-    items = value.get("items")
-    if isinstance(items, list) and depth < MAX_LISTS:
-        kind = str(value.get("kind") or "").removesuffix("List")
-        for item in items:
-            if isinstance(item, dict) and "kind" not in item and kind:
-                item = {**item, "kind": kind}
-            yield from _opened(item, depth + 1)
-        return
-    yield value
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

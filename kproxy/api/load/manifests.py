@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 from kproxy.api.fielderror import ManifestError, Problem
 from kproxy.api.load.mirror import mirror_endpoints
-from kproxy.api.load.reader import Reader
+from kproxy.api.load.reader import RawObject, Reader
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.errors import Location
@@ -58,12 +58,21 @@ class Manifests:
         return replace(self, endpoint_slices=self.endpoint_slices + mirrored, sources=MappingProxyType(sources))
 
 
-def load_manifests(paths: Sequence[str | os.PathLike[str]], stdin: BinaryIO | bytes | None = None) -> Manifests:
+def load_manifests(
+    paths: Sequence[str | os.PathLike[str]],
+    stdin: BinaryIO | bytes | None = None,
+    on_object: Callable[[RawObject], None] | None = None,
+) -> Manifests:
     """Load files, directories (their *.yaml, *.yml, *.json and *.jsonl, not recursively) and `-` for standard input.
 
-    `stdin` stands in for the process's standard input. Raises ManifestError with every problem found.
+    Args:
+        stdin: stands in for the process's standard input.
+        on_object: gets each object before it is validated, those of other kinds too.
+
+    Raises:
+        ManifestError: every problem found.
     """
-    reader = Reader()
+    reader = Reader(on_object)
     for path in paths:
         name = os.fspath(path)
         for file, data in _contents(name, stdin, reader.problems):

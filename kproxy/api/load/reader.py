@@ -7,6 +7,7 @@ which the line of a field can be found when, and only when, there is something t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -50,6 +51,9 @@ _ANYTHING: Final = msgspec.json.Decoder()
 _BROKEN: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
+RawObject = msgspec.Raw | bytes | dict[str, Any]
+"""An object before it is validated: JSON, or a decoded document. Items of Lists have their own kind."""
+
 _Object = Service | EndpointSlice | Endpoints | Node
 
 _DECIDING: Final = frozenset(
@@ -60,9 +64,10 @@ _DECIDING: Final = frozenset(
 
 
 class Reader:
-    """Collects what all files hold."""
+    """Collects what all files hold. `on_object` gets every object, also of kinds that are skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_object: Callable[[RawObject], None] | None = None) -> None:
+        self._on_object = on_object or _ignore
         self.services: list[Service] = []
         self.endpoint_slices: list[EndpointSlice] = []
         self.endpoints: list[Endpoints] = []
@@ -124,6 +129,7 @@ class Reader:
                 self._json(file, number, line, text)
                 continue
             if spelled.api_version == structs.API_VERSIONS[type(spelled)]:
+                self._on_object(text)
                 self._accept(spelled, SourceLocation(file, number, line, "", None))
             else:
                 self._json(file, number, line, text)
@@ -169,6 +175,7 @@ class Reader:
                 pass
             else:
                 if spelled.api_version == structs.API_VERSIONS[type(spelled)]:
+                    self._on_object(raw)
                     self._accept(spelled, inside)
                     continue
             try:
@@ -224,8 +231,11 @@ class Reader:
                 text = f'no matches for kind "{kind}" in version {show(version)}: only {supported} is supported'
                 self._problem(source.at("apiVersion"), text)
                 return
-            self._convert(value | {"kind": kind}, struct, source)
+            value = value | {"kind": kind}
+            self._on_object(value)
+            self._convert(value, struct, source)
         else:
+            self._on_object(value | {"kind": kind})
             self.skipped[printable(f"{version}/{kind}")] += 1
             self.count += 1
 
@@ -349,6 +359,10 @@ class Reader:
         for service, error in collisions(self.services, self.sources):
             source = self._locations["Service", service.metadata.key]
             self._problem(source.at(error.path), error.message)
+
+
+def _ignore(_object: RawObject) -> None:
+    pass
 
 
 _NO_ARRAY: Final = "a list at the top is no manifest: put the objects under `items` of a v1 List, or one per line"

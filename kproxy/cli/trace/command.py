@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from kproxy.api.load.reader import RawObject
 from kproxy.cli.options import feature_option
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_record
@@ -108,11 +108,11 @@ def command(
     else:
         with working("reading manifests"):
             config = read_config(config_path, report_note)
-            stdin = sys.stdin.buffer.read() if "-" in filenames else b""
-            cluster = read_cluster(filenames, report_note, stdin=stdin, used=("v1/Pod",))
+            objects: list[RawObject] = []
+            cluster = read_cluster(filenames, report_note, objects=objects, used=("v1/Pod",))
         target = select_target(cluster.nodes, config, node)
         source = ManifestSource(cluster, config, target, features, host, local_ips)
-        resolve = Names(cluster, target, partial(read_pods, filenames, stdin), report_note).resolve
+        resolve = Names(cluster, target, partial(read_pods, objects), report_note).resolve
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(source, asked) if many else {}
     if pcap is not None:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 
+from kproxy.api.document.read import read_documents
+from kproxy.api.document.tree import DocumentError
 from kproxy.client import ApiError, Discovered, PatchType, RestClient, discover, dynamic_resource, load_client_config
+from kproxy.cluster.inputs import read_text
+from kproxy.errors import InputError, Location
 from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.resources import (
     DAEMON_SETS,
@@ -53,22 +56,20 @@ def read_manifests(paths: Sequence[str]) -> list[Manifest]:
     problems: list[str] = []
     for path in [file for item in paths for file in _files(item, problems)]:
         try:
-            documents = list(yaml.load_all(path.read_bytes(), Loader=_LOADER))
-        except OSError as error:
-            problems.append(f"{path}: {error.strerror or error}")
+            documents = read_documents(read_text(path))
+        except DocumentError as error:
+            problems.append(f"{Location(str(path), line=error.line)}: {error.message}")
             continue
-        except yaml.YAMLError as error:
-            problems.append(f"{path}: {' '.join(str(error).split())}")
+        except InputError as error:
+            problems.append(str(error))
             continue
         for number, document in enumerate(documents, 1):
-            if document is not None:
-                _take(document, f"{path}, document {number}", found, problems)
+            problems += [f"{Location(str(path), line=each.line)}: {each.message}" for each in document.duplicates]
+            if document.value is not None:
+                _take(document.value, f"{path}, document {number}", found, problems)
     if problems:
         raise LabInputError("\n".join(problems))
     return sorted(found, key=lambda item: _FIRST.index(k) if (k := item.body["kind"]) in _FIRST else len(_FIRST))
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _files(text: str, problems: list[str]) -> Iterable[Path]:

@@ -11,10 +11,9 @@ import pytest
 
 from kproxy.overlay.plan import Backend
 from tests.support.cni.client import ip
-from tests.support.overlay.network import Network, pod_ip, reaches, three_nodes, udp
+from tests.support.overlay.network import ALL, Network, pod_ip, reaches, three_nodes, udp
 
 pytestmark = pytest.mark.root
-ALL = [1, 2, 3]
 
 
 @pytest.fixture

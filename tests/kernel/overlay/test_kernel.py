@@ -10,10 +10,9 @@ import pytest
 
 from kproxy.overlay.plan import Backend
 from tests.support.cni.client import ip
-from tests.support.overlay.network import Network, reaches, three_nodes
+from tests.support.overlay.network import ALL, Network, reaches, three_nodes
 
 pytestmark = pytest.mark.root
-ALL = [1, 2, 3]
 
 
 @pytest.fixture

@@ -20,27 +20,28 @@ import yaml
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
-from kproxy.overlay.rules import RuleSettings
 from tests.support.cni.client import ip
-from tests.support.overlay.network import OUTSIDE, Network, ask, outside_host, pod_ip, three_nodes, udp
+from tests.support.overlay.network import (
+    COMMANDS,
+    NODES,
+    OUTSIDE,
+    VTEPS,
+    WAYS,
+    Network,
+    ask,
+    outside_host,
+    pod_ip,
+    three_joined_nodes,
+    udp,
+)
 
 pytestmark = pytest.mark.root
-ALL = [1, 2, 3]
-WAYS = {
-    "nft": RuleSettings(ip_masq=True),
-    "legacy": RuleSettings(ip_masq=True),
-    "nftables": RuleSettings(ip_masq=True, nftables=True),
-}
 VIPS = {4: "10.96.0.{}", 6: "fd00:10:96::{}"}
-VTEPS = {4: "10.244.1.0", 6: "fd00:10:244:1::"}
-COMMANDS = {4: "iptables", 6: "ip6tables"}
 
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Network]:
-    with three_nodes(tmp_path) as made:
-        for number in ALL:
-            made.join(number, ALL)
+    with three_joined_nodes(tmp_path) as made:
         # Without a route to Services' addresses a packet to one does not come as far as kube-proxy's rules.
         for family, gateway in OUTSIDE.items():
             ip("-n", made.names["n1"], f"-{family}", "route", "add", "default", "via", gateway)
@@ -111,7 +112,7 @@ def test_what_kube_proxy_marks_is_masqueraded_by_kube_proxy(
         lambda: program(
             network, tmp_path, variant, service("out", 10, OUTSIDE, "UDP"), iptables={"masqueradeAll": True}
         ),
-        lambda: network.keep_rules(1, WAYS[way], Variant(variant)),
+        lambda: network.keep_rules(1, WAYS[way][0], Variant(variant)),
     ]
     for step in steps if proxy_first else reversed(steps):
         step()
@@ -122,7 +123,7 @@ def test_what_kube_proxy_marks_is_masqueraded_by_kube_proxy(
                 data, sender = there.recvfrom(100)
                 there.sendto(data, sender)
                 assert here.recv(100) == data
-                assert sender[0] == {4: "192.168.9.1", 6: "fd00:9::1"}[family]
+                assert sender[0] == NODES[family]
             assert masqueraded(network, variant, family, "KUBE-POSTROUTING") == 1
             if way != "nftables":
                 assert masqueraded(network, variant, family, "KPROXY-POSTRTG") == 0
@@ -143,7 +144,7 @@ def test_what_kube_proxy_refuses_is_refused_though_forwarding_is_accepted(
         assert run(network.node[1], command, timeout=90).code == 0
     steps: list[Callable[[], object]] = [
         lambda: program(network, tmp_path, variant, service("none", 11, None, "TCP")),
-        lambda: network.keep_rules(1, WAYS[variant], Variant(variant)),
+        lambda: network.keep_rules(1, WAYS[variant][0], Variant(variant)),
     ]
     for step in steps if proxy_first else reversed(steps):
         step()
@@ -151,7 +152,7 @@ def test_what_kube_proxy_refuses_is_refused_though_forwarding_is_accepted(
         with network.pod[1].call(socket.socket, kind, socket.SOCK_STREAM) as client:
             client.settimeout(20)
             assert client.connect_ex((VIPS[family].format(11), 9)) == errno.ECONNREFUSED
-    assert network.rule_drift(1, WAYS[variant], Variant(variant)) == []
+    assert network.rule_drift(1, WAYS[variant][0], Variant(variant)) == []
 
 
 def test_a_node_port_leads_to_a_pod_of_another_node(network: Network, tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_node_port_leads_to_a_pod_of_another_node(network: Network, tmp_path: 
         assert run(network.node[1], [f"{COMMANDS[family]}-nft", "-P", "FORWARD", "DROP"], timeout=60).code == 0
     endpoint = {family: pod_ip(2, family) for family in (4, 6)}
     program(network, tmp_path, "nft", service("np", 12, endpoint, "UDP", type="NodePort", port={"nodePort": 30009}))
-    network.keep_rules(1, WAYS["nft"], Variant.NFT)
+    network.keep_rules(1, *WAYS["nft"])
     with outside_host(network) as outside:
         for family, node in ((4, "192.168.9.1"), (6, "fd00:9::1")):
             with udp(network.pod[2], family, pod_ip(2, family), 9) as there, udp(outside, family) as here:
@@ -177,7 +178,7 @@ def test_a_pod_reaches_an_api_server_that_is_no_overlay_node(network: Network, t
     with outside_host(network) as outside, api_server(outside, tmp_path) as url:
         with pytest.raises(OSError, match="timed out"):
             network.pod[1].call(version_of, url, 1)
-        network.keep_rules(1, WAYS[way], Variant(variant))
+        network.keep_rules(1, WAYS[way][0], Variant(variant))
         assert b"gitVersion" in network.pod[1].call(version_of, url, 30)
 
 

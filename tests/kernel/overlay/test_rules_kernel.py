@@ -17,27 +17,29 @@ from kproxy.linux.pod.overlay_rules import OverlayRules
 from kproxy.linux.process import run
 from kproxy.overlay.rules import RuleSettings, Writer
 from tests.support.cni.client import ip
-from tests.support.overlay.network import OUTSIDE, Network, ask, outside_host, pod_ip, reaches, three_nodes
+from tests.support.overlay.network import (
+    ALL,
+    COMMANDS,
+    MASQ,
+    NODES,
+    OUTSIDE,
+    VTEPS,
+    WAYS,
+    Network,
+    ask,
+    outside_host,
+    pod_ip,
+    reaches,
+    three_joined_nodes,
+)
 
 pytestmark = pytest.mark.root
-ALL = [1, 2, 3]
-MASQ = RuleSettings(ip_masq=True)
 NONE = RuleSettings(forward=False)
-WAYS = {
-    "nft": (MASQ, Variant.NFT),
-    "legacy": (MASQ, Variant.LEGACY),
-    "nftables": (RuleSettings(ip_masq=True, nftables=True), None),
-}
-NODES = {4: "192.168.9.1", 6: "fd00:9::1"}
-VTEPS = {4: "10.244.1.0", 6: "fd00:10:244:1::"}
-COMMANDS = {4: "iptables", 6: "ip6tables"}
 
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Network]:
-    with three_nodes(tmp_path) as made:
-        for number in ALL:
-            made.join(number, ALL)
+    with three_joined_nodes(tmp_path) as made:
         yield made
 
 

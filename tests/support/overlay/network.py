@@ -22,6 +22,19 @@ from kproxy.overlay.plan import Backend, Change, difference, plan_overlay
 from kproxy.overlay.rules import RuleChain, RuleSettings, plan_rules
 from tests.support.cni.client import configuration, ip, namespaces
 
+ALL = [1, 2, 3]
+NODES = {4: "192.168.9.1", 6: "fd00:9::1"}
+"""Node 1's addresses by family."""
+VTEPS = {4: "10.244.1.0", 6: "fd00:10:244:1::"}
+COMMANDS = {4: "iptables", 6: "ip6tables"}
+MASQ = RuleSettings(ip_masq=True)
+WAYS = {
+    "nft": (MASQ, Variant.NFT),
+    "legacy": (MASQ, Variant.LEGACY),
+    "nftables": (RuleSettings(ip_masq=True, nftables=True), None),
+}
+"""The ways to write the overlay's rules: what `keep_rules` takes."""
+
 
 def node_object(number: int, families: tuple[int, ...] = (4, 6)) -> Node:
     """node-N: 192.168.9.N, fd00:9::N, pods in 10.244.N.0/24 and fd00:10:244:N::/64."""
@@ -80,6 +93,15 @@ class Network:
     ) -> tuple[RuleChain, ...]:
         nodes = [read_node(node_object(member)) for member in members]
         return plan_rules(read_node(node_object(number)), nodes, settings, seen.firewall)
+
+
+@contextmanager
+def three_joined_nodes(data: Path) -> Iterator[Network]:
+    """The network with its overlay."""
+    with three_nodes(data) as made:
+        for number in ALL:
+            made.join(number, ALL)
+        yield made
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.cli import Run
 
@@ -181,3 +182,29 @@ def test_names_in_json_lines(kproxy: Run, tmp_path: Path) -> None:
         "10.96.0.7:80",
         "10.96.0.8:8080",
     ]
+
+
+@pytest.mark.parametrize("form", ["yaml", "json", "jsonl", "list"])
+def test_a_file_is_read_once_though_a_pod_is_named(kproxy: Run, tmp_path: Path, form: str) -> None:
+    """From a pipe nothing can be read a second time."""
+    objects = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"},
+         "spec": {"nodeName": "n1"}, "status": {"podIP": "10.244.0.5"}},
+        {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+         "metadata": {"name": "b", "namespace": "shop"},
+         "endpoints": [{"addresses": ["10.244.0.6"], "targetRef": {"kind": "Pod", "name": "b"}}]},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+         "status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.2"}]}},
+    ]  # fmt: skip
+    text = {
+        "yaml": "---\n".join(yaml.safe_dump(each) for each in objects),
+        "json": json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=1),
+        "jsonl": "\n".join(map(json.dumps, objects)),
+        "list": yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}),
+    }[form]
+    done = kproxy(
+        "trace", "-f", "/dev/stdin", "--from", "pod/shop/a", "--to", "pod/shop/b:80", "-o", "json", stdin=text
+    )
+    assert done.returncode == 0, done.stderr
+    packet = json.loads(done.stdout)["packet"]
+    assert (packet["src"], packet["dst"]) == ("10.244.0.5", "10.244.0.6:80")
