@@ -136,12 +136,13 @@ def follow_many(model: LabModel, cells: Sequence[tuple[str, Target]], *, timeout
     frames = tuple(capture.frames)
     reads = read_frames(frames)
     found = [_evaluate(model, item, answer, reads, frames) for item, answer in zip(questions, answers, strict=True)]
-    if not model.refresh_neighbours() or all(item.agrees for item in found):
+    if all(item.agrees for item in found):
         return found
-    # A kernel's opinion of a neighbour that is gone lasts some seconds, and may have ended between the model's look and
-    # the packet. Whoever saw it before and afterwards has seen what the packet met.
+    # What the model read may have changed between its look and the packet: a proxy follows the cluster, and a kernel's
+    # opinion of a neighbour that is gone lasts some seconds. One look before and one afterwards see what it met.
+    later = LabModel(model.spec, model.cluster)
     return [
-        first if first.agrees else _better(first, _evaluate(model, _again(model, item), first.answer, reads, frames))
+        first if first.agrees else _better(first, _evaluate(later, _again(later, item), first.answer, reads, frames))
         for item, first in zip(questions, found, strict=True)
     ]
 

@@ -159,19 +159,37 @@ def run_probe(
     timeout: float,
     done: Callable[[], None] = lambda: None,
 ) -> list[Cell]:
-    """Fills the cells, several at a time: `count` questions each."""
-    model.preload(["fabric", *dict.fromkeys(client.host for client, _ in cells)])
-    model.nodes()
-    predicted = [possible_of(predict(model, client.host, target)) for client, target in cells]
+    """Fills the cells, several at a time: `count` questions each.
 
-    def fill(index: int) -> Cell:
+    Where a cell differs, the hosts are read once more: a proxy may have followed a change of the cluster between the
+    model's look and the questions, and then the questions of this cell are put again.
+    """
+    hosts = ["fabric", *dict.fromkeys(client.host for client, _ in cells)]
+
+    def predict_all(current: LabModel) -> list[tuple[Possible, ...]]:
+        current.preload(hosts)
+        current.nodes()
+        return [possible_of(predict(current, client.host, target)) for client, target in cells]
+
+    def fill(index: int, possible: tuple[Possible, ...]) -> Cell:
         client, target = cells[index]
         answers = question(model.netns(client.host), target, count=count, timeout=timeout)
-        done()
-        return evaluate(client, target, predicted[index], answers, independent=_is_independent(model.cluster, target))
+        return evaluate(client, target, possible, answers, independent=_is_independent(model.cluster, target))
 
+    def fill_first(index: int) -> Cell:
+        cell = fill(index, predicted[index])
+        done()
+        return cell
+
+    predicted = predict_all(model)
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(fill, range(len(cells))))
+        found = list(pool.map(fill_first, range(len(cells))))
+        if not all(cell.agrees for cell in found):
+            later = predict_all(LabModel(model.spec, model.cluster))
+            changed = [n for n, cell in enumerate(found) if not cell.agrees and later[n] != predicted[n]]
+            for number, cell in zip(changed, pool.map(fill, changed, [later[n] for n in changed]), strict=True):
+                found[number] = cell
+    return found
 
 
 def question(netns: str, target: Target, *, count: int, timeout: float) -> list[Response]:

@@ -88,12 +88,9 @@ class LabModel:
             found = self._neighbours[host.name] = frozenset(read_neighbours(host.netns))
         return (device, address) in found
 
-    def refresh_neighbours(self) -> bool:
-        """Forgets what the kernels knew of neighbours, which every packet and the passing of time may change; whether
-        any was asked for."""
-        asked = bool(self._neighbours)
+    def refresh_neighbours(self) -> None:
+        """Forgets what the kernels knew of neighbours, which every packet and the passing of time may change."""
         self._neighbours.clear()
-        return asked
 
     def refresh_recent(self) -> None:
         """Reads the lists of `-m recent` again, which every packet may change."""
