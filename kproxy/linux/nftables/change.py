@@ -1,0 +1,223 @@
+"""Changes of kube-proxy's table: the difference of two tables, and the transactions that carry it out.
+
+A script of nft is one transaction, so what is in one script switches at once for every packet. Only two things are not
+in the same script as the rest:
+
+- Rules of new chains, if there are many. A map that is written in a rule is a set of its own to the kernel, and binding
+  it to its rule walks the whole transaction (__nft_set_trans_bind): 5000 of them in one transaction take half of the
+  time that everything takes. 1000 at a time take a tenth of that. Nothing leads to a new chain before the last of these
+  scripts, which adds the elements and rewrites the chains that were there, so no packet sees what the others prepare.
+- Deletions of chains. Kernels before 6.2 notice some time later only that a map element which is gone refers to a chain
+  no more, and refuse to delete it until then. kube-proxy v1.36 flushes a stale chain when it becomes stale and deletes
+  it at least a second later; see `STALE`.
+
+Elements are added and deleted many to a line: a line is a message to the kernel and a step of the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from kproxy.linux.nftables.table import ElementRef, ElementValue, SetText, TableText, element_text
+
+RULES_PER_TRANSACTION: Final = 1000
+ELEMENTS_PER_LINE: Final = 100
+
+STALE: Final = 1.0
+"""Seconds that a chain stays, empty, after the last that led to it is gone."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to be done to a table; false if nothing.
+
+    Attributes:
+        table: its name with its family.
+        create: the definition of the table, if there is none yet; None if there is.
+        chains: definitions of chains to add.
+        replaced_chains: those of `chains` that are there with another definition, which only a new chain can have.
+        rules: of chains that are new or whose rules differ: all their rules.
+        sets: sets and maps to add; `replaced_sets` those of them that are there with another definition.
+        elements: to add. If another value stands there, it is among `stale_elements` too.
+        stale_elements, stale_sets, stale_chains: to delete, chains later than the rest.
+    """
+
+    table: str
+    create: str | None = None
+    chains: Mapping[str, str] = {}
+    replaced_chains: frozenset[str] = frozenset()
+    rules: Mapping[str, tuple[str, ...]] = {}
+    sets: Mapping[str, SetText] = {}
+    replaced_sets: frozenset[str] = frozenset()
+    elements: Mapping[ElementRef, ElementValue] = {}
+    stale_elements: Collection[ElementRef] = ()
+    stale_sets: tuple[str, ...] = ()
+    stale_chains: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.create is not None
+            or self.chains
+            or self.rules
+            or self.sets
+            or self.elements
+            or self.stale_elements
+            or self.stale_sets
+            or self.stale_chains
+        )
+
+
+def difference(before: TableText | None, after: TableText) -> Change:
+    """What makes one table of another, spelled alike; of none if `before` is None."""
+    old = before if before is not None else TableText(after.name)
+    replaced_chains = frozenset(
+        name for name, definition in after.chains.items() if old.chains.get(name, definition) != definition
+    )
+    replaced_sets = frozenset(name for name, each in after.sets.items() if old.sets.get(name, each) != each)
+    # A set that rules refer to cannot be replaced, so those rules go first and are written again.
+    again = _chains_that_name(after, replaced_sets)
+    elements = {
+        ref: value for ref, value in after.elements.items() if ref[0] in replaced_sets or old.elements.get(ref) != value
+    }
+    gone = [
+        ref
+        for ref, value in old.elements.items()
+        if after.elements.get(ref) != value and ref[0] in after.sets and ref[0] not in replaced_sets
+    ]
+    return Change(
+        table=after.name,
+        create=after.definition if before is None else None,
+        chains={name: d for name, d in after.chains.items() if name not in old.chains or name in replaced_chains},
+        replaced_chains=replaced_chains,
+        rules={
+            name: after.rules.get(name, ())
+            for name in after.chains
+            if name in replaced_chains or name in again or old.rules.get(name, ()) != after.rules.get(name, ())
+        },
+        sets={name: each for name, each in after.sets.items() if name not in old.sets or name in replaced_sets},
+        replaced_sets=replaced_sets,
+        elements=elements,
+        stale_elements=gone,
+        stale_sets=tuple(name for name in old.sets if name not in after.sets),
+        stale_chains=tuple(name for name in old.chains if name not in after.chains),
+    )
+
+
+def _chains_that_name(table: TableText, sets: Collection[str]) -> set[str]:
+    if not sets:
+        return set()
+    names = {f"@{name}" for name in sets}
+    return {chain for chain, rules in table.rules.items() if any(names & set(rule.split()) for rule in rules)}
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """One script and what it is for, for people."""
+
+    script: str
+    purpose: str
+
+
+def plan_transactions(change: Change, rules_per_transaction: int = RULES_PER_TRANSACTION) -> list[Transaction]:
+    """The transactions of a change, deletions of chains left out, in the order in which they must be carried out."""
+    early: list[Transaction] = []
+    new = {
+        chain: rules
+        for chain, rules in change.rules.items()
+        if chain in change.chains and chain not in change.replaced_chains and not change.chains[chain]
+    }
+    if sum(map(len, new.values())) > rules_per_transaction:
+        head = msgspec.structs.replace(
+            change,
+            rules={},
+            elements={},
+            stale_elements=(),
+            stale_sets=(),
+            stale_chains=(),
+            # Base chains come with the rest: the first hook to see a packet is there when all is.
+            chains={chain: d for chain, d in change.chains.items() if chain not in change.replaced_chains and not d},
+            replaced_chains=frozenset(),
+            sets={name: each for name, each in change.sets.items() if name not in change.replaced_sets},
+            replaced_sets=frozenset(),
+        )
+        # A rule may name a set that is replaced only in the last transaction.
+        late = {f"@{name}" for name in change.replaced_sets}
+        movable = {c: rules for c, rules in new.items() if not late or not any(late & set(r.split()) for r in rules)}
+        early.append(Transaction(_script(head), "chains, sets and maps"))
+        for batch in _rule_batches(movable, rules_per_transaction):
+            script = _script(Change(change.table, rules=batch), fresh=batch.keys())
+            early.append(Transaction(script, "rules of new chains"))
+        change = msgspec.structs.replace(
+            change,
+            create=None,
+            chains={chain: d for chain, d in change.chains.items() if chain not in head.chains},
+            rules={chain: rules for chain, rules in change.rules.items() if chain not in movable},
+            sets={name: each for name, each in change.sets.items() if name not in head.sets},
+        )
+    script = _script(change, fresh=new.keys())
+    return [*early, Transaction(script, "what changes")] if script else early
+
+
+def _rule_batches(rules: Mapping[str, tuple[str, ...]], size: int) -> Iterator[dict[str, tuple[str, ...]]]:
+    batch: dict[str, tuple[str, ...]] = {}
+    count = 0
+    for chain, own in rules.items():
+        if batch and count + len(own) > size:
+            yield batch
+            batch, count = {}, 0
+        batch[chain] = own
+        count += len(own)
+    if batch:
+        yield batch
+
+
+def deletion_script(table: str, chains: Iterable[str]) -> str:
+    """Deletes chains that nothing leads to; emptied first, since they may lead to one another."""
+    names = list(chains)
+    return "".join(
+        [*(f"flush chain {table} {name}\n" for name in names), *(f"delete chain {table} {name}\n" for name in names)]
+    )
+
+
+def undo_script(change: Change) -> str:
+    """Takes back what the transactions before the last one have added: nothing leads there yet."""
+    if change.create is not None:
+        return f"delete table {change.table}\n"
+    chains = [chain for chain in change.chains if chain not in change.replaced_chains and not change.chains[chain]]
+    sets = [name for name in change.sets if name not in change.replaced_sets]
+    return deletion_script(change.table, chains) + "".join(
+        f"delete {change.sets[name].kind} {change.table} {name}\n" for name in sets
+    )
+
+
+def _script(change: Change, fresh: Collection[str] = ()) -> str:
+    """One transaction. `fresh`: chains that have no rules yet."""
+    table = change.table
+    lines: list[str] = []
+    if change.create is not None:
+        lines.append(f"add table {table} {change.create}".rstrip())
+    for chain in sorted(change.replaced_chains):
+        lines += [f"flush chain {table} {chain}", f"delete chain {table} {chain}"]
+    lines += [f"add chain {table} {chain} {text}".rstrip() for chain, text in change.chains.items()]
+    lines += [
+        f"flush chain {table} {chain}"
+        for chain in (*change.rules, *change.stale_chains)
+        if chain not in change.chains and chain not in fresh
+    ]
+    lines += _element_lines("delete", table, ((ref, ref[1]) for ref in change.stale_elements))
+    # `delete set` deletes maps too.
+    lines += [f"delete set {table} {name}" for name in (*change.stale_sets, *sorted(change.replaced_sets))]
+    lines += [f"add {each.kind} {table} {name} {each.definition}".rstrip() for name, each in change.sets.items()]
+    lines += [f"add rule {table} {chain} {rule}" for chain, rules in change.rules.items() for rule in rules]
+    lines += _element_lines("add", table, ((ref, element_text(ref[1], v)) for ref, v in change.elements.items()))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _element_lines(verb: str, table: str, elements: Iterable[tuple[ElementRef, str]]) -> Iterator[str]:
+    for name, own in groupby(sorted(elements), lambda each: each[0][0]):
+        texts = [text for _, text in own]
+        for start in range(0, len(texts), ELEMENTS_PER_LINE):
+            some = ", ".join(texts[start : start + ELEMENTS_PER_LINE])
+            yield f"{verb} element {table} {name} {{ {some} }}"

@@ -1,0 +1,153 @@
+"""Reading back kube-proxy's table, spelled as what is wanted where it means the same."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.linux.errors import UnreadableDumpError
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.spelling import (
+    canonical,
+    chain_definition,
+    chain_signature,
+    element,
+    listed_set_signature,
+    rule_text,
+    set_definition,
+    set_signature,
+)
+from kproxy.linux.nftables.table import ElementRef, ElementValue, SetText, TableText
+
+_OLD_CHAINS: Final = frozenset(
+    (
+        *("filter-prerouting", "endpoints-check", "mark-for-masquerade", "firewall-allow-check"),
+        *("cluster-ips-check", "filter-forward", "filter-input", "filter-output", "filter-output-post-dnat"),
+        *("filter-output-pre-dnat", "filter-prerouting-pre-dnat", "firewall-check", "masquerading", "nat-output"),
+        *("nat-postrouting", "nat-prerouting", "nodeport-endpoints-check", "reject-chain", "service-endpoints-check"),
+        "services",
+    )
+)
+"""Chains of kube-proxy's that no Service has to do with, of v1.29 to v1.36."""
+
+_OLD_SETS: Final = frozenset(
+    (
+        *("cluster-ips", "hairpin-connections", "nodeport-ips", "firewall-ips", "firewall"),
+        *("no-endpoint-nodeports", "no-endpoint-services", "service-ips", "service-nodeports"),
+    )
+)
+_SERVICE_CHAINS: Final = ("service-", "local-", "external-", "firewall-", "endpoint-")
+
+
+def is_our_chain(name: str) -> bool:
+    """Whether kube-proxy, of this or an older release, gives chains such a name."""
+    return name in _OLD_CHAINS or ("/" in name and name.startswith(_SERVICE_CHAINS))
+
+
+def is_our_set(name: str) -> bool:
+    """Whether kube-proxy gives sets or maps such a name."""
+    return name in _OLD_SETS or name.startswith("affinity-")
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What the kernel holds.
+
+    Attributes:
+        table: kube-proxy's own objects, spelled as what is wanted where they mean the same; None if there is no table.
+        foreign: chains, sets and other objects in the table that kube-proxy does not make: `chain NAME`, say.
+        foreign_rules: the rules of foreign chains, which may lead to ours.
+    """
+
+    table: TableText | None
+    foreign: tuple[str, ...] = ()
+    foreign_rules: tuple[str, ...] = ()
+
+
+def read_table(executor: NftExecutor, desired: TableText | None = None) -> Listing:
+    """Reads the table.
+
+    Args:
+        desired: what is wanted, whose words are used.
+
+    Raises:
+        LinuxError: it cannot be read.
+    """
+    text = executor.list_table()
+    return Listing(None) if text is None else parse_listing(text, desired or TableText(executor.table))
+
+
+def parse_listing(text: str, desired: TableText) -> Listing:
+    """Reads what `nft -j list table` prints.
+
+    Raises:
+        UnreadableDumpError: it is something else.
+    """
+    try:
+        return _Reader(desired).read(msgspec.json.decode(text)["nftables"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableDumpError(
+            f"what nft -j list table {desired.name} prints cannot be understood: {error}"
+        ) from error
+
+
+class _Reader:
+    def __init__(self, desired: TableText) -> None:
+        self._desired = desired
+        self._chains: dict[str, str] = {}
+        self._rules: dict[str, list[str]] = {}
+        self._sets: dict[str, SetText] = {}
+        self._elements: dict[ElementRef, ElementValue] = {}
+        self._foreign: list[str] = []
+        self._foreign_rules: list[str] = []
+        self._spellings = {name: {canonical(rule): rule for rule in own} for name, own in desired.rules.items()}
+
+    def read(self, objects: list[dict[str, Any]]) -> Listing:
+        for each in objects:
+            ((kind, item),) = each.items()
+            if kind == "chain":
+                self._chain(item)
+            elif kind in ("set", "map"):
+                self._set(kind, item)
+            elif kind == "rule":
+                self._rule(item)
+            elif kind not in ("metainfo", "table"):
+                self._foreign.append(f"{kind} {item.get('name', '')}".strip())
+        rules = {chain: tuple(own) for chain, own in self._rules.items()}
+        name, definition = self._desired.name, self._desired.definition
+        table = TableText(name, definition, self._chains, rules, self._sets, self._elements)
+        return Listing(table, tuple(self._foreign), tuple(self._foreign_rules))
+
+    def _chain(self, item: dict[str, Any]) -> None:
+        name = item["name"]
+        wanted = self._desired.chains.get(name)
+        if wanted is None and not is_our_chain(name):
+            self._foreign.append(f"chain {name}")
+            return
+        found = chain_definition(item)
+        # nft 1.0 does not list the comments of chains.
+        alike = wanted is not None and chain_signature(wanted) == chain_signature(found)
+        self._chains[name] = wanted if alike and wanted is not None else found
+
+    def _set(self, kind: str, item: dict[str, Any]) -> None:
+        name = item["name"]
+        wanted = self._desired.sets.get(name)
+        if wanted is None and not is_our_set(name):
+            self._foreign.append(f"{kind} {name}")
+            return
+        found = listed_set_signature(kind, item)
+        if wanted is not None and set_signature(wanted.kind, wanted.definition) == found:
+            self._sets[name] = wanted
+        else:
+            self._sets[name] = SetText(kind, set_definition(item))
+        if "timeout" not in item.get("flags", ()):  # those with one are filled by packets
+            for each in item.get("elem", ()):
+                key, value = element(each)
+                self._elements[name, key] = value
+
+    def _rule(self, item: dict[str, Any]) -> None:
+        chain, text = item["chain"], rule_text(item)
+        if chain in self._chains:
+            self._rules.setdefault(chain, []).append(self._spellings.get(chain, {}).get(text, text))
+        else:
+            self._foreign_rules.append(text)

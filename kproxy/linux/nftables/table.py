@@ -1,0 +1,121 @@
+"""kube-proxy's table as text, object by object: what nft is told after an object's name.
+
+Rule lines are data here as in iptables mode: a table that is wanted is kept in the words that nft is given, and what
+the kernel holds is spelled alike where it means the same (`readback`), so that two tables are compared object by object
+without looking into rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+ElementRef = tuple[str, str]
+"""A place in a set or map: (its name, key)."""
+
+
+class ElementValue(NamedTuple):
+    """What an element has besides its key: in maps a verdict, and a comment; "" for none."""
+
+    value: str = ""
+    comment: str = ""
+
+
+class SetText(msgspec.Struct, frozen=True):
+    """A set or map without its elements: `kind` is set or map, `definition` what stands in and with its braces."""
+
+    kind: str
+    definition: str
+
+
+class TableText(msgspec.Struct, frozen=True):
+    """A table.
+
+    Attributes:
+        name: with its family, `ip kube-proxy`.
+        definition: of the table, "" for none, as all definitions.
+        chains: the definition of each chain by name; of a regular chain it is a comment at most.
+        rules: of each chain that has some, in order.
+        sets: sets and maps by name.
+        elements: of sets and maps; those that packets make (of dynamic sets) are not among them.
+    """
+
+    name: str
+    definition: str = ""
+    chains: Mapping[str, str] = {}
+    rules: Mapping[str, tuple[str, ...]] = {}
+    sets: Mapping[str, SetText] = {}
+    elements: Mapping[ElementRef, ElementValue] = {}
+
+    @property
+    def script(self) -> str:
+        """Input for `nft -f` where there is no such table yet, one object a line, in an order that nft can load."""
+        lines = [_words("add table", self.name, self.definition)]
+        lines += [_words("add chain", self.name, chain, definition) for chain, definition in self.chains.items()]
+        lines += [_words("add", each.kind, self.name, name, each.definition) for name, each in self.sets.items()]
+        lines += [f"add rule {self.name} {chain} {rule}" for chain, rules in self.rules.items() for rule in rules]
+        lines += [
+            f"add element {self.name} {name} {{ {element_text(key, value)} }}"
+            for (name, key), value in self.elements.items()
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+
+def element_text(key: str, value: ElementValue) -> str:
+    """An element as nft takes it: key, comment, verdict."""
+    comment = f' comment "{value.comment}"' if value.comment else ""
+    return f"{key}{comment} : {value.value}" if value.value else f"{key}{comment}"
+
+
+def parse_script(text: str) -> TableText:
+    """Reads back what `TableText.script` writes, and what kube-proxy's own dumps hold: one `add` a line.
+
+    Raises:
+        ValueError: a line is something else, or not of the same table.
+    """
+    name = definition = ""
+    chains: dict[str, str] = {}
+    rules: dict[str, list[str]] = {}
+    sets: dict[str, SetText] = {}
+    elements: dict[ElementRef, ElementValue] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        verb, kind, family, table, *rest = line.split(" ", 4)
+        own = f"{family} {table}"
+        if verb != "add" or own != (name or own):
+            raise ValueError(f"line {number} adds nothing to table {name or own}: {line}")
+        name = own
+        what, _, tail = (rest[0] if rest else "").partition(" ")
+        if kind == "table":
+            definition = rest[0] if rest else ""
+        elif kind == "chain":
+            chains[what] = tail
+        elif kind in ("set", "map"):
+            sets[what] = SetText(kind, tail)
+        elif kind == "rule":
+            rules.setdefault(what, []).append(tail)
+        elif kind == "element":
+            key, value = _parse_element(tail)
+            elements[what, key] = value
+        else:
+            raise ValueError(f"line {number} adds a {kind!r}: {line}")
+    return TableText(name, definition, chains, {chain: tuple(own) for chain, own in rules.items()}, sets, elements)
+
+
+def _parse_element(text: str) -> tuple[str, ElementValue]:
+    """`{ KEY [comment "..."] [: VERDICT] }`; keys of IPv6 addresses hold colons, but none between spaces."""
+    inner = text.removeprefix("{ ").removesuffix(" }")
+    head, mark, tail = inner.partition(_COMMENT)
+    if mark:
+        comment, _, value = tail.partition('"')
+        return head, ElementValue(value.removeprefix(" : "), comment)
+    key, _, value = inner.partition(" : ")
+    return key, ElementValue(value)
+
+
+_COMMENT: Final = ' comment "'
+
+
+def _words(*words: str) -> str:
+    return " ".join(word for word in words if word)
