@@ -19,7 +19,7 @@ from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
 from kproxy.linux.sync.prepare import NodeRequest
-from kproxy.linux.sync.reconcile import Progress
+from kproxy.linux.sync.progress import Progress
 from kproxy.render import Features, select_target
 from kproxy.services import IPFamily
 

@@ -181,17 +181,6 @@ def deletion_script(table: str, chains: Iterable[str]) -> str:
     )
 
 
-def undo_script(change: Change) -> str:
-    """Takes back what the transactions before the last one have added: nothing leads there yet."""
-    if change.create is not None:
-        return f"delete table {change.table}\n"
-    chains = [chain for chain in change.chains if chain not in change.replaced_chains and not change.chains[chain]]
-    sets = [name for name in change.sets if name not in change.replaced_sets]
-    return deletion_script(change.table, chains) + "".join(
-        f"delete {change.sets[name].kind} {change.table} {name}\n" for name in sets
-    )
-
-
 def _script(change: Change, fresh: Collection[str] = ()) -> str:
     """One transaction. `fresh`: chains that have no rules yet."""
     table = change.table

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from kproxy.linux.errors import UnreadableDumpError
 from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.ownership import is_our_chain, is_our_set
 from kproxy.linux.nftables.spelling import (
     canonical,
     chain_definition,
@@ -19,35 +20,6 @@ from kproxy.linux.nftables.spelling import (
     set_signature,
 )
 from kproxy.linux.nftables.table import ElementRef, ElementValue, SetText, TableText
-
-_OLD_CHAINS: Final = frozenset(
-    (
-        *("filter-prerouting", "endpoints-check", "mark-for-masquerade", "firewall-allow-check"),
-        *("cluster-ips-check", "filter-forward", "filter-input", "filter-output", "filter-output-post-dnat"),
-        *("filter-output-pre-dnat", "filter-prerouting-pre-dnat", "firewall-check", "masquerading", "nat-output"),
-        *("nat-postrouting", "nat-prerouting", "nodeport-endpoints-check", "reject-chain", "service-endpoints-check"),
-        "services",
-    )
-)
-"""Chains of kube-proxy's that no Service has to do with, of v1.29 to v1.36."""
-
-_OLD_SETS: Final = frozenset(
-    (
-        *("cluster-ips", "hairpin-connections", "nodeport-ips", "firewall-ips", "firewall"),
-        *("no-endpoint-nodeports", "no-endpoint-services", "service-ips", "service-nodeports"),
-    )
-)
-_SERVICE_CHAINS: Final = ("service-", "local-", "external-", "firewall-", "endpoint-")
-
-
-def is_our_chain(name: str) -> bool:
-    """Whether kube-proxy, of this or an older release, gives chains such a name."""
-    return name in _OLD_CHAINS or ("/" in name and name.startswith(_SERVICE_CHAINS))
-
-
-def is_our_set(name: str) -> bool:
-    """Whether kube-proxy gives sets or maps such a name."""
-    return name in _OLD_SETS or name.startswith("affinity-")
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -13,7 +13,8 @@ from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_bac
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, prepare_node
-from kproxy.linux.sync.reconcile import Outcome, Progress, read_dump, reconcile_rules
+from kproxy.linux.sync.progress import Progress
+from kproxy.linux.sync.reconcile import Outcome, read_dump, reconcile_rules
 from kproxy.linux.sync.report import FamilyReport, StepTime, Stopwatch
 
 

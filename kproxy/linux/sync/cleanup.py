@@ -17,7 +17,8 @@ from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.jumps import remove_jumps
-from kproxy.linux.sync.reconcile import Progress, read_dump, roll_back
+from kproxy.linux.sync.progress import Progress
+from kproxy.linux.sync.reconcile import read_dump, roll_back
 from kproxy.linux.sync.report import KeptChain, StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.services.names import IPFamily

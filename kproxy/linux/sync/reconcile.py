@@ -12,7 +12,7 @@ deleted once the old rules are back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Iterable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -35,18 +35,11 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.jumps import return_jumps
+from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
 from kproxy.linux.sync.runs import Batch, Change, plan_runs, run_text
 from kproxy.render.iptables.chains import FILTER, NAT
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is going on, and how many steps of how many are done."""
-
-APPLIED: Final = "applied"
-NOTHING: Final = "nothing to do"
-WOULD_CHANGE: Final = "would change"
-
 
 HEAD_START: Final = 0.02
 """Seconds until what is to be read back is worked out: two busy threads would take turns of 5 ms, and starting iptables

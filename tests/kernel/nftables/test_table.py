@@ -54,7 +54,7 @@ def test_what_others_did_to_the_table_is_read_and_mended() -> None:
             f"flush chain {t} masquerading",
             f"delete element {t} service-ips {{ 10.96.0.97 . tcp . 80 }}",
             f"add element {t} cluster-ips {{ 10.96.9.9 }}",
-            f"add chain {t} service-OLD00000-ns/old/tcp/",
+            f"add chain {t} service-OLDAAAAA-ns/old/tcp/",
             f"flush chain {t} nat-prerouting",
             f"delete chain {t} nat-prerouting",
             f"add chain {t} nat-prerouting {{ type nat hook prerouting priority -7 ; policy drop ; }}",
@@ -67,7 +67,7 @@ def test_what_others_did_to_the_table_is_read_and_mended() -> None:
         assert change.replaced_chains == {"nat-prerouting"}
         assert [*change.elements] == [("service-ips", "10.96.0.97 . tcp . 80")]
         assert [*change.stale_elements] == [("cluster-ips", "10.96.9.9")]
-        assert change.stale_chains == ("service-OLD00000-ns/old/tcp/",)
+        assert change.stale_chains == ("service-OLDAAAAA-ns/old/tcp/",)
         for transaction in plan_transactions(change):
             executor.run(transaction.script)
         executor.run(deletion_script(t, change.stale_chains))

@@ -32,6 +32,9 @@ add rule {t} services {ip} daddr . meta l4proto . th dport vmap @service-ips
 """
 
 
+_BASE32 = str.maketrans("0189", "ADEF")
+
+
 def make_table(names: str, version: int = 4, affinity: int = 10800, revision: int = 0) -> TableText:
     """A table with a Service for each letter.
 
@@ -51,7 +54,7 @@ def make_table(names: str, version: int = 4, affinity: int = 10800, revision: in
         if name.isdigit():
             elements["no-endpoint-services", key] = ElementValue("goto reject-chain", f"ns/{name}")
             continue
-        base = f"HASH{number:04}-ns/{name}/tcp/"
+        base = f"HASH{str(number).zfill(4).translate(_BASE32)}-ns/{name}/tcp/"
         service = f"service-{base}"
         elements["service-ips", key] = ElementValue(f"goto {service}")
         chains[service] = ""

@@ -19,7 +19,8 @@ from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.cleanup import cleanup_tables
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
-from kproxy.linux.sync.reconcile import NOTHING, WOULD_CHANGE, read_dump, reconcile_rules
+from kproxy.linux.sync.progress import NOTHING, WOULD_CHANGE
+from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
 from kproxy.services import IPFamily
 from tests.support.linux.fake import Faulty, Killed, refused
 from tests.support.recorded import CLUSTERS, MINIKUBE, render

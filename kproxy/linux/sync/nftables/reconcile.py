@@ -1,0 +1,293 @@
+"""Bringing one family's table in the kernel to the desired state from whatever state it is in.
+
+As in iptables mode: read what is there, compare, write only the difference, read back, compare again. What changes for
+packets is one transaction, so a failure leaves the table as it was, with nothing to put back but what transactions
+before it prepared. When one of these has been carried out, or the second comparison fails since somebody else wrote at
+the same time, what was there before is brought back by the same means; the error says what it came to.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+
+from kproxy.linux.conntrack.stale import clean_flows
+from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.errors import (
+    INTERRUPTS,
+    ApplyFailedError,
+    KernelState,
+    LinuxError,
+    RestoreFailedError,
+    failure_message,
+)
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.change import (
+    STALE,
+    Change,
+    Transaction,
+    deletion_script,
+    difference,
+    plan_transactions,
+)
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.ownership import keep_reachable
+from kproxy.linux.nftables.readback import Listing, read_table
+from kproxy.linux.nftables.table import TableText
+from kproxy.linux.sync.nftables.desired import DesiredTable
+from kproxy.linux.sync.nftables.report import TableReport, table_service_changes
+from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
+from kproxy.linux.sync.report import KeptChain, Stopwatch
+
+MODE: Final = "nftables"
+
+_RETRY: Final = 0.25
+"""Seconds between attempts to delete stale chains."""
+
+
+class TableDifference(msgspec.Struct, frozen=True):
+    """How the kernel differs from what is wanted; false if in nothing.
+
+    Attributes:
+        before: what the kernel holds, spelled as what is wanted; None if there is no table.
+        kept: chains that should go but stay, since somebody else's rules lead to them.
+        foreign: what else is in the table.
+    """
+
+    before: TableText | None
+    change: Change
+    kept: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.change)
+
+
+class TableOutcome(msgspec.Struct, frozen=True):
+    """What `reconcile_table` did."""
+
+    report: TableReport
+    difference: TableDifference
+
+
+def find_table_difference(desired: TableText, listing: Listing) -> TableDifference:
+    """Compares object by object."""
+    table = listing.table
+    if table is None:
+        return TableDifference(None, difference(None, desired))
+    stale = [chain for chain in table.chains if chain not in desired.chains]
+    kept = keep_reachable(stale, listing.foreign_rules, table)
+    if kept:
+        ours = {chain: d for chain, d in table.chains.items() if chain not in kept}
+        rules = {chain: own for chain, own in table.rules.items() if chain not in kept}
+        table = msgspec.structs.replace(table, chains=ours, rules=rules)
+    return TableDifference(table, difference(table, desired), tuple(sorted(kept)), listing.foreign)
+
+
+def reconcile_table(
+    executor: NftExecutor,
+    desired: DesiredTable,
+    namespace: Namespace | None = None,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> TableOutcome:
+    """Brings the kernel to the desired state.
+
+    Args:
+        namespace: where to delete connection tracking entries that a failure leaves; None leaves them alone.
+        dry_run: only tell what would change.
+
+    Raises:
+        LinuxError: nothing could be read, so nothing was tried.
+        ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
+    """
+    watch = Stopwatch()
+    with watch.step("read"):
+        listing = read_table(executor, desired.text)
+    with watch.step("compare"):
+        found = find_table_difference(desired.text, listing)
+        transactions = plan_transactions(found.change)
+    notes: list[str] = []
+    written = bool(found) and not dry_run
+    deletions = 0
+    if written:
+        deletions = _write_verified(executor, desired, found, transactions, watch, progress, notes, namespace)
+    try:
+        with watch.step("report"):
+            services = table_service_changes(desired, found.before, found.change)
+    except INTERRUPTS as error:
+        raise ApplyFailedError("interrupted", KernelState.APPLIED if written else KernelState.UNCHANGED) from error
+    change = found.change
+    report = TableReport(
+        family=desired.family.value,
+        variant=MODE,
+        iptables=str(executor.nft),
+        result=(WOULD_CHANGE if dry_run else APPLIED) if found else NOTHING,
+        chains_written=len(change.rules.keys() | change.chains.keys()),
+        chains_created=len(change.chains),
+        chains_deleted=len(change.stale_chains),
+        transactions=len(transactions) + deletions if written else 0,
+        processes=len(transactions) + deletions if written else 0,
+        services=services,
+        kept=tuple(KeptChain(desired.text.name, chain, "a rule of somebody else") for chain in found.kept),
+        steps=tuple(watch.times),
+        notes=tuple(notes),
+        elements_added=len(change.elements),
+        elements_deleted=len(change.stale_elements),
+        sets_written=len(change.sets),
+        sets_deleted=len(change.stale_sets),
+        foreign=found.foreign,
+    )
+    return TableOutcome(report, found)
+
+
+def _write_verified(
+    executor: NftExecutor,
+    desired: DesiredTable,
+    found: TableDifference,
+    transactions: list[Transaction],
+    watch: Stopwatch,
+    progress: Progress | None,
+    notes: list[str],
+    namespace: Namespace | None,
+) -> int:
+    """Writes, deletes what is stale, and reads back; the number of transactions that deletions took."""
+    try:
+        with watch.step("write"):
+            write_transactions(executor, transactions, progress)
+    except TransactionError as error:
+        if error.untouched:
+            raise ApplyFailedError(str(error), KernelState.UNCHANGED) from error
+        raise roll_back(executor, found.before, str(error), desired, namespace) from error
+    deletions = 0
+    if found.change.stale_chains:
+        with watch.step("delete"):
+            deletions = delete_chains(executor, found.change.stale_chains, notes)
+    if progress is not None:
+        progress("verifying", len(transactions), len(transactions))
+    try:
+        with watch.step("verify"):
+            left = find_table_difference(desired.text, read_table(executor, desired.text))
+    except (LinuxError, *INTERRUPTS) as error:
+        what = f"the table was written but could not be read back: {failure_message(error)}"
+        raise ApplyFailedError(what, KernelState.APPLIED) from error
+    problem = describe_change(msgspec.structs.replace(left.change, stale_chains=()))
+    if problem:
+        raise roll_back(
+            executor,
+            found.before,
+            f"verification failed: what was written is not what is there: {problem}",
+            desired,
+            namespace,
+        )
+    return deletions
+
+
+def write_transactions(
+    executor: NftExecutor, transactions: list[Transaction], progress: Progress | None = None
+) -> None:
+    """Carries out the transactions of a change.
+
+    Raises:
+        TransactionError: one failed.
+    """
+    for done, transaction in enumerate(transactions):
+        if progress is not None:
+            progress("writing", done, len(transactions))
+        try:
+            executor.run(transaction.script)
+        except (LinuxError, *INTERRUPTS) as error:
+            many = (
+                f"\n({done} of {len(transactions)} transactions had been carried out)" if len(transactions) > 1 else ""
+            )
+            untouched = not done and isinstance(error, RestoreFailedError)
+            raise TransactionError(f"{failure_message(error)}{many}", untouched) from error
+
+
+class TransactionError(LinuxError):
+    """A transaction failed. `untouched`: nothing of the change is in the kernel; otherwise that is not known."""
+
+    def __init__(self, message: str, untouched: bool) -> None:
+        super().__init__(message)
+        self.untouched = untouched
+
+
+def delete_chains(executor: NftExecutor, chains: tuple[str, ...], notes: list[str]) -> int:
+    """Deletes stale chains, for as long as `STALE` after they became so; the number of transactions.
+
+    That they cannot be deleted is a note: they are empty, and nothing leads to them.
+    """
+    until = time.monotonic() + STALE + _RETRY
+    while True:
+        try:
+            executor.run(deletion_script(executor.table, chains))
+        except RestoreFailedError as error:
+            if time.monotonic() >= until:
+                notes.append(f"{len(chains)} chains that are empty and not used could not be deleted: {error.reason}")
+                return 0
+            time.sleep(_RETRY)
+        except (LinuxError, *INTERRUPTS) as error:
+            what = f"chains that are empty and not used are left: {failure_message(error)}"
+            raise ApplyFailedError(what, KernelState.APPLIED) from error
+        else:
+            return 1
+
+
+def roll_back(
+    executor: NftExecutor, before: TableText | None, what: str, tried: DesiredTable, namespace: Namespace | None
+) -> ApplyFailedError:
+    """Brings back what was there before, and makes the error that says how that went."""
+    try:
+        if _is_as_before(executor, before):
+            return ApplyFailedError(what, KernelState.UNCHANGED)
+        _bring_back(executor, before)
+        if namespace is not None:
+            # While what was tried was in force, packets may have followed it.
+            then = table_addresses(tried.text)
+            clean_flows(namespace, executor.family, table_addresses(before), then, endpoints=then.all_endpoints)
+        if _is_as_before(executor, before):
+            return ApplyFailedError(what, KernelState.RESTORED)
+    except (LinuxError, *INTERRUPTS) as error:
+        detail = f"bringing back what was there before failed too: {failure_message(error)}"
+        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail)
+    return ApplyFailedError(what, KernelState.PARTLY_APPLIED, "what was there before is not what is there now")
+
+
+def _is_as_before(executor: NftExecutor, before: TableText | None) -> bool:
+    now = read_table(executor, before).table
+    return now is None if before is None else not difference(now, before)
+
+
+def _bring_back(executor: NftExecutor, before: TableText | None) -> None:
+    if before is None:
+        executor.run(f"delete table {executor.table}\n")
+        return
+    back = difference(read_table(executor, before).table, before)
+    write_transactions(executor, plan_transactions(back))
+    if back.stale_chains:
+        delete_chains(executor, back.stale_chains, [])
+
+
+def describe_change(change: Change) -> str:
+    """A change in a few words, for messages; "" if it is none."""
+    parts = []
+    if change.create is not None:
+        parts.append("there is no table")
+    for what, names in (
+        ("chains other than wanted", [*change.rules, *(name for name in change.chains if name not in change.rules)]),
+        ("chains too many", change.stale_chains),
+        ("sets or maps other than wanted", change.sets),
+        ("sets or maps too many", change.stale_sets),
+        ("elements missing or altered", [f"{name} {{ {key} }}" for name, key in change.elements]),
+        (
+            "elements too many",
+            [f"{ref[0]} {{ {ref[1]} }}" for ref in change.stale_elements if ref not in change.elements],
+        ),
+    ):
+        if names:
+            shown = ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            parts.append(f"{len(names)} {what} ({shown})")
+    return "; ".join(parts)
