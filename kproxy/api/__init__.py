@@ -36,7 +36,9 @@ from kproxy.api.types.core import (
 )
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
 from kproxy.api.types.meta import EMPTY, ObjectMeta
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.networking import validate_service_cidr
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
 
@@ -63,6 +65,7 @@ __all__ = [
     "ObjectMeta",
     "Problem",
     "Service",
+    "ServiceCIDR",
     "ServicePort",
     "ServiceSpec",
     "load_config",
@@ -73,4 +76,5 @@ __all__ = [
     "validate_endpoints",
     "validate_node",
     "validate_service",
+    "validate_service_cidr",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.options import (
     chosen_family,
     family_options,
@@ -15,8 +17,11 @@ from kproxy.cli.options import (
 from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
 from kproxy.cluster.inputs import read_inputs
 from kproxy.errors import InputError
-from kproxy.render import Features, render_target, select_target
-from kproxy.render.explain import Explanation, ServicePortExplanation, explain_service
+from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
+from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
 
 
 @click.command("explain")
@@ -29,6 +34,7 @@ def command(
     filenames: Sequence[str],
     config_path: str | None,
     node: str | None,
+    mode: str | None,
     ipv4: bool,
     ipv6: bool,
     features: Features,
@@ -46,7 +52,7 @@ def command(
       kproxy explain -f cluster.yaml --service shop/web -o json
     """
     with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames, report_note)
+        config, cluster = read_inputs(config_path, filenames, report_note, mode)
     target = select_target(cluster.nodes, config, node)
     key = service_key if "/" in service_key else f"default/{service_key}"
     service = next((service for service in cluster.services if service.metadata.key == key), None)
@@ -54,7 +60,13 @@ def command(
         raise InputError(f"Service {key} is not among the {len(cluster.services)} Services of the manifests")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
     with working("rendering"):
-        rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
+        rendered: RenderedTarget | RenderedTable
+        if config.mode == MODE_NFTABLES:
+            rendered = render_table(
+                target, family, cluster.services, cluster.endpoint_slices, config, features, cluster.service_cidrs
+            )
+        else:
+            rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
         explanation = explain_service(service, rendered, cluster.endpoint_slices)
     if output_format == "json":
         write_json(explanation)
@@ -80,16 +92,31 @@ def _print_tree(explanation: Explanation) -> None:
         endpoints = branch.add(Text(f"endpoints: {len(port.endpoints)}", style="bold"))
         for line in _endpoint_lines(port):
             endpoints.add(line)
-        chains = branch.add(Text(f"rules: {len(port.rules)}", style="bold"))
+        chains = branch.add(Text(f"rules: {len(port.rules)}", style="bold")) if port.rules else branch
         current, place = None, ("", "")
         for rule in port.rules:
             if current is None or place != (rule.table, rule.chain):
                 place = (rule.table, rule.chain)
                 current = chains.add(Text(f"{rule.table} {rule.chain}", style="cyan"))
             current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
+        if port.objects:
+            _add_objects(branch, port.objects)
     # A rule is one line, however long: wrapped rules cannot be searched or copied.
     console = Console(width=10_000, highlight=False, no_color=not colour_stdout())
     console.print(tree)
+
+
+def _add_objects(branch: Tree, objects: Sequence[ObjectExplanation]) -> None:
+    from rich.text import Text
+
+    shown = branch.add(Text(f"objects: {len(objects)}", style="bold"))
+    inside = [each for each in objects if each.object in ("rule", "element")]
+    for container, name in dict.fromkeys((each.container, each.name) for each in objects):
+        place = shown.add(Text(f"{container} {name}", style="cyan"))
+        for each in inside:
+            if (each.container, each.name) == (container, name):
+                number = f"{each.rule}. " if each.rule else ""
+                place.add(Text(f"{number}{each.reason}")).add(Text(each.text, style="dim"))
 
 
 def _endpoint_lines(port: ServicePortExplanation) -> Sequence[str]:

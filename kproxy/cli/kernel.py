@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.options import feature_option, manifest_options
 from kproxy.cli.output import output_option, report_note, working
 from kproxy.cluster.inputs import read_cluster, read_config
@@ -77,6 +78,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
 
     filenames: tuple[str, ...]
     config_path: str | None
+    mode: str | None
     node: str | None
     netns: str | None
     variant: str
@@ -90,7 +92,9 @@ class NodeArguments(msgspec.Struct, frozen=True):
     def read_request(self, *, libiptc: bool = False) -> NodeRequest:
         """Reads the configuration and the manifests. Raises InputError."""
         with working("reading manifests"):
-            config = read_config(self.config_path, report_note)
+            config = read_config(self.config_path, report_note, self.mode)
+            if config.mode == MODE_NFTABLES:
+                raise InputError("mode nftables: kproxy programs iptables rules only so far; --mode iptables says so")
             cluster = read_cluster(self.filenames, report_note)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),

@@ -7,17 +7,19 @@ from typing import TypeVar
 
 import click
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.render import Features
 from kproxy.services import IPFamily
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully"}
+FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully", "object-comments": "object_comments"}
 
 
 def manifest_options(function: Function) -> Function:
-    """Adds -f/--filename, --config and --node."""
+    """Adds -f/--filename, --config, --mode and --node."""
     for option in (
+        mode_option,
         click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node."),
         click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: kube-proxy's."),
         click.option(
@@ -32,6 +34,12 @@ def manifest_options(function: Function) -> Function:
     ):
         function = option(function)
     return function
+
+
+def mode_option(function: Function) -> Function:
+    """Adds --mode."""
+    help_ = "The proxy mode, over what the configuration says. Default: iptables."
+    return click.option("--mode", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help=help_)(function)
 
 
 def family_options(function: Function) -> Function:
@@ -49,7 +57,8 @@ def feature_option(function: Function) -> Function:
         metavar="NAME=on|off",
         multiple=True,
         callback=lambda _context, _parameter, value: parse_features(value),
-        help="What the target host's iptables can do: nfacct (default off), random-fully (default on).",
+        help="What the target host can do: nfacct (default off), random-fully (default on); in nftables mode "
+        "object-comments (default on).",
     )(function)
 
 

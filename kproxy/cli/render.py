@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.options import (
     chosen_family,
     family_options,
@@ -26,10 +26,18 @@ from kproxy.cli.output import OutputError, check_is_file, report_note, working, 
 from kproxy.cluster.inputs import read_inputs
 from kproxy.errors import InputError
 from kproxy.netfilter import print_list
-from kproxy.render import Features, RenderedTarget, Target, render_target, select_target
-from kproxy.render.golden import SUFFIX
+from kproxy.render import (
+    Features,
+    RenderedTable,
+    RenderedTarget,
+    Target,
+    render_table,
+    render_target,
+    select_target,
+)
+from kproxy.render.golden import file_name
 from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.provenance import rule_record
+from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
 
 FORMATS = ("save", "restore", "list", "json")
@@ -47,13 +55,18 @@ FORMATS = ("save", "restore", "list", "json")
 @click.option("-t", "--table", metavar="TABLE", help="With --format list or json: only this table.")
 @click.option("--chain", metavar="NAME", help="With --format list or json: only this chain.")
 @click.option("--all-nodes", is_flag=True, help="Render every Node, both families, into --output-dir.")
-@click.option("--output-dir", metavar="DIR", help="With --all-nodes: gets NODE.v4.save and NODE.v6.save for each.")
+@click.option(
+    "--output-dir",
+    metavar="DIR",
+    help="With --all-nodes: gets NODE.v4.save and NODE.v6.save for each, in nftables mode .nft for .save.",
+)
 def command(
     filenames: Sequence[str],
     config_path: str | None,
     node: str | None,
     ipv4: bool,
     ipv6: bool,
+    mode: str | None,
     features: Features,
     output_format: str,
     output: str | None,
@@ -62,14 +75,20 @@ def command(
     all_nodes: bool,
     output_dir: str | None,
 ) -> None:
-    """Render the iptables rules that kube-proxy v1.36 would program on a node.
+    """Render the rules that kube-proxy v1.36 would program on a node.
 
     \b
-    Formats:
+    Formats in iptables mode:
       save     what iptables-save prints once the rules are loaded
       restore  one full text for `iptables-restore --noflush`
       list     what `iptables -L -v -n --line-numbers` of 1.8.9 prints
       json     every rule, and the object that it was made for
+
+    \b
+    Formats in nftables mode:
+      save     what `nft list table` prints once the rules are loaded
+      restore  input for `nft -f`, one object a line
+      json     every object, and the object that it was made for
 
     \b
     Examples:
@@ -78,6 +97,7 @@ def command(
         kproxy render -f - --node worker-1
       kproxy render -f manifests/ --config kube-proxy.yaml -6 --format restore
       kproxy render -f cluster.yaml --format list -t nat --chain KUBE-SERVICES
+      kproxy render -f cluster.yaml --mode nftables
       kproxy render -f cluster.yaml --all-nodes --output-dir rules/
     """
     family = chosen_family(ipv4, ipv6)
@@ -92,14 +112,19 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames, report_note)
+        config, cluster = read_inputs(config_path, filenames, report_note, mode)
+    if config.mode == MODE_NFTABLES and (output_format == "list" or table):
+        raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
     if output_dir is not None:
         _render_all_nodes(cluster, config, features, Path(output_dir))
         return
     target = select_target(cluster.nodes, config, node)
     with working("rendering"):
-        rendered = _render(cluster, config, features, target, family or target.primary_family(config))
-        text = _format(rendered, output_format, table, chain)
+        family = family or target.primary_family(config)
+        if config.mode == MODE_NFTABLES:
+            text = _format_table(_render_table(cluster, config, features, target, family), output_format, chain)
+        else:
+            text = _format(_render(cluster, config, features, target, family), output_format, table, chain)
     write_output(text, output)
 
 
@@ -107,6 +132,29 @@ def _render(
     cluster: Manifests, config: KubeProxyConfiguration, features: Features, target: Target, family: IPFamily
 ) -> RenderedTarget:
     return render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
+
+
+def _render_table(
+    cluster: Manifests, config: KubeProxyConfiguration, features: Features, target: Target, family: IPFamily
+) -> RenderedTable:
+    return render_table(
+        target, family, cluster.services, cluster.endpoint_slices, config, features, cluster.service_cidrs
+    )
+
+
+def _format_table(rendered: RenderedTable, output_format: str, chain: str | None) -> str:
+    if output_format == "restore":
+        return rendered.restore_text
+    if output_format == "save":
+        return rendered.save_text
+    records = [
+        object_record(rendered.table, found)
+        for found in rendered.objects()
+        if chain is None or (found.container, found.name) == ("chain", chain)
+    ]
+    if not records:
+        raise InputError(f"there is no chain {chain!r} in table {rendered.table}")
+    return msgspec.json.format(msgspec.json.encode(records)).decode() + "\n"
 
 
 def _format(rendered: RenderedTarget, output_format: str, table: str | None, chain: str | None) -> str:
@@ -161,7 +209,7 @@ def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, featur
     global _inherited
     if not cluster.nodes:
         raise InputError("--all-nodes: the manifests hold no Node")
-    jobs = [(index, family) for index in range(len(cluster.nodes)) for family in SUFFIX]
+    jobs = [(index, family) for index in range(len(cluster.nodes)) for family in IPFamily]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging:
@@ -180,8 +228,12 @@ def _render_one(job: tuple[int, IPFamily]) -> str:
     assert _inherited is not None
     cluster, config, features, staging = _inherited
     node, family = cluster.nodes[job[0]], job[1]
-    name = f"{node.metadata.name}.{SUFFIX[family]}"
-    text = _render(cluster, config, features, Target(node.metadata.name, node), family).save_text
+    name = file_name(node, family, config.mode)
+    target = Target(node.metadata.name, node)
+    if config.mode == MODE_NFTABLES:
+        text = _render_table(cluster, config, features, target, family).save_text
+    else:
+        text = _render(cluster, config, features, target, family).save_text
     write_files({staging / name: text})
     return name
 

@@ -12,7 +12,7 @@ from kproxy.api import Manifests, load_manifests
 from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import Document, DocumentError
 from kproxy.api.kubeproxyconfig.decode import load_config
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
 from kproxy.errors import InputError, Location
 
@@ -51,15 +51,15 @@ def read_document(path: Path) -> Document:
     return documents[0]
 
 
-def read_config(path: str | None, tell: Tell) -> KubeProxyConfiguration:
-    """Reads a configuration; kube-proxy's defaults without a path.
+def read_config(path: str | None, tell: Tell, mode: str | None = None) -> KubeProxyConfiguration:
+    """Reads a configuration; kube-proxy's defaults without a path. `mode`, if given, goes before what it says.
 
     Raises:
         InputError: it cannot be used.
     """
     if path is None:
-        return KubeProxyConfiguration()
-    loaded = load_config(path)
+        return KubeProxyConfiguration(mode=mode or MODE_IPTABLES)
+    loaded = load_config(path, mode)
     for warning in loaded.warnings:
         tell(warning)
     return loaded.config
@@ -89,9 +89,9 @@ def read_cluster(
 
 
 def read_inputs(
-    config_path: str | None, filenames: Sequence[str], tell: Tell
+    config_path: str | None, filenames: Sequence[str], tell: Tell, mode: str | None = None
 ) -> tuple[KubeProxyConfiguration, Manifests]:
-    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
+    """Reads both, so that what is wrong in one does not hide what is wrong in the other; `mode` as in `read_config`.
 
     Raises:
         InputError: what is wrong in either.
@@ -99,7 +99,7 @@ def read_inputs(
     problems = []
     config, cluster = KubeProxyConfiguration(), Manifests()
     try:
-        config = read_config(config_path, tell)
+        config = read_config(config_path, tell, mode)
     except InputError as error:
         problems.append(error)
     try:

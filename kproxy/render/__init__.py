@@ -1,4 +1,4 @@
-"""kube-proxy's iptables rules from what `services` knows.
+"""kube-proxy's rules from what `services` knows: iptables rules, or in nftables mode a table of nftables.
 
     >>> from kproxy.api.types.core import Node
     >>> from kproxy.api.types.meta import ObjectMeta
@@ -10,27 +10,38 @@
     '*filter'
 
 `Renderer` keeps the chains of one node and family and plans full and partial restores; `render_target` is the short way
-from a cluster to one node's rules.
+from a cluster to one node's iptables rules, `render_table` to its nftables table (`kproxy.render.nftables`).
 """
 
 from kproxy.render.iptables.plan import Batch, Plan
 from kproxy.render.iptables.renderer import Renderer
-from kproxy.render.options import Features, RenderOptions, render_options
+from kproxy.render.nftables.table import RenderedTable
+from kproxy.render.options import Features, ModeError, RenderOptions, render_options
 from kproxy.render.origin import Origin, RenderedRule
-from kproxy.render.target import NodeError, RenderedTarget, Target, render_target, select_target
+from kproxy.render.target import (
+    NodeError,
+    RenderedTarget,
+    Target,
+    render_table,
+    render_target,
+    select_target,
+)
 
 __all__ = [
     "Batch",
     "Features",
+    "ModeError",
     "NodeError",
     "Origin",
     "Plan",
     "RenderOptions",
     "RenderedRule",
+    "RenderedTable",
     "RenderedTarget",
     "Renderer",
     "Target",
     "render_options",
+    "render_table",
     "render_target",
     "select_target",
 ]

@@ -11,6 +11,7 @@ import msgspec
 
 from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.render.nftables.table import RenderedObject, RenderedTable
 from kproxy.render.origin import RenderedRule
 from kproxy.render.target import RenderedTarget
 from kproxy.services.endpoints import Endpoint
@@ -46,20 +47,36 @@ class RuleExplanation(msgspec.Struct, frozen=True):
     reason: str
 
 
-class ServicePortExplanation(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectExplanation(msgspec.Struct, frozen=True):
+    """One object of nftables: chain, set, rule or element; which chain, set or map it is or is in; what it is for.
+
+    `rule` is a rule's number in its chain; 0 for other objects.
+    """
+
+    object: str
+    container: str
+    name: str
+    rule: int
+    text: str
+    reason: str
+
+
+class ServicePortExplanation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One port of the Service.
 
     Attributes:
         name: `namespace/name[:port]`.
         facts: what decides its rules, one sentence each.
-        rules: all its rules, in dispatch chains and in its own.
+        rules: all its rules, in dispatch chains and in its own; iptables mode only.
+        objects: all its objects, elements of shared sets and maps included; nftables mode only.
     """
 
     name: str
     protocol: str
     facts: tuple[str, ...]
     endpoints: tuple[EndpointExplanation, ...]
-    rules: tuple[RuleExplanation, ...]
+    rules: tuple[RuleExplanation, ...] = ()
+    objects: tuple[ObjectExplanation, ...] = ()
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,7 +96,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def explain_service(
-    service: Service, rendered: RenderedTarget, endpoint_slices: Iterable[EndpointSlice] = ()
+    service: Service, rendered: RenderedTarget | RenderedTable, endpoint_slices: Iterable[EndpointSlice] = ()
 ) -> Explanation:
     """Explains one Service of a rendered cluster.
 
@@ -91,12 +108,12 @@ def explain_service(
     skipped = why_skipped(service)
     if not skipped and not cluster_ip_of(service.spec, family):
         skipped = f"it has no {family.value} ClusterIP"
-    rules: dict[ServicePortName, list[RenderedRule]] = {}
+    found: dict[ServicePortName, list[RenderedRule | RenderedObject]] = {}
     if not skipped:
-        for rule in rendered.rules():
-            name = rule.origin.service_port
-            if name is not None and name.service == key:
-                rules.setdefault(name, []).append(rule)
+        for each in rendered.rules() if isinstance(rendered, RenderedTarget) else rendered.objects():
+            owner = each.origin.service_port
+            if owner is not None and owner.service == key:
+                found.setdefault(owner, []).append(each)
     names = sorted(name for name in rendered.state.service_ports if name.service == key)
     return Explanation(
         service=key,
@@ -104,12 +121,14 @@ def explain_service(
         family=family.value,
         skipped=skipped,
         notes=tuple(_notes(rendered, key, skipped, endpoint_slices)),
-        ports=tuple(_explain_port(rendered, name, rules.get(name, ())) for name in names),
+        ports=tuple(_explain_port(rendered, name, found.get(name, ())) for name in names),
     )
 
 
-def _notes(rendered: RenderedTarget, key: str, skipped: str, endpoint_slices: Iterable[EndpointSlice]) -> Iterable[str]:
-    if not skipped and rendered.renderer.large_cluster:
+def _notes(
+    rendered: RenderedTarget | RenderedTable, key: str, skipped: str, endpoint_slices: Iterable[EndpointSlice]
+) -> Iterable[str]:
+    if not skipped and isinstance(rendered, RenderedTarget) and rendered.renderer.large_cluster:
         yield "more than 1000 endpoints in the cluster: kube-proxy leaves comments out of endpoint rules"
     known = rendered.state.service_ports
     for name in sorted(name for name in rendered.state.endpoints if name.service == key and name not in known):
@@ -136,7 +155,9 @@ def _slice_notes(endpoint_slice: EndpointSlice, family: IPFamily) -> Iterable[st
 
 
 def _explain_port(
-    rendered: RenderedTarget, name: ServicePortName, rules: Iterable[RenderedRule]
+    rendered: RenderedTarget | RenderedTable,
+    name: ServicePortName,
+    found: Iterable[RenderedRule | RenderedObject],
 ) -> ServicePortExplanation:
     options = rendered.options
     service_port = rendered.state.service_ports[name]
@@ -147,7 +168,16 @@ def _explain_port(
         protocol=name.protocol,
         facts=tuple(_facts(service_port, endpoints, selected, options.zone)),
         endpoints=tuple(_explain_endpoint(endpoint, service_port, selected) for endpoint in endpoints),
-        rules=tuple(RuleExplanation(r.table, r.chain, r.number, r.text, r.origin.reason) for r in rules),
+        rules=tuple(
+            RuleExplanation(r.table, r.chain, r.number, r.text, r.origin.reason)
+            for r in found
+            if isinstance(r, RenderedRule)
+        ),
+        objects=tuple(
+            ObjectExplanation(o.kind, o.container, o.name, o.number, o.text, o.origin.reason)
+            for o in found
+            if isinstance(o, RenderedObject)
+        ),
     )
 
 
@@ -173,7 +203,7 @@ def _facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedE
 def _endpoint_facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints) -> Iterable[str]:
     if not selected.has_any:
         count = f"none of its {len(endpoints)} endpoints is usable" if endpoints else "it has no endpoints"
-        yield f"{count}: traffic is REJECTed in the filter table"
+        yield f"{count}: traffic is REJECTed"
         return
     if selected.cluster and not any(ep.ready for ep in selected.cluster):
         yield "no endpoint is ready: those that still serve while terminating are used"

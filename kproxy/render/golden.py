@@ -11,14 +11,20 @@ from difflib import SequenceMatcher
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.render.options import Features
 from kproxy.render.target import NodeError, Target, render_target
 from kproxy.services.names import IPFamily
 
-SUFFIX = {IPFamily.IPV4: "v4.save", IPFamily.IPV6: "v6.save"}
+EXTENSIONS = {MODE_IPTABLES: "save", MODE_NFTABLES: "nft"}
+"""How the files of expected rules end, by mode."""
+
+
+def file_name(node: Node, family: IPFamily, mode: str) -> str:
+    """The file of a node's rules: `NODE.v4.save`, in nftables mode `NODE.v4.nft`."""
+    return f"{node.metadata.name}.v{family.version}.{EXTENSIONS[mode]}"
 
 
 def golden_texts(
@@ -35,11 +41,11 @@ def golden_texts(
     """
     services, endpoint_slices = tuple(services), tuple(endpoint_slices)
     texts = {
-        f"{node.metadata.name}.{suffix}": render_target(
+        file_name(node, family, MODE_IPTABLES): render_target(
             Target(node.metadata.name, node), family, services, endpoint_slices, config, features
         ).save_text
         for node in sorted(nodes, key=lambda node: node.metadata.name)
-        for family, suffix in SUFFIX.items()
+        for family in IPFamily
     }
     if not texts:
         raise NodeError("the cluster has no Node, so there is nobody to render rules for")

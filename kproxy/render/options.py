@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_network
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node
-from kproxy.services.names import LABEL_TOPOLOGY_ZONE, IPFamily
+from kproxy.api.types.networking import ServiceCIDR
+from kproxy.errors import InputError
+from kproxy.services.names import LABEL_TOPOLOGY_ZONE, IPFamily, family_of
 from kproxy.services.node import (
     LOOPBACK,
     LocalTrafficDetector,
@@ -20,16 +23,22 @@ from kproxy.services.node import (
 )
 
 
+class ModeError(InputError):
+    """What is wanted cannot be done in the configuration's mode."""
+
+
 class Features(msgspec.Struct, frozen=True):
-    """Optional abilities of the target host's iptables.
+    """Optional abilities of the target host's iptables or nftables.
 
     Attributes:
         nfacct: the kernel has nfacct matches, so two rules count packets for kube-proxy's metrics.
         random_fully: MASQUERADE knows --random-fully (iptables 1.6.2 and later).
+        object_comments: tables, chains, sets and maps of nftables can have comments (Linux 5.10 and later).
     """
 
     nfacct: bool = False
     random_fully: bool = True
+    object_comments: bool = True
 
 
 class RenderOptions(msgspec.Struct, frozen=True):
@@ -42,6 +51,7 @@ class RenderOptions(msgspec.Struct, frozen=True):
         masquerade_mark: the packet mark that asks for masquerading: one bit.
         localhost_node_ports: whether IPv4 node ports work on 127.0.0.0/8.
         drop_invalid: whether packets that conntrack calls INVALID are dropped (not with tcpBeLiberal).
+        service_cidrs: the networks of this family that ClusterIPs come from, sorted; nftables mode only.
     """
 
     family: IPFamily = IPFamily.IPV4
@@ -55,6 +65,7 @@ class RenderOptions(msgspec.Struct, frozen=True):
     masquerade_all: bool = False
     localhost_node_ports: bool = True
     drop_invalid: bool = True
+    service_cidrs: tuple[str, ...] = ()
     features: Features = Features()
 
     @property
@@ -70,6 +81,7 @@ def render_options(
     node: Node | None = None,
     features: Features | None = None,
     addresses: Sequence[str] | None = None,
+    service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> RenderOptions:
     """Reads the options that alter rules out of a configuration and a Node object.
 
@@ -77,9 +89,10 @@ def render_options(
         node: the Node object, None when there is none: then its zone, podCIDRs and IPs are unknown.
         features: of the target host; by default those of `Features()`.
         addresses: the addresses of the node's interfaces in this family; by default what the Node object tells.
+        service_cidrs: those of the cluster.
     """
     node_ip = node_ips(node, config.bind_address)[family]
-    port_addresses = node_port_addresses(config.node_port_addresses, family, node_ip)
+    port_addresses = node_port_addresses(config.node_ports_on, family, node_ip)
     own = tuple(addresses) if addresses is not None else interface_addresses(node, family)
     return RenderOptions(
         family=family,
@@ -96,12 +109,22 @@ def render_options(
             interface_name_prefix=config.detect_local.interface_name_prefix,
         ),
         node_port_addresses=port_addresses,
-        masquerade_mark=1 << config.iptables.masquerade_bit,
-        masquerade_all=config.iptables.masquerade_all,
+        masquerade_mark=config.masquerade_mark,
+        masquerade_all=config.proxier.masquerade_all,
         # kube-proxy gives up localhost node ports when nodePortAddresses leaves loopback out.
         localhost_node_ports=(
-            not family.is_ipv6 and config.iptables.localhost_node_ports and port_addresses.contains_loopback
+            config.mode != MODE_NFTABLES
+            and not family.is_ipv6
+            and config.iptables.localhost_node_ports
+            and port_addresses.contains_loopback
         ),
         drop_invalid=not config.conntrack.tcp_be_liberal,
+        service_cidrs=_of_family(service_cidrs, family),
         features=features or Features(),
     )
+
+
+def _of_family(service_cidrs: Iterable[ServiceCIDR], family: IPFamily) -> tuple[str, ...]:
+    """The networks of one family, each once, in the order of addresses."""
+    found = {cidr for each in service_cidrs for cidr in each.cidrs if family_of(cidr) is family}
+    return tuple(sorted(found, key=lambda cidr: (ip_network(cidr).network_address.packed, ip_network(cidr).prefixlen)))

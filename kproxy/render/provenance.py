@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kproxy.render.origin import RenderedRule
+from kproxy.render.nftables.table import RenderedObject
+from kproxy.render.origin import Origin, RenderedRule
 
 
 class RuleProvenance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -38,19 +39,55 @@ class RuleRecord(msgspec.Struct, frozen=True):
     provenance: RuleProvenance
 
 
+class ObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One object of nftables as `kproxy render --format json` lists it.
+
+    Attributes:
+        object: table, chain, set, map, rule or element.
+        table: its family and name: `ip kube-proxy`.
+        text: the line of `nft -f` input that makes it.
+        chain, set, map: which of these it is or is in.
+        rule: a rule's number in its chain, from 1.
+    """
+
+    object: str
+    table: str
+    text: str
+    provenance: RuleProvenance
+    chain: str | None = None
+    set: str | None = None
+    map: str | None = None
+    rule: int | None = None
+
+
 def rule_record(rule: RenderedRule) -> RuleRecord:
     """Turns a rule into what programs read."""
-    origin = rule.origin
+    return RuleRecord(rule.table, rule.chain, rule.number, rule.text, _provenance(rule.origin))
+
+
+def object_record(table: str, found: RenderedObject) -> ObjectRecord:
+    """Turns an object of nftables into what programs read."""
+    return ObjectRecord(
+        found.kind,
+        table,
+        found.text,
+        _provenance(found.origin),
+        found.name if found.container == "chain" else None,
+        found.name if found.container == "set" else None,
+        found.name if found.container == "map" else None,
+        found.number or None,
+    )
+
+
+def _provenance(origin: Origin) -> RuleProvenance:
     if origin.service_port is None:
-        provenance = RuleProvenance(reason=origin.reason, base=True)
-    else:
-        name, endpoint = origin.service_port, origin.endpoint
-        provenance = RuleProvenance(
-            reason=origin.reason,
-            service=name.service,
-            port=name.port,
-            protocol=name.protocol,
-            endpoint_slice=endpoint.slice if endpoint is not None else None,
-            endpoint=endpoint.address if endpoint is not None else None,
-        )
-    return RuleRecord(rule.table, rule.chain, rule.number, rule.text, provenance)
+        return RuleProvenance(reason=origin.reason, base=True)
+    name, endpoint = origin.service_port, origin.endpoint
+    return RuleProvenance(
+        reason=origin.reason,
+        service=name.service,
+        port=name.port,
+        protocol=name.protocol,
+        endpoint_slice=endpoint.slice if endpoint is not None else None,
+        endpoint=endpoint.address if endpoint is not None else None,
+    )

@@ -10,14 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.errors import InputError
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.plan import Plan
 from kproxy.render.iptables.renderer import Renderer
-from kproxy.render.options import Features, RenderOptions, render_options
+from kproxy.render.nftables.renderer import Renderer as TableRenderer
+from kproxy.render.nftables.table import RenderedTable
+from kproxy.render.options import Features, ModeError, RenderOptions, render_options
 from kproxy.render.origin import RenderedRule
 from kproxy.services.names import IPFamily
 from kproxy.services.node import primary_family
@@ -115,8 +118,32 @@ def render_target(
     config: KubeProxyConfiguration | None = None,
     features: Features | None = None,
 ) -> RenderedTarget:
-    """Renders the rules of one family on one node from scratch."""
-    options = render_options(config or KubeProxyConfiguration(), family, target.node_name, target.node, features)
+    """Renders the iptables rules of one family on one node from scratch.
+
+    Raises:
+        ModeError: the configuration asks for nftables mode.
+    """
+    config = config or KubeProxyConfiguration()
+    if config.mode == MODE_NFTABLES:
+        raise ModeError("mode nftables: kproxy does this for iptables mode only so far")
+    options = render_options(config, family, target.node_name, target.node, features)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
     renderer = Renderer(options)
     return RenderedTarget(state, renderer, renderer.plan_full(state))
+
+
+def render_table(
+    target: Target,
+    family: IPFamily,
+    services: Iterable[Service],
+    endpoint_slices: Iterable[EndpointSlice],
+    config: KubeProxyConfiguration,
+    features: Features | None = None,
+    service_cidrs: Iterable[ServiceCIDR] = (),
+) -> RenderedTable:
+    """Renders the nftables table of one family on one node from scratch."""
+    options = render_options(config, family, target.node_name, target.node, features, service_cidrs=service_cidrs)
+    state = ServiceState.of(family, target.node_name, services, endpoint_slices)
+    renderer = TableRenderer(options)
+    renderer.render(state)
+    return RenderedTable(state, renderer)

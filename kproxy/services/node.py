@@ -25,19 +25,36 @@ MAX_INTERFACE_NAME = 15
 
 
 class LocalTrafficDetector(msgspec.Struct, frozen=True):
-    """How to tell traffic of local pods from other traffic, as iptables arguments.
+    """How to tell traffic of local pods from other traffic; at most one of `source` and `interface` is set.
 
     Attributes:
-        if_local: arguments that match local pod traffic, "" when nothing can be told ("not implemented" in kube-proxy).
-        if_not_local: arguments that match everything else, "" likewise.
+        source: the network that pods send from, canonical.
+        written: the same as it was configured, which is how kube-proxy writes it in nftables mode.
+        interface: the name of the interface that their packets come in by, or how the names of those begin.
+        is_prefix: whether `interface` is only the beginning of names.
     """
 
-    if_local: str = ""
-    if_not_local: str = ""
+    source: str = ""
+    written: str = ""
+    interface: str = ""
+    is_prefix: bool = False
 
     @property
     def is_implemented(self) -> bool:
-        return bool(self.if_local)
+        """Whether anything can be told; if not, kube-proxy leaves rules out."""
+        return bool(self.source or self.interface)
+
+    @property
+    def if_local(self) -> str:
+        """iptables arguments that match local pod traffic; "" when nothing can be told."""
+        if self.source:
+            return f"-s {self.source}"
+        return f"-i {self.interface}{'+' if self.is_prefix else ''}" if self.interface else ""
+
+    @property
+    def if_not_local(self) -> str:
+        """iptables arguments that match everything else; "" when nothing can be told."""
+        return f"! {self.if_local}" if self.is_implemented else ""
 
 
 def detect_local(
@@ -61,15 +78,15 @@ def detect_local(
     """
     if mode == "BridgeInterface":
         name = _interface_name(bridge_interface, "bridgeInterface")
-        return _detector(f"-i {name}") if name else LocalTrafficDetector()
+        return LocalTrafficDetector(interface=name)
     if mode == "InterfaceNamePrefix":
         prefix = _interface_name(interface_name_prefix, "interfaceNamePrefix", room=1)
-        return _detector(f"-i {prefix}+") if prefix else LocalTrafficDetector()
+        return LocalTrafficDetector(interface=prefix, is_prefix=bool(prefix))
     cidrs = pod_cidrs if mode == "NodeCIDR" else cluster_cidr.split(",")
     for cidr in cidrs:
         network = _network(cidr) if cidr.strip() else None
         if network is not None and family_of(str(network)) is family:
-            return _detector(f"-s {network}")
+            return LocalTrafficDetector(source=str(network), written=_as_nft_reads(cidr.strip(), str(network)))
     return LocalTrafficDetector()
 
 
@@ -78,6 +95,15 @@ def _interface_name(name: str, field: str, room: int = 0) -> str:
     if unusable or name.startswith("-") or not name.isprintable():
         raise InputError(f"KubeProxyConfiguration.detectLocal.{field}: {name!r} cannot be a name of interfaces")
     return name
+
+
+def _as_nft_reads(cidr: str, canonical: str) -> str:
+    """`cidr` as it is written; canonical where nft would read it otherwise than Go: zeros in front are octal to it."""
+    try:
+        ipaddress.ip_interface(cidr)
+    except ValueError:
+        return canonical
+    return cidr
 
 
 def _network(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -90,10 +116,6 @@ def _network(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     if canonical is None:
         raise InputError(f"{cidr!r} is not a CIDR")
     return ipaddress.ip_network(canonical, strict=False)
-
-
-def _detector(match: str) -> LocalTrafficDetector:
-    return LocalTrafficDetector(match, f"! {match}")
 
 
 class NodePortAddresses(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
-from kproxy.render import Features, RenderedTarget, render_target, select_target
+from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.services import IPFamily
 from tests.support import paths
 
@@ -31,6 +31,44 @@ def render(case: Path, family: IPFamily, features: Features | None = None) -> Re
     manifests, config = load(case)
     target = select_target(manifests.nodes, config)
     return render_target(target, family, manifests.services, manifests.endpoint_slices, config, features)
+
+
+@cache
+def load_nftables(case: Path) -> tuple[Manifests, KubeProxyConfiguration]:
+    """The same for nftables mode, with its ServiceCIDRs."""
+    manifests = load_manifests([case / "cluster.yaml", case / "service-cidr.yaml"])
+    return manifests, load_config(str(case / "config.nftables.yaml")).config
+
+
+def render_nftables(case: Path, family: IPFamily, features: Features | None = None) -> RenderedTable:
+    """Renders a recorded cluster in nftables mode for its own node."""
+    manifests, config = load_nftables(case)
+    target = select_target(manifests.nodes, config)
+    return render_table(
+        target,
+        family,
+        manifests.services,
+        manifests.endpoint_slices,
+        config,
+        features,
+        manifests.service_cidrs,
+    )
+
+
+def comparable_nftables(text: str) -> tuple[list[str], dict[str, list[str]]]:
+    """`nft -f` input, one object a line, as its objects but rules, sorted, and the rules of each chain in order."""
+    objects: list[str] = []
+    rules: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        verb, kind, *words = line.split(" ")
+        assert verb == "add", line
+        assert kind in ("table", "chain", "set", "map", "rule", "element"), line
+        if kind == "rule":
+            rules.setdefault(words[2], []).append(line)
+        else:
+            objects.append(line)
+    assert len(objects) == len(set(objects)), "an object is added twice"
+    return sorted(objects), rules
 
 
 def comparable(restore: str) -> dict[str, dict[str, list[str]]]:

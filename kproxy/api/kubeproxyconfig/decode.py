@@ -48,6 +48,7 @@ from kproxy.api.kubeproxyconfig.types import (
     KIND,
     METRICS_PORT,
     MODE_IPTABLES,
+    MODE_NFTABLES,
     KubeProxyConfiguration,
     LoadedConfig,
 )
@@ -75,8 +76,10 @@ class ConfigError(ProblemError):
     """A KubeProxyConfiguration that cannot be used."""
 
 
-def load_config(path: str) -> LoadedConfig:
+def load_config(path: str, mode: str | None = None) -> LoadedConfig:
     """The configuration in the file at `path` ("-": standard input), YAML or JSON, with kube-proxy's defaults.
+
+    `mode`, if given, goes before what the file says.
 
     Raises ConfigError with everything that is wrong with it: unreadable file, text that is neither YAML nor JSON,
     another kind or version, values of the wrong type, and what kube-proxy v1.36's validation refuses.
@@ -86,10 +89,10 @@ def load_config(path: str) -> LoadedConfig:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError((Problem(Location(path), f"cannot be read: {reason}"),)) from error
-    return decode_config(data, path)
+    return decode_config(data, path, mode)
 
 
-def decode_config(data: bytes, file: str = "-") -> LoadedConfig:
+def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> LoadedConfig:
     """The configuration that `data` holds, as `load_config`; `file` is what messages call it."""
     document = _parse(data, file)
     root = document.root
@@ -99,6 +102,8 @@ def decode_config(data: bytes, file: str = "-") -> LoadedConfig:
         decoder.errors.append(mistyped("", root, "an object").error)
     elif decoder.check_kind(document.entries(root.value)):
         config = _complete(decoder.struct(KubeProxyConfiguration, root, ""), decoder.given)
+        if mode is not None:
+            config = msgspec.structs.replace(config, mode=mode)
         broken = {error.path for error in decoder.errors}
         decoder.errors.extend(error for error in validate_config(config) if not _covered(error.path, broken))
         if not decoder.errors:
@@ -284,8 +289,8 @@ def _with_port(address: str, port: int) -> str:
 def _remarks(config: KubeProxyConfiguration) -> list[FieldError]:
     """What is valid and yet worth a word."""
     remarks = []
-    if config.mode != MODE_IPTABLES:
-        message = f'mode "{config.mode}": kproxy renders the rules of iptables mode only'
+    if config.mode not in (MODE_IPTABLES, MODE_NFTABLES):
+        message = f'mode "{config.mode}": kproxy renders the rules of iptables and nftables mode only'
         remarks.append(FieldError("mode", message))
     for name, enabled in sorted(config.feature_gates.items()):
         stage = STAGES.get(name)

@@ -170,7 +170,7 @@ class KubeProxyConfiguration(_Part, frozen=True):
     `mode` is "iptables", "ipvs", "nftables" or "kernelspace", `detect_local_mode` one of the LOCAL_ constants; neither
     is ever "" in a value that was read from a file. `cluster_cidr` is one CIDR, or one of each family with a comma
     between, or ""; it is checked only where the mode is ClusterCIDR, since kube-proxy reads it nowhere else.
-    `node_port_addresses` holds CIDRs, or "primary" alone; () is every address of the node.
+    `node_port_addresses` holds CIDRs, or "primary" alone, as the file has it; `node_ports_on` is what counts.
     """
 
     feature_gates: Mapping[str, bool] = NO_GATES
@@ -199,9 +199,24 @@ class KubeProxyConfiguration(_Part, frozen=True):
     windows_run_as_service: bool = False
 
     @property
+    def proxier(self) -> IPTables | NFTables:
+        """The section of the mode in use."""
+        return self.nftables if self.mode == MODE_NFTABLES else self.iptables
+
+    @property
     def masquerade_mark(self) -> int:
         """The packet mark that asks for masquerading: one bit, e.g. 0x4000."""
-        return 1 << self.iptables.masquerade_bit
+        return 1 << self.proxier.masquerade_bit
+
+    @property
+    def node_ports_on(self) -> tuple[str, ...]:
+        """`node_port_addresses` with the mode's default: "primary" in nftables mode, else () for every address.
+
+        Source: platformApplyDefaults in kube-proxy's cmd/kube-proxy/app/server_linux.go.
+        """
+        if self.mode == MODE_NFTABLES and not self.node_port_addresses:
+            return (NODE_PORT_ADDRESSES_PRIMARY,)
+        return self.node_port_addresses
 
     @property
     def cluster_cidrs_by_family(self) -> Mapping[int, IPNetwork]:
@@ -212,7 +227,7 @@ class KubeProxyConfiguration(_Part, frozen=True):
     @property
     def node_ports_on_primary_only(self) -> bool:
         """Whether node ports answer on the Node object's primary addresses alone."""
-        return self.node_port_addresses == (NODE_PORT_ADDRESSES_PRIMARY,)
+        return self.node_ports_on == (NODE_PORT_ADDRESSES_PRIMARY,)
 
     def node_port_networks(self, version: int) -> tuple[IPNetwork, ...]:
         """The CIDRs of IP version 4 or 6 whose node addresses answer node ports, in the order given.
@@ -222,7 +237,7 @@ class KubeProxyConfiguration(_Part, frozen=True):
         """
         if self.node_ports_on_primary_only:
             return ()
-        networks = [parse_network(text) for text in self.node_port_addresses]
+        networks = [parse_network(text) for text in self.node_ports_on]
         found = tuple(network for network in networks if network.version == version)
         return found or (ipaddress.ip_network("0.0.0.0/0" if version == 4 else "::/0"),)
 

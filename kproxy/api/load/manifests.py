@@ -23,6 +23,7 @@ from kproxy.api.load.mirror import mirror_endpoints
 from kproxy.api.load.reader import RawObject, Reader
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.errors import Location
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
@@ -44,6 +45,7 @@ class Manifests:
     sources: Mapping[tuple[str, str], Location] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    service_cidrs: tuple[ServiceCIDR, ...] = ()
 
     def with_mirrored_slices(self) -> Manifests:
         """The same, and the EndpointSlices that mirror Endpoints (mirror.py), with the Endpoints as their source."""
@@ -102,6 +104,7 @@ def _finish(reader: Reader, names: list[str]) -> Manifests:
         MappingProxyType(reader.sources),
         MappingProxyType(dict(sorted(reader.skipped.items()))),
         tuple(reader.warnings),
+        tuple(reader.service_cidrs),
     )
 
 

@@ -20,8 +20,10 @@ from kproxy.api.fielderror import FieldError, Problem, printable, show
 from kproxy.api.load.source import SourceLocation, path_steps
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.validation.cluster import collisions
 from kproxy.api.validation.discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.networking import validate_service_cidr
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import spelling_errors, strict_warnings
@@ -54,11 +56,11 @@ _BROKEN: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 RawObject = msgspec.Raw | bytes | dict[str, Any]
 """An object before it is validated: JSON, or a decoded document. Items of Lists have their own kind."""
 
-_Object = Service | EndpointSlice | Endpoints | Node
+_Object = Service | EndpointSlice | Endpoints | Node | ServiceCIDR
 
 _DECIDING: Final = frozenset(
     {"type", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "externalTrafficPolicy"}
-    | {"addressType", "metadata", "spec", "podCIDR", "podCIDRs"}
+    | {"addressType", "metadata", "spec", "podCIDR", "podCIDRs", "cidrs"}
 )
 """Fields that decide what others may hold."""
 
@@ -72,6 +74,7 @@ class Reader:
         self.endpoint_slices: list[EndpointSlice] = []
         self.endpoints: list[Endpoints] = []
         self.nodes: list[Node] = []
+        self.service_cidrs: list[ServiceCIDR] = []
         self.sources: dict[tuple[str, str], Location] = {}
         self.skipped: Counter[str] = Counter()
         self.warnings: list[str] = []
@@ -318,6 +321,8 @@ class Reader:
         value = convert(spelled)
         if isinstance(value, Endpoints):
             return "Endpoints", value, validate_endpoints(value)
+        if isinstance(value, ServiceCIDR):
+            return "ServiceCIDR", value, validate_service_cidr(value)
         assert isinstance(spelled, structs.WireNode)
         assert isinstance(value, Node)
         return "Node", value, spelling_errors(spelled) + validate_node(value)
@@ -353,6 +358,8 @@ class Reader:
                 self.endpoints.append(value)
             case Node():
                 self.nodes.append(value)
+            case ServiceCIDR():
+                self.service_cidrs.append(value)
 
     def check_between(self) -> None:
         """Rules between objects, once all are read."""

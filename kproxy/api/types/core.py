@@ -109,7 +109,7 @@ class NodeAddress(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """core/v1 Node; `pod_cidrs` always holds spec.podCIDR first when that is set, `taints` the keys of its taints."""
+    """core/v1 Node; `pod_cidrs`, as written, begin with spec.podCIDR if that is set; `taints` has keys of taints."""
 
     metadata: ObjectMeta
     pod_cidrs: tuple[str, ...] = ()

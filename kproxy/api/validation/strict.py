@@ -56,6 +56,9 @@ def _addresses(spelled: structs.WireObject) -> Iterator[tuple[str, str, bool]]:
             for name, items in (("addresses", subset.addresses), ("notReadyAddresses", subset.not_ready_addresses)):
                 for position, item in enumerate(items or ()):
                     yield f"subsets[{index}].{name}[{position}].ip", item.ip or "", False
+    elif isinstance(spelled, structs.WireServiceCIDR):
+        for index, text in enumerate(spelled.spec.cidrs or () if spelled.spec is not None else ()):
+            yield f"spec.cidrs[{index}]", text or "", True
     elif spelled.spec is not None:
         for index, text in enumerate(spelled.spec.pod_cidrs or ()):
             yield f"spec.podCIDRs[{index}]", text or "", True

@@ -28,9 +28,10 @@ from kproxy.api.types.core import (
 )
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
 from kproxy.api.types.meta import EMPTY, ObjectMeta
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.wire import structs
 
-Object = Service | EndpointSlice | Endpoints | Node
+Object = Service | EndpointSlice | Endpoints | Node | ServiceCIDR
 
 _NO_META: Final = structs.WireMeta()
 _NO_SPEC: Final = structs.WireServiceSpec()
@@ -54,6 +55,8 @@ def convert(spelled: structs.WireObject) -> Object:
             return convert_endpoints(spelled)
         case structs.WireNode():
             return convert_node(spelled)
+        case structs.WireServiceCIDR():
+            return convert_service_cidr(spelled)
 
 
 def string_map(pairs: structs.StringMap | None) -> Mapping[str, str]:
@@ -264,13 +267,16 @@ def _endpoint_addresses(items: list[structs.WireEndpointAddress] | None) -> tupl
 
 
 def convert_node(spelled: structs.WireNode) -> Node:
-    """core/v1 Node. spec.podCIDR alone stands for podCIDRs, as in the API server's conversion."""
+    """core/v1 Node. spec.podCIDR alone stands for podCIDRs, as in the API server's conversion.
+
+    The CIDRs stay as they are written, since kube-proxy in nftables mode writes them so.
+    """
     spec = spelled.spec or structs.WireNodeSpec()
     status = spelled.status or structs.WireNodeStatus()
     cidrs = _strings(spec.pod_cidrs) or ((spec.pod_cidr,) if spec.pod_cidr else ())
     return Node(
         convert_meta(spelled.metadata, ""),
-        tuple(_cidr(text) for text in cidrs),
+        cidrs,
         tuple(
             NodeAddress(item.type or "", canonical_ip(item.address or "") or item.address or "")
             for item in status.addresses or ()
@@ -278,3 +284,9 @@ def convert_node(spelled: structs.WireNode) -> Node:
         bool(spec.unschedulable),
         tuple(taint.key or "" for taint in spec.taints or ()),
     )
+
+
+def convert_service_cidr(spelled: structs.WireServiceCIDR) -> ServiceCIDR:
+    """networking/v1 ServiceCIDR."""
+    spec = spelled.spec or structs.WireServiceCIDRSpec()
+    return ServiceCIDR(convert_meta(spelled.metadata, ""), tuple(_cidr(text) for text in _strings(spec.cidrs)))

@@ -197,13 +197,24 @@ class WireNode(Wire, tag_field="kind", tag="Node"):
     status: WireNodeStatus | None = None
 
 
-WireObject = WireService | WireEndpointSlice | WireEndpoints | WireNode
+class WireServiceCIDRSpec(Wire):
+    cidrs: list[str | None] | None = None
+
+
+class WireServiceCIDR(Wire, tag_field="kind", tag="ServiceCIDR"):
+    api_version: str | None = None
+    metadata: WireMeta | None = None
+    spec: WireServiceCIDRSpec | None = None
+
+
+WireObject = WireService | WireEndpointSlice | WireEndpoints | WireNode | WireServiceCIDR
 
 KINDS: Final[dict[str, tuple[str, type[WireObject]]]] = {
     "Service": ("v1", WireService),
     "EndpointSlice": ("discovery.k8s.io/v1", WireEndpointSlice),
     "Endpoints": ("v1", WireEndpoints),
     "Node": ("v1", WireNode),
+    "ServiceCIDR": ("networking.k8s.io/v1", WireServiceCIDR),
 }
 """Kinds that are read: the one apiVersion of each that is supported, and how it is spelled on the wire."""
 

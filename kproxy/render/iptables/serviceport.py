@@ -17,12 +17,12 @@ The text is what kube-proxy v1.36 hands to iptables-restore, argument by argumen
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from kproxy.render.decisions import Decisions, decide, is_node_allowed
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     FILTER,
@@ -142,18 +142,18 @@ def _write(writer: _Writer, selected: SelectedEndpoints, options: RenderOptions,
         external=(NAT, f"KUBE-EXT-{name_hash}"),
         firewall=(NAT, f"KUBE-FW-{name_hash}"),
     )
-    uses_firewall = bool(
-        selected.has_any and service_port.load_balancer_vips and service_port.load_balancer_source_ranges
-    )
-    _write_dispatch(writer, selected, options, names, uses_firewall)
-    if not selected.has_any:
+    decided = decide(service_port, selected)
+    uses_firewall = decided.has_any and decided.restricts_sources
+    _write_dispatch(writer, decided, options, names, uses_firewall)
+    if not decided.has_any:
         return
     # The order in which chains are first mentioned here is the order in which they are declared.
     if service_port.externally_accessible:
         _write_external_chain(writer, selected, options, names)
     if uses_firewall:
         _write_firewall_chain(writer, options, names)
-    _write_masquerade_rule(writer, selected, options, names)
+    if decided.has_internal:
+        _write_masquerade_rule(writer, options, names)
     endpoint_chains = {ep.address: endpoint_chain_name(service_port.name, ep.address) for ep in selected.reachable}
     if service_port.uses_cluster_endpoints:
         _write_choice(writer, names.cluster, selected.cluster, endpoint_chains, large_cluster)
@@ -164,23 +164,17 @@ def _write(writer: _Writer, selected: SelectedEndpoints, options: RenderOptions,
 
 
 def _write_dispatch(
-    writer: _Writer, selected: SelectedEndpoints, options: RenderOptions, names: _ChainNames, uses_firewall: bool
+    writer: _Writer, decided: Decisions, options: RenderOptions, names: _ChainNames, uses_firewall: bool
 ) -> None:
     """Rules that send the ServicePort's addresses to its chains, or refuse them for want of endpoints."""
     sp = writer.service_port
     protocol = f"-m {sp.protocol} -p {sp.protocol}"
-    has_internal = selected.has_any and bool(selected.local or not sp.internal_policy_local)
-    has_external = selected.has_any and bool(selected.local or not sp.external_policy_local)
-    refusal = (
-        f'-m comment --comment "{sp.name} has no local endpoints"'
-        if selected.has_any
-        else f'-m comment --comment "{sp.name} has no endpoints"'
-    )
-    target = "DROP" if selected.has_any else "REJECT"
-    why = "no local endpoints" if selected.has_any else "no endpoints"
+    why = decided.why_refused
+    refusal = f'-m comment --comment "{sp.name} has {why}"'
+    target = "DROP" if decided.has_any else "REJECT"
 
     destination = f"{protocol} -d {sp.cluster_ip} --dport {sp.port}"
-    if has_internal:
+    if decided.has_internal:
         chain = names.local if sp.internal_policy_local else names.cluster
         comment = f'-m comment --comment "{sp.name} cluster IP"'
         writer.rule(NAT_SERVICES, f"{comment} {destination} -j {chain[1]}", "cluster IP")
@@ -188,34 +182,34 @@ def _write_dispatch(
         writer.rule(FILTER_SERVICES, f"{refusal} {destination} -j {target}", f"cluster IP: {why}")
     for ip in sp.external_ips:
         destination = f"{protocol} -d {ip} --dport {sp.port}"
-        if selected.has_any:
+        if decided.has_any:
             comment = f'-m comment --comment "{sp.name} external IP"'
             writer.rule(NAT_SERVICES, f"{comment} {destination} -j {names.external[1]}", f"external IP {ip}")
-        if not has_external:
+        if not decided.has_external:
             writer.rule(FILTER_EXTERNAL, f"{refusal} {destination} -j {target}", f"external IP {ip}: {why}")
     for ip in sp.load_balancer_vips:
         destination = f"{protocol} -d {ip} --dport {sp.port}"
         reason = f"load-balancer IP {ip}"
-        if selected.has_any:
+        if decided.has_any:
             chain = names.firewall if uses_firewall else names.external
             comment = f'-m comment --comment "{sp.name} loadbalancer IP"'
             writer.rule(NAT_SERVICES, f"{comment} {destination} -j {chain[1]}", reason)
         if uses_firewall:
             comment = f'-m comment --comment "{sp.name} traffic not accepted by {names.firewall[1]}"'
             writer.rule(FILTER_FIREWALL, f"{comment} {destination} -j DROP", f"{reason}: source not allowed")
-        if not has_external:
+        if not decided.has_external:
             writer.rule(FILTER_EXTERNAL, f"{refusal} {destination} -j {target}", f"{reason}: {why}")
     if sp.node_port:
         destination = f"--dport {sp.node_port}"
         reason = f"node port {sp.node_port}"
         comment = f"-m comment --comment {sp.name}"
-        if selected.has_any:
+        if decided.has_any:
             if options.features.nfacct and options.localhost_node_ports:
                 count = "-m nfacct --nfacct-name localhost_nps_accepted_pkts"
                 arguments = f"{comment} {protocol} -d 127.0.0.0/8 {destination} {count} -j {names.external[1]}"
                 writer.rule(NAT_NODEPORTS, arguments, f"{reason} on localhost, counted")
             writer.rule(NAT_NODEPORTS, f"{comment} {protocol} {destination} -j {names.external[1]}", reason)
-        if not has_external:
+        if not decided.has_external:
             arguments = f"{refusal} -m addrtype --dst-type LOCAL {protocol} {destination} -j {target}"
             writer.rule(FILTER_EXTERNAL, arguments, f"{reason}: {why}")
     if sp.health_check_node_port:
@@ -224,13 +218,9 @@ def _write_dispatch(
         writer.rule(FILTER_NODEPORTS, arguments, f"health-check node port {sp.health_check_node_port}")
 
 
-def _write_masquerade_rule(
-    writer: _Writer, selected: SelectedEndpoints, options: RenderOptions, names: _ChainNames
-) -> None:
+def _write_masquerade_rule(writer: _Writer, options: RenderOptions, names: _ChainNames) -> None:
     """Traffic to the ClusterIP from outside the pod network cannot be answered by pods, so it is masqueraded."""
     sp = writer.service_port
-    if sp.internal_policy_local and not selected.local:
-        return
     ref = names.local if sp.internal_policy_local else names.cluster
     destination = f"-m {sp.protocol} -p {sp.protocol} -d {sp.cluster_ip} --dport {sp.port}"
     arguments = f'-m comment --comment "{sp.name} cluster IP" {destination}'
@@ -268,13 +258,9 @@ def _write_external_chain(
 def _write_firewall_chain(writer: _Writer, options: RenderOptions, names: _ChainNames) -> None:
     sp = writer.service_port
     comment = f'-m comment --comment "{sp.name} loadbalancer IP"'
-    node_ip = ipaddress.ip_address(options.node_ip)
-    allow_node = False
     for cidr in sp.load_balancer_source_ranges:
         writer.rule(names.firewall, f"{comment} -s {cidr} -j {names.external[1]}", f"source range {cidr}")
-        allow_node = allow_node or node_ip in ipaddress.ip_network(cidr)
-    if allow_node:
-        # A load-balancer IP is often also a local address of the node, which then uses it as its source.
+    if is_node_allowed(sp, options):
         for ip in sp.load_balancer_vips:
             writer.rule(names.firewall, f"{comment} -s {ip} -j {names.external[1]}", "the node itself is allowed")
     comment = f'-m comment --comment "other traffic to {sp.name} will be dropped by {PROXY_FIREWALL}"'

@@ -119,3 +119,22 @@ ports: [{name: a, port: 80}, {name: b, port: null}, {name: a2, port: 81, protoco
         "10.244.0.3:80  not this node  not ready; not used: not ready",
     ):
         assert words in shown
+
+
+def test_nftables_mode_names_its_objects(kproxy: Run) -> None:
+    arguments = (*scenario("session-affinity"), "--mode", "nftables", "--service", service_of("session-affinity")[0])
+    done = kproxy("explain", *arguments)
+    assert done.returncode == 0
+    for words in ("map service-ips", "set affinity-", "chain service-", "session affinity: remember the client"):
+        assert words in done.stdout
+    assert "KUBE-" not in done.stdout
+    (port, *_) = json.loads(kproxy("explain", *arguments, "-o", "json").stdout)["ports"]
+    assert "rules" not in port
+    assert {each["object"] for each in port["objects"]} == {"chain", "set", "rule", "element"}
+
+
+def test_commands_that_know_iptables_mode_only_say_so(kproxy: Run) -> None:
+    told = "error: mode nftables: kproxy programs iptables rules only so far; --mode iptables says so\n"
+    for command in ("apply", "drift"):
+        done = kproxy(command, *scenario("minikube"), "--mode", "nftables", "--netns", "none")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", told)

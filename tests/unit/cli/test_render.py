@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.services import IPFamily
 from tests.support.cli import Run
-from tests.support.recorded import CLUSTERS, MINIKUBE, render
+from tests.support.recorded import CLUSTERS, MINIKUBE, render, render_nftables
 from tests.support.waiting import PATIENCE
 
 MINI = ("-f", MINIKUBE / "cluster.yaml", "--config", MINIKUBE / "config.yaml")
@@ -28,6 +28,54 @@ def test_save_is_the_default(kproxy: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == render(MINIKUBE, IPFamily.IPV4).save_text
     assert kproxy("render", *MINI, "--format", "save", "-4").stdout == done.stdout
+
+
+NFT = (
+    "-f",
+    CLUSTERS[0] / "cluster.yaml",
+    "-f",
+    CLUSTERS[0] / "service-cidr.yaml",
+    "--config",
+    CLUSTERS[0] / "config.nftables.yaml",
+    "--node",
+    "node-0",
+)
+
+
+def test_nftables_mode(kproxy: Run) -> None:
+    done = kproxy("render", *NFT, "-4", "--format", "restore")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == render_nftables(CLUSTERS[0], IPFamily.IPV4).restore_text
+    assert kproxy("render", *NFT, "-4", "--mode", "iptables", "--format", "restore").stdout.startswith("*filter\n")
+    other = kproxy("render", *MINI, "--mode", "nftables", "--format", "restore")
+    assert other.stdout.startswith("add table ip kube-proxy ")
+    assert "add element ip kube-proxy nodeport-ips { 192.168.49.2 }\n" in other.stdout
+
+
+def test_nftables_mode_lists_objects_with_provenance(kproxy: Run) -> None:
+    records = json.loads(kproxy("render", *NFT, "-4", "--format", "json").stdout)
+    by_text = {record["text"]: record for record in records}
+    text = "add element ip kube-proxy service-nodeports { udp . 30107 : goto external-B2K7LPLE-default/svc-1/udp/ }"
+    assert by_text[text] == {
+        "object": "element",
+        "table": "ip kube-proxy",
+        "text": text,
+        "provenance": {"reason": "node port 30107", "service": "default/svc-1", "port": "", "protocol": "UDP"},
+        "map": "service-nodeports",
+    }
+    assert by_text["add rule ip kube-proxy reject-chain reject"]["rule"] == 1
+    chain = "service-B2K7LPLE-default/svc-1/udp/"
+    narrowed = json.loads(kproxy("render", *NFT, "-4", "--format", "json", "--chain", chain).stdout)
+    assert [record["object"] for record in narrowed] == ["chain", "rule"]
+    missing = kproxy("render", *NFT, "-4", "--format", "json", "--chain", "none")
+    assert (missing.returncode, missing.stderr) == (2, "error: there is no chain 'none' in table ip kube-proxy\n")
+
+
+@pytest.mark.parametrize("arguments", [("--format", "list"), ("--format", "json", "-t", "nat")])
+def test_what_nftables_mode_does_not_have(kproxy: Run, arguments: tuple[str, ...]) -> None:
+    done = kproxy("render", *NFT, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nftables mode has one table" in done.stderr
 
 
 def test_restore_and_families(kproxy: Run) -> None:

@@ -126,6 +126,9 @@ def test_an_external_ip_is_on_no_interface_but_may_be_the_nodes_ip() -> None:
 
 def test_configuration_is_read_as_go_reads_it() -> None:
     assert detect_local("ClusterCIDR", V4, cluster_cidr="010.244.0.0/16").if_local == "-s 10.244.0.0/16"
+    assert detect_local("ClusterCIDR", V4, cluster_cidr="010.244.0.0/16").written == "10.244.0.0/16"
+    six = detect_local("NodeCIDR", IPFamily.IPV6, pod_cidrs=("fd00:10:244:0::/64",))
+    assert (six.source, six.written) == ("fd00:10:244::/64", "fd00:10:244:0::/64")
     assert node_port_addresses(["010.0.0.0/8"], V4, "192.168.0.2").cidrs == ("10.0.0.0/8",)
     assert node_ips(None, "010.0.0.1")[V4] == "10.0.0.1"
     assert node_ips(None, "::ffff:10.0.0.7") == {V4: "10.0.0.7", V6: "::1"}

@@ -161,11 +161,36 @@ def test_warnings_of_json_have_no_line() -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["ipvs", "nftables", "kernelspace"])
+@pytest.mark.parametrize("mode", ["ipvs", "kernelspace"])
 def test_other_modes_load_with_a_warning(mode: str) -> None:
     loaded = read(f"mode: {mode}\n")
     assert loaded.config.mode == mode
-    assert loaded.warnings == (f'c.yaml: line 3: mode "{mode}": kproxy renders the rules of iptables mode only',)
+    told = f'c.yaml: line 3: mode "{mode}": kproxy renders the rules of iptables and nftables mode only'
+    assert loaded.warnings == (told,)
+
+
+def test_nftables_mode_reads_its_own_section() -> None:
+    loaded = read("mode: nftables\nnftables: {masqueradeBit: 3, masqueradeAll: true}\niptables: {masqueradeBit: 7}\n")
+    assert loaded.warnings == ()
+    assert loaded.config.masquerade_mark == 8
+    assert loaded.config.proxier.masquerade_all
+    assert read("iptables: {masqueradeBit: 7}\nnftables: {masqueradeBit: 3}\n").config.masquerade_mark == 128
+
+
+def test_a_mode_from_elsewhere_goes_before_the_file_and_is_validated() -> None:
+    text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
+    text += "nftables: {masqueradeBit: 40}\n"
+    loaded = decode_config(text.encode(), "c.yaml", "iptables")
+    assert (loaded.config.mode, loaded.warnings) == ("iptables", ())
+    with pytest.raises(ConfigError, match=r"c.yaml: line 4: .*nftables.masqueradeBit: Invalid value: 40"):
+        decode_config(text.encode(), "c.yaml", "nftables")
+
+
+def test_node_ports_are_on_primary_addresses_by_default_in_nftables_mode() -> None:
+    assert read("mode: nftables\n").config.node_ports_on == ("primary",)
+    assert read("mode: nftables\n").config.node_port_addresses == ()
+    assert read("mode: nftables\nnodePortAddresses: [10.0.0.0/8]\n").config.node_ports_on == ("10.0.0.0/8",)
+    assert read("mode: iptables\n").config.node_ports_on == ()
 
 
 def test_feature_gates_that_have_graduated_are_a_warning() -> None:

@@ -22,7 +22,7 @@ OPTIONS = RenderOptions(
     node_name="node-0",
     node_ip="192.168.0.2",
     interface_addresses=("127.0.0.1", "192.168.0.2"),
-    local_traffic=LocalTrafficDetector("-s 10.244.0.0/16", "! -s 10.244.0.0/16"),
+    local_traffic=LocalTrafficDetector("10.244.0.0/16"),
 )
 
 Kernel = dict[tuple[str, str], str]
@@ -249,7 +249,7 @@ def test_new_options_rewrite_only_what_they_change() -> None:
     import msgspec
 
     other = msgspec.structs.replace(
-        OPTIONS, local_traffic=LocalTrafficDetector("-s 10.0.0.0/8", "! -s 10.0.0.0/8"), localhost_node_ports=False
+        OPTIONS, local_traffic=LocalTrafficDetector("10.0.0.0/8"), localhost_node_ports=False
     )
     plan = renderer.replan(state, other)
     kernel = restore(kernel, plan.restore_text)

@@ -1,0 +1,135 @@
+"""A rendered table: as `nft -f` input, one object a line, and object by object with its provenance.
+
+Order: the table, chains, sets, maps, rules by chain, elements by set or map; each sorted by name. So whatever is named
+is there when it is named, and nft can load the text as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kproxy.render.nftables.names import TABLE, nft_family
+from kproxy.render.nftables.renderer import Renderer
+from kproxy.render.nftables.serviceport import ElementValue
+from kproxy.render.options import ModeError, RenderOptions
+from kproxy.render.origin import Origin
+from kproxy.services.tracker import ServiceState
+
+
+class RenderedObject(msgspec.Struct, frozen=True):
+    """One object of a table with its provenance.
+
+    Attributes:
+        kind: table, chain, set, map, rule or element.
+        container: table, chain, set or map: what it is or is in.
+        name: of that.
+        number: of a rule in its chain, from 1; 0 for other objects.
+        text: the line of `nft -f` input that makes it.
+    """
+
+    kind: str
+    container: str
+    name: str
+    number: int
+    text: str
+    origin: Origin
+
+
+class RenderedTable(msgspec.Struct, frozen=True):
+    """The table of one family on one node.
+
+    Attributes:
+        state: the ServicePorts and endpoints it came from.
+        renderer: holds its objects.
+    """
+
+    state: ServiceState
+    renderer: Renderer
+
+    @property
+    def options(self) -> RenderOptions:
+        return self.renderer.options
+
+    @property
+    def table(self) -> str:
+        """The table as nft names it: `ip kube-proxy`."""
+        return f"{nft_family(self.options.family)} {TABLE}"
+
+    @property
+    def restore_text(self) -> str:
+        """Input for `nft -f` where there is no such table yet."""
+        return "".join(text for _, _, _, text in self._lines())
+
+    @property
+    def save_text(self) -> str:
+        """What `nft list table` prints once the table is in.
+
+        Raises:
+            ModeError: always, so far.
+        """
+        raise ModeError("mode nftables: --format save is not there yet; there are restore and json")
+
+    def objects(self) -> Iterator[RenderedObject]:
+        """Every object with its provenance, in the order of `restore_text`."""
+        base = self.renderer.base
+        found = self.renderer.origins(self.state)
+        owners = {chain: origins[0].service_port for chain, origins in found.rules.items()}
+        why = {**base.chains, **base.sets, **base.maps}
+        for kind, name, key, text in self._lines():
+            number = 0
+            if kind == "rule":
+                number = int(key)
+                in_chain = base.rules.get(name)
+                if in_chain is not None:
+                    origin = Origin(f"base rule: {in_chain[number - 1].reason}")
+                else:
+                    origin = found.rules[name][number - 1]
+            elif kind == "element":
+                origin = found.elements.get((name, key)) or Origin("base element: address of the node")
+            elif kind == "set" and name in found.sets:
+                origin = found.sets[name]
+            elif kind == "chain" and name in owners:
+                origin = Origin("chain", owners[name])
+            else:
+                origin = Origin(f"base {kind}: {why[name][1] if name in why else 'all that kube-proxy writes'}")
+            container = self._container(kind, name)
+            yield RenderedObject(kind, container, name, number, text.rstrip("\n"), origin)
+
+    def _container(self, kind: str, name: str) -> str:
+        if kind == "element":
+            return "map" if name in self.renderer.base.maps else "set"
+        return "chain" if kind == "rule" else kind
+
+    def _lines(self) -> Iterator[tuple[str, str, str, str]]:
+        """Kind, name, number of a rule or key of an element, and line of each object."""
+        table, base = self.table, self.renderer.base
+        yield "table", TABLE, "", _line(f"add table {table}", base.table)
+        chains = self.renderer.chains()
+        names = sorted(chains)
+        for name in names:
+            yield "chain", name, "", _line(f"add chain {table} {name}", base.chains.get(name, _NO_DEFINITION)[0])
+        sets = {name: definition for name, (definition, _) in base.sets.items()} | self.renderer.affinity_sets()
+        for name, definition in sorted(sets.items()):
+            yield "set", name, "", f"add set {table} {name} {definition}\n"
+        for name, (definition, _) in sorted(base.maps.items()):
+            yield "map", name, "", f"add map {table} {name} {definition}\n"
+        for name in names:
+            for number, text in enumerate(chains[name], 1):
+                yield "rule", name, str(number), f"add rule {table} {name} {text}\n"
+        for (name, key), element in sorted(self.renderer.elements().items()):
+            yield "element", name, key, f"add element {table} {name} {{ {element_text(key, element)} }}\n"
+
+
+def element_text(key: str, element: ElementValue) -> str:
+    """An element as nft writes it: key, comment, verdict."""
+    comment = f' comment "{element.comment}"' if element.comment else ""
+    return f"{key}{comment} : {element.value}" if element.value else f"{key}{comment}"
+
+
+_NO_DEFINITION = ("", "")
+
+
+def _line(command: str, definition: str) -> str:
+    return f"{command} {definition}\n" if definition else f"{command}\n"
