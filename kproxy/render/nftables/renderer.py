@@ -25,7 +25,6 @@ from kproxy.render.nftables.serviceport import (
     render_service_port,
 )
 from kproxy.render.options import RenderOptions
-from kproxy.render.origin import Origin
 from kproxy.services.names import ServicePortName
 from kproxy.services.topology import select_endpoints
 from kproxy.services.tracker import ServiceState
