@@ -10,7 +10,6 @@ import pytest
 
 from kproxy.api import KubeProxyConfiguration, load_config, load_manifests
 from kproxy.render import RenderedTarget, Target, render_target
-from kproxy.render.golden import SUFFIX
 from kproxy.render.iptables.save import jump_text
 from kproxy.services import IPFamily
 from tests.support import paths
@@ -62,7 +61,7 @@ def test_golden_files(scenario: Path, family: IPFamily, variant: str) -> None:
     for node in cluster.nodes:
         target = Target(node.metadata.name, node)
         rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config)
-        committed = (scenario / "expected" / f"{target.node_name}.{SUFFIX[family]}").read_text()
+        committed = (scenario / "expected" / f"{target.node_name}.v{family.version}.save").read_text()
         with fresh_namespace() as namespace:
             for text in (jump_text(), rendered.restore_text):
                 run(f"{command}-restore", "--noflush", namespace=namespace, text=text)
