@@ -71,7 +71,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     """Host and port of `127.0.0.1:6443`, `[::1]:0` or `:6443`.
 
     Raises:
-        InputError: it is none.
+        InputError: it is invalid.
     """
     import ipaddress
 
@@ -92,7 +92,7 @@ def parse_cidrs(text: str) -> tuple[str, ...]:
     """One or two CIDRs of different families.
 
     Raises:
-        InputError: they are none.
+        InputError: they are invalid.
     """
     import ipaddress
 

@@ -22,7 +22,7 @@ MINIMUM = 6
 """Spaces between columns and the least width of one with them: those of kubectl's tab writer."""
 
 WATCH_IDLE = 24 * 3600.0
-"""Seconds. Somebody looks on, and ends it when they like."""
+"""Seconds. A user watches, and ends it with Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ def confirm(what: str, command: str, netns: str | None, yes: bool) -> None:
     A process in another one, by `ip netns exec` or in a container without the host's network, is not asked.
 
     Raises:
-        InputError: nobody can be asked, or the answer was no.
+        InputError: there is no terminal to ask on, or the answer was no.
     """
     if netns is not None or yes or not in_initial_namespace():
         return

@@ -65,7 +65,7 @@ def _colour(is_terminal: bool) -> bool:
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that stdout is; None if it is none, so that what programs read has one form."""
+    """The columns of the terminal; None if stdout is not one, so that what programs read has one form."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,4 +1,4 @@
-"""SharedInformerFactory: one informer per resource and selector, whoever asks."""
+"""SharedInformerFactory: one informer per resource and selector, shared by all that ask for it."""
 
 from __future__ import annotations
 

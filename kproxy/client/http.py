@@ -64,7 +64,7 @@ class Call:
         return self._cancelled
 
     def cancel(self) -> None:
-        """Ends the call: whoever waits for it gets CancelledError. Twice does no harm."""
+        """Ends the call: the thread that waits for it gets CancelledError. Twice does no harm."""
         with self._lock:
             self._cancelled = True
             if self._socket is not None:
@@ -239,7 +239,7 @@ class HttpClient:
         timeout: float = 60.0,
         call: Call | None = None,
     ) -> Stream:
-        """The same, the answer piece by piece; whoever gets it must read it to its end or close it."""
+        """The same, the answer piece by piece; the caller must read it to its end or close it."""
         call = call or Call()
         credential = self._config.credential
         headers = {"Accept": accept, "User-Agent": self._user_agent}

@@ -87,7 +87,7 @@ def decode_table_event(line: bytes) -> Table | Status:
     try:
         event = msgspec.json.decode(line, type=_Event)
     except msgspec.DecodeError as error:
-        raise WireError(f"the stream has something that is no event: {error}") from error
+        raise WireError(f"the stream has something that is not an event: {error}") from error
     if event.type is EventType.ERROR:
         return decode_status(bytes(event.object), 500)
     if event.type is EventType.BOOKMARK:

@@ -99,7 +99,7 @@ class CniServer:
             except ConnectionRefusedError:
                 os.unlink(self.path)
                 return
-        raise CniServerError(f"somebody serves {self.path} already")
+        raise CniServerError(f"another process serves {self.path} already")
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -1,9 +1,9 @@
 """The ports and the thread of a small HTTP server: health, metrics, debug pages.
 
 One thread with one event loop serves every port, however many health-check node ports there are, and sleeps in the
-kernel while nobody asks. A slow client costs a socket and a timer (`protocol`), and a port that has `MAX_CONNECTIONS`
-drops the oldest that is not being answered for a new one. Handlers that only look at memory run in the loop, `slow`
-ones in two threads.
+kernel while there is no request. A slow client costs a socket and a timer (`protocol`), and a port that has
+`MAX_CONNECTIONS` drops the oldest that is not being answered for a new one. Handlers that only look at memory run in
+the loop, `slow` ones in two threads.
 
 Listening sockets are made inside a network namespace, and stay in it whichever thread uses them (socket(7)).
 """

@@ -25,7 +25,7 @@ REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 60.0
 RESPONSE_SECONDS: Final = 30.0
 MAX_BYTES: Final = 64 * 1024
-"""Of one request, its body included: nobody here reads a body."""
+"""Of one request, its body included: no handler here reads a body."""
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -89,7 +89,7 @@ _NOT_FOUND: Final = Route(not_found)
 
 
 class Owner(Protocol):
-    """Whoever accepts connections; called in the loop."""
+    """What accepts connections; called in the loop."""
 
     @property
     def router(self) -> Router: ...

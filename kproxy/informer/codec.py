@@ -164,7 +164,7 @@ class TypedCodec(Generic[T, WireT]):
         try:
             event = self._event.decode(line)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError(f"the stream has something that is no event: {error}") from error
+            raise WireError(f"the stream has something that is not an event: {error}") from error
         kind = _event_type(event.type)
         spelled = event.object
         if isinstance(spelled, WireStatus):

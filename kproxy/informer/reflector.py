@@ -1,6 +1,6 @@
 """Reflector: keeps a queue equal to what a server holds, by LIST and WATCH; a state machine without I/O.
 
-client-go's tools/cache/reflector.go. Whoever drives it asks `next_action`, carries it out, and reports what came of it:
+client-go's tools/cache/reflector.go. Its driver calls `next_action`, carries the action out, and reports the result:
 
     phase        action            what comes                                then
     LIST         ListRequest       page with continue                        LIST, next page

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kproxy.client import ApiError, RestClient, TransportError
-from kproxy.lab.errors import LabError, LabInputError
+from kproxy.lab.errors import LabError, LabInputError, NoSuchPodError
 from kproxy.lab.kubelet.kubelet import pod_ports
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS
@@ -168,7 +168,7 @@ class ClusterView(Value, frozen=True):
         if not found:
             self.require_api_server("the pods")
             there = ", ".join(item.key for item in self.pods[:8])
-            raise LabInputError(f"no pod {text!r}: there are {there or 'none'}{' ...' if len(self.pods) > 8 else ''}")
+            raise NoSuchPodError(f"no pod {text!r}: there are {there or 'none'}{' ...' if len(self.pods) > 8 else ''}")
         raise LabInputError(f"pod {text!r} may mean {', '.join(item.name for item in found[:6])}")
 
     def service(self, text: str) -> ServiceView:
@@ -182,9 +182,11 @@ class ClusterView(Value, frozen=True):
         raise LabInputError(f"no Service {text!r}: there are {there or 'none'}")
 
     def require_api_server(self, what: str) -> None:
-        """Raises LabError if nobody can tell of `what`."""
+        """Raises LabError if the API server, which knows `what`, does not run."""
         if not self.api_running:
-            raise LabError(f"the API server does not run, so nobody knows {what}: `kproxy lab heal apiserver`")
+            raise LabError(
+                f"the API server does not run, so {what} are unknown; start it with `kproxy lab heal apiserver`"
+            )
 
 
 def read_cluster(lab: LabDirectory, record: LabRecord) -> ClusterView:

@@ -10,6 +10,10 @@ class LabError(KproxyError):
 
 
 class LabInputError(LabError, InputError):
-    """A name, a flag or a target that is no good."""
+    """An invalid name, flag or target."""
 
     exit_code = 2
+
+
+class NoSuchPodError(LabInputError):
+    """No pod has the name."""

@@ -1,6 +1,6 @@
 """Events: what controllers, scheduler and kubelets did and why, for `kubectl describe` and `kubectl get events`.
 
-As client-go's tools/record: whoever has something to say never waits for the API server. An event that comes again
+As client-go's tools/record: a component that reports an event never waits for the API server. An event that comes again
 (same source, object, reason and message) is the old one with a higher count. More than ten of one kind in ten minutes,
 differing only in their messages, become one event "(combined from similar events)". A source may say 25 things of one
 object at once, and then one more every five minutes.

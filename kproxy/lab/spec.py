@@ -169,7 +169,7 @@ def check_name(name: str) -> str:
     """A lab's name, if it is one.
 
     Raises:
-        LabInputError: it is none.
+        LabInputError: it is invalid.
     """
     if not _NAME.fullmatch(name):
         raise LabInputError(f"--name {name!r}: 1 to 16 lower-case letters and digits expected")

@@ -1,7 +1,7 @@
 """The directory of a lab: /run/kproxy-lab/NAME, or below $KPROXY_LAB_DIR.
 
     lab.json        the spec, how far the lab has come, the API server's port, the nodes there are
-    lock            held by whoever changes the lab
+    lock            held by the process that changes the lab
     kubeconfig      for people on this machine: 127.0.0.1
     kubeconfig.node for the nodes: the fabric's address
     network         there once the fabric is
@@ -34,7 +34,7 @@ Phase = Literal["starting", "up", "stopping"]
 
 class LabRecord(msgspec.Struct, frozen=True):
     """What lab.json holds. `port` is the API server's on 127.0.0.1, 0 if not known yet; `nodes` are numbers; `owner`
-    are user and group of whoever asked for the lab by sudo, and so uses its kubeconfig."""
+    are the user and group that made the lab by sudo, and use its kubeconfig."""
 
     spec: LabSpec
     phase: Phase
@@ -129,7 +129,7 @@ class LabDirectory:
         """Holds the lab's lock.
 
         Raises:
-            LabError: somebody else does, or the directory cannot be made.
+            LabError: another process does, or the directory cannot be made.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o755)

@@ -45,11 +45,11 @@ class UnreadableDumpError(ToolFailedError):
 
 
 class LockHeldError(LinuxError):
-    """Somebody else held the xtables lock for longer than we were willing to wait."""
+    """Another process held the xtables lock for longer than the wait allowed."""
 
 
 def is_lock_held(error: BaseException) -> bool:
-    """Whether an error is, or came of, a xtables lock that somebody else held."""
+    """Whether an error is, or came of, a xtables lock that another process held."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, LockHeldError):
         found = found.__cause__

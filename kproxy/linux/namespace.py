@@ -110,7 +110,7 @@ class Namespace:
         return self._thread.submit(function, *args, **kwargs).result()
 
     def close(self) -> None:
-        """Ends the thread; the namespace itself lives on if it has a name or somebody in it."""
+        """Ends the thread; the namespace itself lives on if it has a name or a process in it."""
         if self._thread is not None:
             self._thread.shutdown()
 

@@ -255,7 +255,7 @@ def _vxlan(own: OverlayNode, others: Sequence[OverlayNode], version: int, mtu: i
         VxlanLink(device, VNI, PORT, str(own.addresses[version]), own.macs[version], mtu),
         LinkAddress(device, f"{first}/{bits}"),
     ]
-    # Whoever sends a packet by the route must find the other two entries there already.
+    # A packet that takes the route must find the other two entries there already.
     for node in others:
         vtep = str(node.pod_cidrs[version].network_address)
         items += [

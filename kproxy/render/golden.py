@@ -48,7 +48,7 @@ def golden_texts(
         for family in IPFamily
     }
     if not texts:
-        raise NodeError("the cluster has no Node, so there is nobody to render rules for")
+        raise NodeError("the cluster has no Node, so there is no node to render rules for")
     return texts
 
 

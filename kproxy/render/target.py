@@ -93,7 +93,7 @@ class RenderedTarget(msgspec.Struct, frozen=True):
     @property
     def save_text(self) -> str:
         """What iptables-save prints in a fresh namespace once the rules are in; see `kproxy.render.iptables.save`."""
-        # Imported here: whoever wants restore text only need not wait for the parser.
+        # Imported here: restore text alone does not need the parser.
         from kproxy.render.iptables.save import save_text
 
         return save_text(self.plan.restore_text, self.options.family)

@@ -74,7 +74,7 @@ def detect_local(
         pod_cidrs: the Node's podCIDRs, of which the first of the family counts.
 
     Raises:
-        InputError: a name that no interface can have, which iptables would refuse, or a CIDR that is none.
+        InputError: an invalid CIDR, or an interface name that iptables would refuse.
     """
     if mode == "BridgeInterface":
         name = _interface_name(bridge_interface, "bridgeInterface")
@@ -110,7 +110,7 @@ def _network(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     """The network of a CIDR as Go reads it, leading zeros and host bits included.
 
     Raises:
-        InputError: it is none.
+        InputError: an invalid CIDR.
     """
     canonical = canonical_cidr(cidr.strip())
     if canonical is None:
@@ -158,7 +158,7 @@ def node_port_addresses(configured: Sequence[str], family: IPFamily, node_ip: st
         node_ip: the node's IP of this family as kube-proxy detects it; a loopback address means it has none.
 
     Raises:
-        InputError: a CIDR that is none.
+        InputError: an invalid CIDR.
     """
     cidrs = list(configured)
     if cidrs == [PRIMARY]:

@@ -29,7 +29,7 @@ class Changes(msgspec.Struct, frozen=True):
         previous_service_ports: what each touched ServicePort was before; absent for new ones.
         previous_endpoints: the endpoints each touched ServicePort had before; absent for none.
 
-    The previous values are for whoever cleans up after them: connection tracking entries of endpoints that went.
+    The previous values are for the clean-up after them: connection tracking entries of endpoints that went.
     """
 
     touched: frozenset[ServicePortName] = frozenset()

@@ -137,7 +137,7 @@ def _handles_sigterm(pid: int) -> bool:
 
 
 @root_only
-def test_the_kubeconfig_is_for_whoever_said_sudo(tmp_path: Path) -> None:
+def test_the_kubeconfig_is_for_the_user_of_sudo(tmp_path: Path) -> None:
     lab = Lab(fresh_name(), tmp_path / "labs")
     done = _as(65534, lab, "env")
     assert (done.returncode, done.stdout) == (1, "")
@@ -161,7 +161,9 @@ def test_the_kubeconfig_is_for_whoever_said_sudo(tmp_path: Path) -> None:
         assert (done.stdout, done.stderr) == (f"export KUBECONFIG={lab.directory.kubeconfig}\n", "")
         done = _as(65532, lab, "env")
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"{lab.directory.kubeconfig}: only root and whoever made the lab by sudo can read it" in done.stderr
+        assert (
+            f"{lab.directory.kubeconfig}: only root, and the user who made the lab by sudo, can read it" in done.stderr
+        )
     finally:
         assert lab.call("down").returncode == 0
 

@@ -131,7 +131,7 @@ def why_refused(name: str) -> str:
 def parse_value(flag: Flag, text: str) -> object:
     """The value of a flag as a configuration file holds it. Raises ValueError, which says what is wrong.
 
-    Texts and durations stay texts: whoever reads the configuration looks into them.
+    Texts and durations stay texts: the configuration's reader parses them.
     """
     match flag.kind:
         case "integer":

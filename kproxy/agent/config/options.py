@@ -208,7 +208,7 @@ def _with_zeros(config: KubeProxyConfiguration, values: Mapping[str, object]) ->
 
 
 def _zero(flag: Flag, value: object) -> object:
-    """The zero that a value is; None if it is none."""
+    """The value if it is its kind's zero, else None."""
     match flag.kind:
         case "integer" if value == 0:
             return 0

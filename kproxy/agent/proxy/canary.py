@@ -1,4 +1,4 @@
-"""Noticing what somebody else did to the rules.
+"""Noticing what others did to the rules.
 
 kube-proxy keeps an empty canary chain in each table and, every sync period, looks whether that of the mangle table is
 there: a flush of nat alone, a single deleted rule or a removed jump go unnoticed for an hour (kubernetes/kubernetes

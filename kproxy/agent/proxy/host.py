@@ -32,7 +32,7 @@ from kproxy.services.node import node_port_addresses
 
 
 def kernel_watch(family: HostFamily, executor: IptablesExecutor) -> KernelWatch:
-    """What notices that somebody else wrote rules of a family."""
+    """Notices that another process wrote rules of a family."""
     fingerprint: Fingerprint
     if family.iptables.variant is Variant.NFT:
 
@@ -58,7 +58,7 @@ def prepare_host(
 ) -> Host:
     """Finds out what the host can do; see `prepare.prepare_host`.
 
-    Each family gets a namespace of its own, so that the families do not wait for one another. Whoever asked closes
+    Each family gets a namespace of its own, so that the families do not wait for one another. The caller closes
     them (`close_host`).
     """
     with open_namespace(netns) as namespace, contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the proxier tells whoever counts and reports: metrics, health, health-check node ports."""
+"""What the proxier reports to metrics, health, and health-check node ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SyncDone(msgspec.Struct, frozen=True):
         trigger_times: when the changed endpoints changed in the cluster, RFC 3339, from the annotation
             endpoints.kubernetes.io/last-change-trigger-time of the slices taken since the last success.
         rule_totals: how many rules kube-proxy's chains hold, by table.
-        drift: what somebody else had changed, in words; "" if nothing.
+        drift: what others had changed, in words; "" if nothing.
         health_check_ports: the port of each Service with a health-check node port, by `namespace/name`.
         local_endpoints: for each of those Services, how many ready endpoints this node has.
     """

@@ -216,7 +216,7 @@ class FamilyProxier:
                     self._triggers.append(trigger)
 
     def _write(self, run: Run, start: float) -> tuple[SyncReport, str]:
-        """Writes what has to be; says what somebody else had changed, if that was looked for."""
+        """Writes what differs; returns what others had changed, if that was compared."""
         if self._syncer.needs_resync:
             return self._compare(start), ""
         if not run.check:

@@ -2,7 +2,7 @@
 
 kube-proxy's BoundedFrequencyRunner (pkg/proxy/runner): a request runs at once, but not within `min_interval` of the run
 before; without any request there is a run every `max_interval`; a failed run is retried. Here, in addition, partial
-runs do not put off the periodic check (somebody else's change must be noticed in a busy cluster too), and retries back
+runs do not put off the periodic check (changes by others must be noticed in a busy cluster too), and retries back
 off: each waits longer, and never less than the failed run took, so that failing never costs more than half of a CPU. A
 run that only waited for the xtables lock costs nothing, and is tried again at once.
 
@@ -24,7 +24,7 @@ LONGEST_RETRY: Final = 5.0
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Ask again after `seconds`, or after the next request; None: only a request or `enable` changes anything."""
+    """Call again after `seconds`, or after the next request; None: only a request or `enable` changes anything."""
 
     seconds: float | None
 

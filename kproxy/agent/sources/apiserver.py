@@ -29,7 +29,7 @@ class Sink(Protocol):
         """Added or changed; None: deleted."""
 
     def put_node(self, node: Node | None) -> None:
-        """This node's Node as it is now; None: there is none."""
+        """This node's Node as it is now; None if it does not exist."""
 
 
 class Source(Protocol):

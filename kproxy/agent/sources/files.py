@@ -131,7 +131,7 @@ class FileSource:
         """Reads what changed since the last look, once it has stopped changing; whether anything was taken."""
         now = signature(self._paths)
         if now != self._seen:
-            # Somebody may still be writing: the next look decides.
+            # A writer may still be at work: the next look decides.
             self._seen = now
             return False
         if now == self._read and not self._retry_due():

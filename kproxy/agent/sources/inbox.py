@@ -1,6 +1,6 @@
 """What the watches brought and no sync has taken yet: the last value of each object.
 
-Informers' threads put, the sync thread takes. Many changes of one object are one change by the time somebody looks, and
+Informers' threads put, the sync thread takes. Many changes of one object are one change by the time of the sync, and
 an order of arrival does not matter, because `services` depends only on the last value of each object.
 """
 

@@ -53,7 +53,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ProxyHealth:
-    """Told by the proxiers, asked by whoever serves it. Thread-safe.
+    """Written by the proxiers, read by the health port. Thread-safe.
 
     Args:
         timeout: seconds that a change may wait; kube-proxy takes twice the sync period.
@@ -156,7 +156,7 @@ class ProxyHealth:
 
 
 def node_eligible(node: Node | None) -> bool:
-    """Whether a node may get traffic: it is not being deleted, nor about to be. One that nobody knows may."""
+    """Whether a node may get traffic: it is not being deleted, nor about to be. So may an unknown one."""
     if node is None:
         return True
     return not node.metadata.deletion_timestamp and TO_BE_DELETED_TAINT not in node.taints

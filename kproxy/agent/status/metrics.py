@@ -2,7 +2,7 @@
 
 Names, labels, buckets and help are those of kube-proxy v1.36 (tests/reference/kube-proxy-http/responses.txt and
 Kubernetes' metrics reference). docs/observability.md lists them, docs/limits.md those that kube-proxy has and this has
-not. What is cheap to look up is not counted but asked for when somebody scrapes: pending changes, nfacct counters,
+not. What is cheap to look up is not counted, but read at each scrape: pending changes, nfacct counters,
 Services without local endpoints.
 """
 
@@ -264,7 +264,7 @@ class Metrics:
 
 
 class _Lookups(Collector):
-    """What is asked for when somebody scrapes; without sources, nothing."""
+    """Metrics that are computed at each scrape; none without sources."""
 
     def __init__(self, sources: Sources | None) -> None:
         self.sources = sources
@@ -338,7 +338,7 @@ def no_local_endpoints(state: ServiceState, options: RenderOptions) -> dict[str,
 
 
 def parse_time(text: str) -> float | None:
-    """RFC 3339 in seconds since 1970; None if it is none."""
+    """RFC 3339 in seconds since 1970; None if it is invalid."""
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:

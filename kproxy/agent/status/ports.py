@@ -89,7 +89,7 @@ class StatusPort:
                 return
             other = _OTHER_LOOPBACK.get(self._place[0])
             if other is not None:
-                # Nobody asked for it, so where there is no such family, or somebody has the port, there is none.
+                # Not configured, so a missing family or a port in use is no error.
                 with contextlib.suppress(ListenError):
                     self._twin = self._servers.listen(other, self._listener.port, self._router)
         event("listening", port=self._name, address=self._place[0], number=self.port)
@@ -121,7 +121,7 @@ def serve(
 
     Raises:
         ListenError: with `hard_fail`, a port cannot be bound.
-        InputError: an address is none.
+        InputError: an invalid address.
     """
     served: list[StatusPort | None] = []
     try:

@@ -1,7 +1,7 @@
 """Everything that an agent shows of itself, put together: health, metrics, health-check node ports, debug pages.
 
 `serve_status` makes the observer that the proxiers report to, and serves the ports. What a scrape or a debug page needs
-besides is read from the agent when somebody asks.
+besides is read from the agent at each request.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def health_addresses(agent: RunningAgent, namespace: Namespace) -> tuple[str, ..
 
 
 def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
-    """The debug pages; what they need of the model is imported when somebody first asks, not at start."""
+    """The debug pages; what they need of the model is imported with the first request, not at start."""
 
     @functools.cache
     def pages() -> Mapping[str, Handler]:

@@ -168,7 +168,7 @@ class ServiceHealthServer:
             self._call_off = None
 
     def _answer(self, service: str, _request: Request) -> Response:
-        # Without the lock: whoever holds it may be waiting for the loop that this runs in.
+        # Without the lock: its holder may be waiting for the loop that this runs in.
         count = self._counts.get(service, 0)
         healthy = self._healthy()
         return Response(

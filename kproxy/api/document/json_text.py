@@ -81,7 +81,7 @@ def split_json(data: bytes) -> Iterator[tuple[int, bytes]]:
             if offset and "trailing characters" in message:
                 end = position + offset - 1
         except RecursionError:
-            pass  # whoever decodes the piece will say so
+            pass  # the decoder of the piece reports it
         yield position, data[position:end]
         position = end
 

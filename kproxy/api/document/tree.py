@@ -1,7 +1,7 @@
 """What a document of YAML or JSON is: its value, where each part of it stands, and which keys came twice.
 
 `read_yaml` and `read_json` make `Document`s out of text. Of a key that comes twice the last value counts, as it does
-for kube-proxy and for JSON everywhere; whoever reads the document decides whether that is an error.
+for kube-proxy and for JSON everywhere; the reader of the document decides whether that is an error.
 """
 
 from __future__ import annotations

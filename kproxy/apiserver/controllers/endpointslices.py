@@ -330,7 +330,7 @@ class EndpointSliceController:
     def _note_slice(self, entry: Entry, *, deleted: bool) -> list[str]:
         """Keeps the index of slices by Service; the keys of the Services that have it or had it before.
 
-        A slice that somebody gives to another Service by its label is missing to the one and new to the other.
+        A slice that is given to another Service by its label is missing to the one and new to the other.
         """
         name = "" if deleted or entry.labels.get(MANAGED_BY) != MANAGER else entry.labels.get(SERVICE_NAME, "")
         new = f"{entry.namespace}/{name}" if name else ""

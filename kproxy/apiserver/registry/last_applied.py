@@ -1,7 +1,7 @@
 """kubectl's last-applied-configuration annotation in server-side apply.
 
 An object that was applied on the client's side says in an annotation what was applied. When kubectl applies it on the
-server's side (its field manager is then `kubectl`, and nobody else's), the fields that still are as the annotation says
+server's side (its field manager is then `kubectl` alone), the fields that still are as the annotation says
 are no conflict, whoever owns them; and the annotation is kept up to date, so that it can be applied on the client's
 side again. Source: k8s.io/apimachinery pkg/util/managedfields/internal (lastappliedmanager.go, lastappliedupdater.go).
 """

@@ -117,7 +117,7 @@ def _key(key: Any) -> str:
         return "true" if key else "false"
     if isinstance(key, int | float):
         return str(key)
-    raise ValueError("error converting YAML to JSON: a key that is no string")
+    raise ValueError("error converting YAML to JSON: a key that is not a string")
 
 
 def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:

@@ -3,7 +3,7 @@
 All of it lives on the event loop. A write is a plain function call: it reads the newest state (`head`, which may hold
 changes that are not yet on disk), decides, numbers its change and hands it to the log. When the log has committed, the
 change becomes visible: it enters the table that reads see and the history that watches follow, in the order of
-revisions. So a write needs no lock and no retry, and nobody sees what a crash could take back.
+revisions. So a write needs no lock and no retry, and no client sees what a crash could take back.
 
 An object is kept as the bytes that clients get, with what selectors need beside them. A history holds the newest events
 of one resource for all its watchers, each of which only keeps a position in it.

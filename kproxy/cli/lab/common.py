@@ -43,7 +43,7 @@ def need_root() -> None:
 
 
 def invoking_user() -> tuple[int, int] | None:
-    """User and group of whoever called this by sudo; None if nobody did (sudo(8): SUDO_UID, SUDO_GID)."""
+    """The user and group that called this by sudo; None without sudo (sudo(8): SUDO_UID, SUDO_GID)."""
     import os
 
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")

@@ -35,7 +35,7 @@ def command(name: str, everything: bool) -> None:
     for lab in labs:
         there = lab.exists()
         try:
-            # A directory is only made to be locked: without one there is nobody to keep away.
+            # A directory is only made to be locked: without one there is no other process to keep away.
             if there:
                 with lab.locked():
                     processes, namespaces = tear_down(lab)

@@ -19,7 +19,7 @@ from kproxy.lab.state import LabDirectory
 def command(name: str) -> None:
     """Print the line that makes kubectl, and `kproxy get`, speak to the lab.
 
-    The kubeconfig belongs to whoever made the lab: root, or the user who said `sudo kproxy lab up`.
+    The kubeconfig belongs to the user who made the lab: root, or the one who ran `sudo kproxy lab up`.
 
     \b
     Examples:
@@ -29,5 +29,5 @@ def command(name: str) -> None:
     lab = LabDirectory(check_name(name))
     lab.running()
     if not os.access(lab.kubeconfig, os.R_OK):
-        raise LabError(f"{lab.kubeconfig}: only root and whoever made the lab by sudo can read it")
+        raise LabError(f"{lab.kubeconfig}: only root, and the user who made the lab by sudo, can read it")
     write_output(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n", None)

@@ -137,7 +137,7 @@ def command(
     """Keep a node's rules right: follow an API server, or manifests, and program the kernel.
 
     It takes kube-proxy's flags and configuration file, answers on its ports, and counts under its names. Rules are
-    written when Services, endpoints and this Node are known, then whenever they change; somebody else's changes of them
+    written when Services, endpoints and this Node are known, then whenever they change; changes of them by others
     are noticed and mended. SIGTERM ends it and leaves the rules. docs/run.md says more.
 
     \b

@@ -33,7 +33,7 @@ class KubeProxyCommand(click.Command):
         return super().parse_args(ctx, self.share_form(args))
 
     def share_form(self, args: Sequence[str]) -> list[str]:
-        """The arguments as click takes them. Raises click.UsageError for a boolean that is none."""
+        """The arguments as click takes them. Raises click.UsageError for an invalid boolean."""
         options = {name: option for option in self.params for name in option.opts if isinstance(option, click.Option)}
         shared: list[str] = []
         rest = iter(args)

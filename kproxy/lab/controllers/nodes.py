@@ -3,7 +3,7 @@
 kube-controller-manager's node lifecycle controller with a lab's patience: a kubelet renews its lease every 2 s (10 s
 in a cluster), and after 6 s (40 s) it is taken to be gone. Its pods are evicted as in a cluster: after 300 s, or the
 tolerationSeconds with which a pod tolerates node.kubernetes.io/unreachable; then they are terminating until the node
-comes back or goes for good, and whoever owns them makes others.
+comes back or goes for good, and their owners make others.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Response(Value, frozen=True):
     Attributes:
         end: answered, refused, lost or unreachable; as `model.path` calls them.
         pod, node: who answered.
-        source, target: the client's address and the own one, as whoever answered saw them, `IP:PORT`.
+        source, target: the client's address and the own one, as the server saw them, `IP:PORT`.
     """
 
     end: str
@@ -102,7 +102,7 @@ def send_request_here(
         except ConnectionRefusedError:
             return Response(REFUSED)
         except ConnectionResetError:
-            return Response(ANSWERED)  # by somebody who speaks something else
+            return Response(ANSWERED)  # by a server of another protocol
         except TimeoutError:
             return Response(LOST)
         except OSError as error:
@@ -159,7 +159,7 @@ def _answer(text: bytes) -> Response:
             found["data"],
         )
     except (msgspec.DecodeError, KeyError):
-        return Response(ANSWERED)  # somebody else than an echo server
+        return Response(ANSWERED)  # not an echo server
 
 
 def _free_port() -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from kproxy.dataplane import DataplaneError, parse_endpoint
 from kproxy.lab.cluster import ClusterView, ServicePortView, ServiceView, Value
-from kproxy.lab.errors import LabInputError
+from kproxy.lab.errors import LabInputError, NoSuchPodError
 from kproxy.lab.model.hosts import POD
 from kproxy.lab.spec import CLIENT, family_of
 
@@ -56,8 +56,8 @@ def client_host(cluster: ClusterView, text: str) -> str:
         return text
     try:
         pod = cluster.pod(text.removeprefix(POD))
-    except LabInputError as error:
-        if "/" in text or not str(error).startswith("no pod"):
+    except NoSuchPodError as error:
+        if "/" in text:
             raise
         nodes = ", ".join(node.name for node in cluster.nodes)
         raise LabInputError(f"no host {text!r}: there are {CLIENT}, {nodes}; and {error}") from error

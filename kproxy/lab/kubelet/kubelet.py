@@ -107,7 +107,7 @@ class Kubelet(Controller):
             self._sandboxes[item.uid] = item
 
     def collect(self) -> None:
-        """Takes away sandboxes whose pods have gone while nobody looked. After the informer has synced."""
+        """Takes away sandboxes whose pods went while the kubelet did not run. After the informer has synced."""
         there = {item.metadata.uid for item in self._pods.indexer.list()}
         for item in list(self._sandboxes.values()):
             if item.uid not in there:

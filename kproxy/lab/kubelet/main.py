@@ -57,7 +57,7 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
 
 
 def _collect_garbage(kubelet: Kubelet) -> None:
-    """CNI's GC, every ten minutes: what ADD left behind when somebody was killed."""
+    """CNI's GC, every ten minutes: what an ADD that was killed left behind."""
     while True:
         time.sleep(600)
         try:

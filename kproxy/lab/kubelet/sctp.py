@@ -75,7 +75,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message | None:
-    """The packet in these bytes; None if it is none."""
+    """The packet in these bytes; None if they are not one."""
     if len(data) < 12:
         return None
     sport, dport, tag = struct.unpack_from("!HHI", data)

@@ -117,7 +117,7 @@ def find(lab: LabDirectory) -> list[LabProcess]:
 def elsewhere(lab: LabDirectory) -> str:
     """The directory of a lab of the same name, kept under another root, whose processes run; "" if there is none.
 
-    Both have the same namespaces, so whoever would make or delete those of one would take away the other's.
+    Both have the same namespaces, so making or deleting those of one would take away the other's.
     """
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -226,7 +226,7 @@ def _wait(handles: Sequence[int], patience: float) -> list[int]:
 
 
 def _reap() -> None:
-    """Takes the exit codes of own children; whoever started the others does."""
+    """Takes the exit codes of our own children; the parents of others take theirs."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

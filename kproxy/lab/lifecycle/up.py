@@ -78,7 +78,7 @@ def bring_up(
 
 
 class _Waiting(NamedTuple):
-    """How `bring_up` waits, and speaks to whoever called it."""
+    """How `bring_up` waits, and reports to its caller."""
 
     timeout: float
     say: Say
@@ -177,7 +177,7 @@ def wait_for_apiserver(
 
 
 def require_apiserver(lab: LabDirectory, otherwise: str) -> None:
-    """Raises LabError if its process does not run: whoever needs it asks before anything is changed."""
+    """Raises LabError if its process does not run. Called before anything is changed."""
     if not any(item.kind == APISERVER for item in processes.find(lab)):
         raise LabError(f"the API server does not run, so {otherwise}: `kproxy lab heal apiserver`")
 

@@ -31,7 +31,7 @@ REFUSED: Final = "refused"
 LOST: Final = "lost"
 UNREACHABLE: Final = "unreachable"
 OPEN: Final = "open"
-NOBODY: Final = "nobody listens there"
+NOT_LISTENING: Final = "no process listens there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Hop:
         arrived: as it came, or was made here.
         outcome: what the host did to it.
         outer: what it leaves in, if by a tunnel.
-        held: it was to leave and did not: its next hop answers nobody, or the interface has no carrier.
+        held: it was to leave and did not: its next hop does not answer, or the interface has no carrier.
     """
 
     host: str
@@ -238,7 +238,7 @@ def _fits(one: FlowTuple, other: FlowTuple) -> bool:
 def _come_back(model: LabModel, path: _Path, end: _End) -> Iterator[Journey]:
     last = path.hops[-1]
     if end.kind == ANSWERED and not _listens(model, last):
-        end = _End(REFUSED, NOBODY)
+        end = _End(REFUSED, NOT_LISTENING)
     if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
         # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.

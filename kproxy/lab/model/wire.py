@@ -1,7 +1,7 @@
 """Where a packet goes when it leaves a host: over which link, to which host, by which of its interfaces; and what VXLAN
 wraps around it.
 
-Where nobody is there to take it, what happens depends on what the host's kernel knows of its neighbours. If it takes
+Where no host is there to take it, what happens depends on what the host's kernel knows of its neighbours. If it takes
 the neighbour's address for valid, the packet is sent, and lost on the wire without a word. If not, the packet waits
 while the kernel asks for the neighbour, three times in three seconds; then its sender is told (ICMP host unreachable,
 ICMPv6 address unreachable). What waits in a tunnel's outer packet is dropped without a word to the inner one's sender.
@@ -80,19 +80,19 @@ def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
     if device == OUTSIDE:
         if model.host(CLIENT).owns("eth0", gateway):
             return Arrival(CLIENT, "eth0")
-        return _nobody(model, host, device, gateway)
+        return _no_host(model, host, device, gateway)
     if host.is_node and device != "eth0":
         pod = next((item for item in model.pods_of(host.name) if target in item.addresses), None)
-        return Arrival(f"{POD}{pod.key}", "eth0") if pod is not None else _nobody(model, host, device, target)
+        return Arrival(f"{POD}{pod.key}", "eth0") if pod is not None else _no_host(model, host, device, target)
     return _over_fabric(model, host, device, gateway)
 
 
-def _nobody(model: LabModel, host: LabHost, device: str, address: str) -> Arrival:
-    return _unanswered(model, host, device, address, f"nobody has {address} behind {device}")
+def _no_host(model: LabModel, host: LabHost, device: str, address: str) -> Arrival:
+    return _unanswered(model, host, device, address, f"no host has {address} behind {device}")
 
 
 def _unanswered(model: LabModel, host: LabHost, device: str, address: str, why: str) -> Arrival:
-    """What becomes of a packet that nobody will take from the wire."""
+    """What becomes of a packet that no host will take from the wire."""
     if not model.knows_neighbour(host, device, address):
         return Arrival("", reason=f"{why}; {host.name} asks for {address} in vain", held=True, told=True)
     # A device without carrier has no queue that would take a packet (noop_qdisc).
@@ -118,14 +118,14 @@ def _over_fabric(model: LabModel, host: LabHost, device: str, gateway: str) -> A
             if not node.link:
                 return _unanswered(model, host, device, gateway, f"the link of {node.name} is down")
             return Arrival(node.name, "eth0")
-    return _nobody(model, host, device, gateway)
+    return _no_host(model, host, device, gateway)
 
 
 def _tunnelled(model: LabModel, host: LabHost, device: str, gateway: str) -> Arrival:
     """By the kernel's own tables: the gateway's MAC address, and the tunnel endpoint behind it."""
     mac = host.neighbours.get((device, gateway))
     if mac is None:
-        # The overlay enters every neighbour itself; for others the kernel asks through the tunnel, and nobody answers.
+        # The overlay enters every neighbour itself; for others the kernel asks through the tunnel, without an answer.
         return Arrival("", reason=f"no neighbour {gateway} on {device}", held=True, told=True)
     remote = host.tunnels[device].get(mac)
     link = host.links[device]

@@ -220,7 +220,7 @@ def _judge(flow: Flow, desired: Addresses, before: Addresses, local: frozenset[s
             and by_port not in before.services
             and flow.endpoint not in before.all_endpoints
         ):
-            return service, ""  # translated by somebody else's rule at the same port
+            return service, ""  # translated by another program's rule at the same port
         return service, f"{flow.endpoint} is no endpoint any more" if endpoints else "there are no endpoints any more"
     if flow.is_translated and flow.endpoint in before.all_endpoints:
         if by_ip in before.services:

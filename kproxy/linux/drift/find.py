@@ -120,7 +120,7 @@ def find_drift(
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
     except INTERRUPTS as error:
-        if repair:  # who asked for changes is told that there are none
+        if repair:  # --repair reports that nothing had to change
             raise ApplyFailedError("interrupted", KernelState.UNCHANGED) from error
         raise
     if repair and findings:

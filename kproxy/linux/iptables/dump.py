@@ -77,14 +77,14 @@ def parse_dump(text: str, what: str = "iptables-save") -> Dump:
             name, _, declared = line[1:].partition(" ")
             policy, _, counted = declared.partition(" ")
             if not counted:
-                raise UnreadableDumpError(f"{what} printed a declaration that is none: {line[:200]!r}")
+                raise UnreadableDumpError(f"{what} printed an invalid declaration: {line[:200]!r}")
             chains[name] = ChainDump(policy, [], [])
         elif line.startswith("*"):
             chains = tables.setdefault(line[1:], {})
             if line[1:] not in BUILTIN_CHAINS:
                 raise UnreadableDumpError(f"{what} printed a table that Linux does not have: {line[:200]!r}")
         elif line and line != "COMMIT" and not line.startswith("#"):
-            raise UnreadableDumpError(f"{what} printed a line that is no dump: {line[:200]!r}")
+            raise UnreadableDumpError(f"{what} printed a line that does not belong to a dump: {line[:200]!r}")
     return Dump(tables)
 
 

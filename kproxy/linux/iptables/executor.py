@@ -97,9 +97,9 @@ class IptablesExecutor:
             raise restore_error(os.path.basename(self._iptables.restore), done.stderr, text)
 
     def save_unlocked(self) -> str:
-        """What iptables-save prints without counters, whoever holds the lock.
+        """What iptables-save prints without counters, even while the lock is held.
 
-        The kernel replaces a legacy table as a whole, so each table is one that was there; who writes may be half
+        The kernel replaces a legacy table as a whole, so each table is one that was there; a writer may be half
         through with several. Enough to see whose chains there are.
 
         Raises:

@@ -1,8 +1,8 @@
 """The generation of a namespace's nf_tables rules: a number that every committed transaction raises.
 
-Whoever has seen that the rules are right, and sees the same number later, knows that they still are, for the price of
-one netlink message instead of reading every rule. Spoken directly (nf_tables, <linux/netfilter/nf_tables.h>,
-NFT_MSG_GETGEN), since pyroute2's socket takes no namespace.
+While the number stays the same, rules that were right are still right: that is known for the price of one netlink
+message instead of reading every rule. Spoken directly (nf_tables, <linux/netfilter/nf_tables.h>, NFT_MSG_GETGEN), since
+pyroute2's socket takes no namespace.
 """
 
 from __future__ import annotations

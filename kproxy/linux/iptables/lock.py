@@ -79,7 +79,7 @@ def xtables_lock(wait: float = DEFAULT_WAIT) -> Iterator[None]:
     """Holds the lock.
 
     Raises:
-        LockHeldError: somebody else held it for longer than `wait` seconds.
+        LockHeldError: another process held it for longer than `wait` seconds.
         PrivilegeError: it may not be opened.
     """
     try:

@@ -98,7 +98,7 @@ def owned_chains(dump: Dump) -> list[tuple[str, str]]:
 
 
 def foreign_references(dump: Dump) -> dict[tuple[str, str], str]:
-    """Owned chains that a rule in somebody's own user-defined chain jumps to, each with one such chain's name.
+    """Owned chains that a rule in a user-defined chain of others jumps to, each with one such chain's name.
 
     The kernel refuses to delete a chain that is jumped to.
     """
@@ -114,7 +114,7 @@ def foreign_references(dump: Dump) -> dict[tuple[str, str], str]:
 
 
 def keep_reachable(stale: list[ChainRef], references: Mapping[ChainRef, str], dump: Dump) -> dict[ChainRef, str]:
-    """Stale chains that cannot be deleted: somebody else's rules lead to them, at once or through others."""
+    """Stale chains that cannot be deleted: rules of others lead to them, at once or through others."""
     doomed = set(stale)
     kept: dict[ChainRef, str] = {}
     queue = [(ref, references[ref]) for ref in stale if ref in references]

@@ -1,6 +1,6 @@
 """Preflight: proving, before anything is written, that this host can load what kube-proxy's rules use.
 
-Each feature is loaded in a scratch namespace that nobody else sees and that vanishes afterwards. When all load at
+Each feature is loaded in a scratch namespace that no other process sees and that vanishes afterwards. When all load at
 once, as nearly always, that is one process; otherwise each is tried alone to find out which are missing and why. What
 failed is tried again: a family that was left alone because iptables failed for a moment would stay without rules.
 

@@ -34,7 +34,7 @@ def restore_error(program: str, stderr: str, text: str) -> RestoreFailedError:
     lines = text.split("\n")
     numbers = sorted({int(next(filter(None, groups))) for groups in _NUMBERED.findall(stderr)})
     numbers = [number for number in numbers if 0 < number <= len(lines)]
-    # Without a line nobody knows how far it came: it crashed, say.
+    # Without a line it is unknown how far it came: it crashed, say.
     first = numbers[0] if numbers else 0
     table = next((line[1:] for line in reversed(lines[:first]) if line.startswith("*")), "")
     failed = [FailedLine(number, _shown(lines, number, table)) for number in numbers]

@@ -5,7 +5,7 @@ kube-proxy's rules in both are a fault (kubernetes/kubernetes issues 109811, 112
 wrapper scripts of Kubernetes' images do: the variant in which the kubelet has left its hint, else the one with the
 most of kube-proxy's chains, else nft.
 
-Somebody who holds the xtables lock may be making legacy tables, so they are waited for, but not for ever: nft needs no
+A process that holds the xtables lock may be making legacy tables, so it is waited for, but not for ever: nft needs no
 lock, and a lock that is held for good would leave a node without rules that it could have. Then what is there counts.
 """
 
@@ -128,7 +128,7 @@ def _read(
     """What a variant holds; None, with a note, if its iptables does not work here.
 
     Args:
-        locked: gets a note if somebody held the xtables lock meanwhile.
+        locked: gets a note if another process held the xtables lock meanwhile.
 
     Raises:
         LinuxError: it may hold something, and which variant is chosen depends on what.

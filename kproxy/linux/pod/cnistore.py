@@ -1,13 +1,13 @@
 """Where a node keeps its attachments and leases: one JSON file, replaced whole, and locks that die with their holder.
 
-`state.json` is written to a file beside it and renamed, so whoever is killed leaves the old state or the new one.
-Nothing is synced to the disk: the namespaces that the state speaks of do not outlive the machine's kernel either.
+`state.json` is written to a file beside it and renamed, so a process that is killed leaves the old state or the new
+one. Nothing is synced to the disk: the namespaces that the state speaks of do not outlive the machine's kernel either.
 
 The locks are open file description locks (fcntl(2), F_OFD_SETLK) on bytes of one file: byte 0 for the state, 1 for
 iptables, and one of the others for each attachment. They hold between threads as well as between processes, leave
-nothing behind, and need no files of their own. Two attachments whose bytes are the same only wait for one another.
-The kernel has no wait with a time limit for them, so whoever finds one held looks again after a while; threads of one
-process first take a lock of its own for the state and for iptables, which wakes the next at once.
+nothing behind, and need no files of their own. Two attachments whose bytes are the same only wait for one another. The
+kernel has no wait with a time limit for them, so a process that finds one held tries again after a while; threads of
+one process first take a lock of its own for the state and for iptables, which wakes the next at once.
 """
 
 from __future__ import annotations

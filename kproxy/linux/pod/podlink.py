@@ -36,7 +36,8 @@ def open_netns(path: str, opened: int | None = None) -> Iterator[int]:
     """An open descriptor of a pod's namespace: a copy of `opened`, if there is one, else of what is at the path.
 
     Raises:
-        CniError: UNKNOWN_CONTAINER if it is not there; INVALID_ENVIRONMENT if it is none, or the plugin's own.
+        CniError: UNKNOWN_CONTAINER if it is not there; INVALID_ENVIRONMENT if it is not a network namespace, or is
+            the plugin's own.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if opened is None else os.dup(opened)
@@ -176,7 +177,7 @@ def _prepare_ipv6(name: str, addresses: tuple[str, ...]) -> None:
 
     Duplicate address detection would hold that back for a second or two, and with it every neighbour solicitation for
     packets that the node forwards. The addresses are ours to give, so there are no duplicates. Container runtimes
-    switch IPv6 off in new namespaces; whoever gives an IPv6 address wants it on.
+    switch IPv6 off in new namespaces; an IPv6 address needs it on.
     """
     directory = f"/proc/sys/net/ipv6/conf/{name}"
     try:

@@ -139,7 +139,7 @@ def inside(descriptor: int) -> Iterator[None]:
     """The calling thread is in the namespace of an open file, and back in its own afterwards.
 
     Raises:
-        OSError: it may not be entered, or is none.
+        OSError: it is not a network namespace, or may not be entered.
     """
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

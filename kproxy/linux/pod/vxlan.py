@@ -1,7 +1,7 @@
 """Carries an overlay plan out with pyroute2, changing only what differs, and reads back what is there.
 
 Ours are the devices named in `DEVICES` with all that is on them, and the main table's unicast routes whose protocol is
-PROTOCOL. Nothing else is changed or deleted: a route of somebody else's to another node's pods is told of. What the
+PROTOCOL. Nothing else is changed or deleted: another program's route to another node's pods is reported. What the
 kernel derives from our routes for a while is the kernel's: to a destination whose path takes less than the route's MTU,
 IPv6 keeps a host route with our protocol and the flag RTM_F_CLONED, and without it large packets would be lost.
 
@@ -250,7 +250,7 @@ class OverlayKernel:
         return options
 
     def _add_route(self, item: NodeRoute) -> None:
-        """Adds a route where there is none of ours. Raises OverlayError if there is somebody else's."""
+        """Adds a route where there is none of ours. Raises OverlayError if another program has one."""
         try:
             self._route.route("add", **self._route_options(item))
         except self._errors as error:

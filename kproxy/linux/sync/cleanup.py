@@ -1,8 +1,9 @@
 """`cleanup`: removes every rule and chain of kube-proxy's, and so of kproxy's, and nothing else.
 
 Both variants and both families are looked at; a legacy table that does not exist is not made by looking. A chain that
-somebody else's chain leads to has to stay, with what it leads to; it is told. KUBE-FIREWALL is shared with the kubelet:
-kube-proxy's own `--cleanup` always leaves it, we leave it when a kubelet's canary chain shows that there is one.
+another program's chain leads to has to stay, with what it leads to; it is reported. KUBE-FIREWALL is shared with the
+kubelet: kube-proxy's own `--cleanup` always leaves it, we leave it when a kubelet's canary chain shows that there is
+one.
 """
 
 from __future__ import annotations

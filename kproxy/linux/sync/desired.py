@@ -23,7 +23,7 @@ class DesiredRules(msgspec.Struct, frozen=True):
         chains: restore lines of every owned chain, canaries included, in the order in which a restore declares them.
         owners: the ServicePort of each nat chain that belongs to one.
         jumps: the jump rules of each built-in chain as iptables-save prints them, the first one first.
-        origins: gives the origin of every rule by chain, jump rules included. Asked only when somebody wants to know.
+        origins: gives the origin of every rule by chain, jump rules included. Called only when they are asked for.
 
     The canonical rules of a chain are found once, when they are first asked for.
     """

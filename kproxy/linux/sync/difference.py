@@ -23,7 +23,7 @@ class Difference(msgspec.Struct, frozen=True):
         deletions: owned chains that are no longer wanted.
         edits: edits of built-in chains that put the jump rules right.
         faults: what is wrong with jump rules.
-        kept: owned chains that should go but stay, because a rule in this chain of somebody else's jumps to them.
+        kept: owned chains that should go but stay, because a rule in this chain, which is not ours, jumps to them.
     """
 
     writes: Mapping[ChainRef, str]

@@ -7,7 +7,7 @@ kube-proxy's order with no rule of others between them, and that none stands beh
 chain with a single jump rule, as in the nat table, cannot show whether that was moved behind rules of others.)
 
 Edits of a chain are computed from a dump and carried out within one restore: deletions by the rule's text, never by its
-number, so that a rule that somebody else adds meanwhile cannot be hit; insertions by number.
+number, so that a rule that others add meanwhile cannot be hit; insertions by number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What state is left when one family of several has failed, or when somebody interrupts between two steps."""
+"""What state is left when one family of several has failed, or when a signal interrupts between two steps."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The syncer: keeps one family's rules in the kernel up with a changing cluster, writing only what changed.
 
 `apply` reads the kernel, which takes as long as it has rules; the syncer knows what it wrote last, so a changed
-EndpointSlice costs rendering one ServicePort and one short restore. Whoever uses it calls `resync` now and then, and
+EndpointSlice costs rendering one ServicePort and one short restore. Its user calls `resync` now and then, and
 after every failure the next `sync` is one.
 
-Connection tracking entries are cleaned after the rules are right: at the first sync too, since whoever wrote the rules
-may have been killed before it cleaned up. What could not be cleaned is kept and tried again with the next sync; it does
-not make the sync fail, since new connections follow the rules. With the check that follows, what was cleaned is looked
-through once more: a packet of this host's own that was preempted between two hooks, on a kernel that preempts, gets its
-entry by the old rules after any wait.
+Connection tracking entries are cleaned after the rules are right: at the first sync too, since the process that wrote
+the rules may have been killed before it cleaned up. What could not be cleaned is kept and tried again with the next
+sync; it does not make the sync fail, since new connections follow the rules. With the check that follows, what was
+cleaned is looked through once more: a packet of this host's own that was preempted between two hooks, on a kernel that
+preempts, gets its entry by the old rules after any wait.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SyncReport(msgspec.Struct, frozen=True):
 class Syncer:
     """Writes the rules of one family.
 
-    Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless somebody else
+    Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless others
     changed it since. `_before` is where traffic was sent to by rules that were replaced and whose flows are not
     cleaned yet, `_cleaned` where it was before the clean-ups since the last check. `_sizes` counts the rules of every
     chain as last written.
@@ -110,7 +110,7 @@ class Syncer:
         self.needs_resync = True
 
     def snapshot(self) -> tuple[ServiceState, RenderOptions]:
-        """A copy of the applied state, and the options it was rendered with: for whoever wants to look at the rules."""
+        """A copy of the applied state, and the options it was rendered with: for those who look at the rules."""
         copy = ServiceState(self._state.family, self._state.node_name)
         copy.service_ports = dict(self._state.service_ports)
         copy.endpoints = dict(self._state.endpoints)

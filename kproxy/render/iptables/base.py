@@ -78,7 +78,7 @@ def jump_origins() -> dict[ChainRef, list[Origin]]:
 
 
 CANARY_TABLES: Final = (MANGLE, NAT, FILTER)
-"""Tables that hold an empty KUBE-PROXY-CANARY chain; when it vanishes, somebody flushed the table."""
+"""Tables that hold an empty KUBE-PROXY-CANARY chain; when it vanishes, the table was flushed."""
 
 BASE_CHAINS: Final = {
     FILTER: (SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL),

@@ -77,7 +77,7 @@ class ServicePortRules(msgspec.Struct, frozen=True):
 
 
 class _Writer:
-    """Collects rule lines by chain, and their origins when somebody will ask for them."""
+    """Collects rule lines by chain, and their origins if they are asked for."""
 
     __slots__ = ("lines", "origins", "service_port")
 

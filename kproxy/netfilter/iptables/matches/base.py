@@ -23,7 +23,7 @@ class Match(Extension):
 class OpaqueMatch(Match):
     """A match, or options of a known match, that kproxy does not interpret.
 
-    `name` is the extension's name, `text` what follows it, kept exactly. Whoever evaluates a rule with such a match
+    `name` is the extension's name, `text` what follows it, kept exactly. The evaluation of a rule with such a match
     cannot know whether it applies.
     """
 

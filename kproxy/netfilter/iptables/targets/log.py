@@ -85,7 +85,7 @@ class NflogTarget(Target):
 @dataclass(frozen=True, slots=True)
 class NfqueueTarget(Target):
     """Hand the packet to user space: to queue `queue_num`, or to one of the queues of `queue_balance`. `queue_bypass`
-    accepts it if nobody listens; `queue_cpu_fanout` chooses the queue by CPU."""
+    accepts it if no process listens; `queue_cpu_fanout` chooses the queue by CPU."""
 
     queue_num: int | None = None
     queue_balance: Range | None = None

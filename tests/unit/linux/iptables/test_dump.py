@@ -41,7 +41,7 @@ def test_counters() -> None:
         ("# Table `nat' is incompatible, use 'nft' tool.\n", "holds rules that only nft understands"),
         ("*filter\n-A X -j DROP\nCOMMIT\n", "had not declared"),
         ("*nosuch\nCOMMIT\n", "a table that Linux does not have"),
-        ("hello\n", "no dump"),
+        ("hello\n", "does not belong to a dump"),
     ],
 )
 def test_what_is_no_dump(text: str, told: str) -> None:
@@ -64,5 +64,5 @@ def test_services_by_comments() -> None:
 
 def test_a_declaration_without_counters_is_no_dump() -> None:
     for line in (":FOO", ":FOO -"):
-        with pytest.raises(UnreadableDumpError, match="declaration that is none"):
+        with pytest.raises(UnreadableDumpError, match="invalid declaration"):
             parse_dump(f"*nat\n{line}\nCOMMIT\n")
