@@ -196,7 +196,6 @@ class OverlayAgent:
                 self._wake.wait(1.0)
 
     def once(self) -> Round:
-        """One round."""
         with OverlayKernel(self._namespace) as kernel:
             return self._round(kernel)
 

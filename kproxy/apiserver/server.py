@@ -89,7 +89,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL that the server listens on."""
         host = self.configuration.host
         shown = f"[{host}]" if ":" in host else host
         if host in ("0.0.0.0", "::"):

@@ -30,7 +30,6 @@ VARIANTS = {"auto": None, "nft": Variant.NFT, "legacy": Variant.LEGACY}
 
 
 def netns_option(function: Function) -> Function:
-    """Adds --netns."""
     return click.option(
         "--netns",
         metavar="NAME",
@@ -39,7 +38,6 @@ def netns_option(function: Function) -> Function:
 
 
 def yes_option(function: Function) -> Function:
-    """Adds --yes."""
     return click.option(
         "--yes", is_flag=True, help="Do not ask before changing the rules of the machine's initial network namespace."
     )(function)

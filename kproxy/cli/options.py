@@ -37,7 +37,6 @@ def manifest_options(function: Function) -> Function:
 
 
 def mode_option(function: Function) -> Function:
-    """Adds --mode."""
     help_ = "The proxy mode, over what the configuration says. Default: iptables."
     return click.option("--mode", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help=help_)(function)
 
@@ -50,7 +49,6 @@ def family_options(function: Function) -> Function:
 
 
 def feature_option(function: Function) -> Function:
-    """Adds --feature."""
     return click.option(
         "--feature",
         "features",

@@ -46,7 +46,6 @@ def check_is_file(context: click.Context, option: click.Parameter, path: str | N
 
 
 def report_error(error: KproxyError) -> None:
-    """Prints an error on stderr."""
     click.echo(click.style("error: ", fg="red", bold=True) + str(error), err=True, color=_colour(sys.stderr.isatty()))
 
 

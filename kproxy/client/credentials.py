@@ -48,7 +48,7 @@ class ClientCertificate:
 
 
 class Credential(Protocol):
-    """What to show the server."""
+    """What authenticates requests to the server."""
 
     def authorization(self) -> str:
         """The value of the Authorization header, "" for none. Raises CredentialError."""
@@ -65,7 +65,7 @@ class Credential(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """Nothing to show."""
+    """No credential."""
 
     def authorization(self) -> str:
         return ""

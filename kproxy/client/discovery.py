@@ -57,7 +57,7 @@ class ApiResource:
         return f"{kind}.{self.group}" if self.group else kind
 
     def resource(self) -> Resource[Unstructured]:
-        """It, to be called."""
+        """The resource, for calls of RestClient."""
         return dynamic_resource(self.group, self.version, self.plural, self.namespaced)
 
 

@@ -47,7 +47,6 @@ class ApiError(KproxyError):
 
     @property
     def code(self) -> int:
-        """The HTTP status."""
         return self.status.code
 
     @property

@@ -256,7 +256,6 @@ class HttpClient:
         return stream
 
     def close(self) -> None:
-        """Closes idle connections."""
         with self._lock:
             if self._pool is not None:
                 self._pool.clear()

@@ -88,7 +88,6 @@ class WatchStream(Generic[T]):
         self._call.cancel()
 
     def close(self) -> None:
-        """Ends it from the thread that reads it."""
         self._stream.close()
 
     def __enter__(self) -> WatchStream[T]:
@@ -114,7 +113,6 @@ class RestClient:
         self._clock = clock
 
     def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        """One object."""
         answer = self.raw("GET", resource.path(self._namespace(namespace), name))
         return resource.codec.decode(answer.data)
 
@@ -308,7 +306,6 @@ class RestClient:
         return stream
 
     def close(self) -> None:
-        """Closes idle connections."""
         self.http.close()
 
     def _write(

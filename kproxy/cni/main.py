@@ -11,7 +11,6 @@ import sys
 
 
 def main() -> None:
-    """Entry point."""
     if not any(name.startswith("CNI_") for name in os.environ):
         _introduce()
         return

@@ -83,7 +83,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
     async def shut(self) -> None:
-        """In the loop: see `close`."""
+        """Closes the listener; called in the loop."""
         if self._listening is not None:
             asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
@@ -198,7 +198,7 @@ class HttpServers:
         self.close()
 
     def closed(self, listener: Listener) -> None:
-        """A listener has ended."""
+        """Called when a listener has ended."""
         with self._lock:
             self._listeners.discard(listener)
 

@@ -48,8 +48,6 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A response, whole."""
-
     body: bytes
     status: int = 200
     content_type: str = TEXT
@@ -71,17 +69,16 @@ Router = Callable[[str], Route | None]
 
 
 def text_response(text: str, status: int = 200) -> Response:
-    """Plain text."""
     return Response(text.encode(), status)
 
 
 def by_path(routes: Mapping[str, Route]) -> Router:
-    """Exact paths."""
+    """A router of exact paths."""
     return routes.get
 
 
 def not_found(_request: Request) -> Response:
-    """As Go's net/http."""
+    """404, as Go's net/http answers it."""
     return text_response("404 page not found\n", 404)
 
 
@@ -95,10 +92,10 @@ class Owner(Protocol):
     def router(self) -> Router: ...
 
     def admit(self, connection: Connection) -> None:
-        """A client is there."""
+        """Called when a client has connected."""
 
     def forget(self, connection: Connection) -> None:
-        """A client has gone."""
+        """Called when a client has disconnected."""
 
     def run_slow(self, handler: Handler, request: Request) -> asyncio.Future[Response] | None:
         """Runs a slow handler; None if too many are waiting."""
@@ -170,7 +167,7 @@ class Connection(asyncio.Protocol):
             self._arm(IDLE_SECONDS)
 
     def abort(self) -> None:
-        """Drops the client."""
+        """Drops the client without an answer."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -78,7 +78,7 @@ class DeltaFIFO(Generic[T]):
         self._queue(self._key(item), Delta(DeltaType.ADDED, item))
 
     def update(self, item: T) -> None:
-        """The object was changed."""
+        """Queues a change of an object."""
         self._populated = True
         self._queue(self._key(item), Delta(DeltaType.UPDATED, item))
 

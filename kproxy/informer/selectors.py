@@ -24,7 +24,6 @@ class Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet it."""
         value = labels.get(self.key)
         match self.operator:
             case "in":

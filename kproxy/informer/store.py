@@ -171,7 +171,7 @@ class Indexer(Store[T]):
             return [self._items[key] for key in self._indices[name].keys(value)]
 
     def index_keys(self, name: str, value: str) -> list[str]:
-        """Their keys."""
+        """The keys of the objects with an index value."""
         with self._lock:
             return self._indices[name].keys(value)
 

@@ -85,8 +85,6 @@ class PodView(Value, frozen=True):
 
 
 class EndpointView(Value, frozen=True):
-    """An endpoint of a Service's port."""
-
     address: str
     port: int
     pod: str

@@ -83,7 +83,6 @@ def build_network(spec: LabSpec) -> None:
 
 
 def add_node(spec: LabSpec, plan: NodePlan) -> None:
-    """Makes one more node. Raises LabError."""
     _batch(None, [f"netns add {plan.namespace}"])
     _batch(spec.fabric, _plug(plan))
     _set_up_node(spec, plan)

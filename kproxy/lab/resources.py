@@ -33,12 +33,12 @@ def now() -> datetime.datetime:
 
 
 def timestamp(moment: datetime.datetime) -> str:
-    """metav1.Time."""
+    """A metav1.Time: RFC 3339 in seconds, UTC."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(moment: datetime.datetime) -> str:
-    """metav1.MicroTime."""
+    """A metav1.MicroTime: RFC 3339 in microseconds, UTC."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -62,7 +62,7 @@ def controller_of(item: Object) -> Json | None:
 
 
 def condition_of(item: Object, kind: str) -> Json | None:
-    """A status condition."""
+    """A status condition by its type."""
     for condition in (item.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind:
             return dict(condition)

@@ -57,7 +57,7 @@ class LabSpec(msgspec.Struct, frozen=True):
 
     @property
     def families(self) -> tuple[int, ...]:
-        """4, 6 or both, the primary one first."""
+        """The IP families, 4, 6 or both, the primary one first."""
         return {"ipv4": (4,), "ipv6": (6,), "dual": (4, 6)}[self.ip_family]
 
     @property
@@ -104,7 +104,7 @@ class LabSpec(msgspec.Struct, frozen=True):
         )
 
     def node_plans(self) -> Iterator[NodePlan]:
-        """Those that the lab starts with."""
+        """The nodes that the lab starts with."""
         return map(self.node, range(1, self.nodes + 1))
 
     @property
@@ -161,7 +161,7 @@ def outside_prefix(address: str) -> int:
 
 
 def family_of(address: str) -> int:
-    """4 or 6."""
+    """The IP family of an address: 4 or 6."""
     return 6 if ":" in address else 4
 
 

@@ -44,7 +44,7 @@ class LabRecord(msgspec.Struct, frozen=True):
 
 
 def lab_root() -> Path:
-    """Where labs keep their directories."""
+    """The directory that holds those of all labs."""
     # The lab's processes run in /, and are told where the lab is.
     return Path(os.environ.get("KPROXY_LAB_DIR") or DEFAULT_ROOT).absolute()
 
@@ -73,7 +73,7 @@ class LabDirectory:
         return self.node(node) / "overlay.ready"
 
     def log(self, process: str) -> Path:
-        """Where a process writes what it says."""
+        """The file with a process's output."""
         return self.path / "logs" / f"{process}.log"
 
     def exists(self) -> bool:
@@ -121,7 +121,7 @@ class LabDirectory:
         temporary.replace(self.path / "lab.json")
 
     def plans(self, record: LabRecord) -> list[NodePlan]:
-        """The nodes that there are now."""
+        """The nodes of the lab as it is now."""
         return [record.spec.node(number) for number in record.nodes]
 
     @contextlib.contextmanager
@@ -144,7 +144,6 @@ class LabDirectory:
             yield
 
     def remove(self) -> None:
-        """Deletes the directory."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def log_tail(self, process: str, lines: int = 15) -> str:

@@ -40,7 +40,7 @@ LEAST_IPV6_MTU: Final = 1280
 
 
 class Backend(enum.Enum):
-    """How nodes meet."""
+    """How packets pass between nodes: VXLAN, or routes."""
 
     VXLAN = "vxlan"
     HOST_GW = "host-gw"

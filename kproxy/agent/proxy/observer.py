@@ -72,8 +72,6 @@ class SyncObserver(Protocol):
 
 
 class NoObserver:
-    """Does nothing."""
-
     def queued(self, family: IPFamily) -> None: ...
 
     def synced(self, done: SyncDone) -> None: ...

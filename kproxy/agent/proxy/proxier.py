@@ -119,7 +119,7 @@ class FamilyProxier:
             self._wake.notify_all()
 
     def set_options(self, options: RenderOptions) -> None:
-        """The node changed."""
+        """Takes new render options, since the node changed."""
         with self._wake:
             if options == (self._options or self._syncer.options):
                 return

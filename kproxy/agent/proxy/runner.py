@@ -69,7 +69,7 @@ class BoundedFrequencyRunner:
             self._requested = True
 
     def request(self) -> None:
-        """Something changed."""
+        """Asks for a sync, since something changed."""
         self._requested = True
 
     def request_check(self) -> None:
@@ -77,7 +77,7 @@ class BoundedFrequencyRunner:
         self._requested = self._check_wanted = True
 
     def next_action(self, now: float) -> Run | Wait:
-        """What to do now."""
+        """What the thread must do now: sync, or wait."""
         seconds = self.seconds_left(now)
         if seconds is None or seconds > 0:
             return Wait(seconds)

@@ -36,10 +36,10 @@ class Source(Protocol):
     """Puts a cluster into a sink, and keeps it up."""
 
     def start(self) -> None:
-        """Begins; returns at once."""
+        """Begins to list and watch; returns at once."""
 
     def stop(self) -> None:
-        """Ends all threads."""
+        """Ends all threads of the source."""
 
     def describe_waiting(self) -> str:
         """What has not been seen yet and why, for people; "" when everything has."""

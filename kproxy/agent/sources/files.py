@@ -69,7 +69,6 @@ class FileSnapshot(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, paths: Sequence[str], wall: Callable[[], float] = time.time) -> FileSnapshot:
-        """Now."""
         return cls(signature(paths), wall())
 
     @property

@@ -94,20 +94,19 @@ class ProxyHealth:
             self._queued.setdefault(family, self._clock())
 
     def updated(self, family: IPFamily) -> None:
-        """A sync has succeeded."""
+        """Records a sync that succeeded."""
         with self._lock:
             self._queued.pop(family, None)
             self._failures.pop(family, None)
             self._updated[family] = self._wall()
 
     def failed(self, family: IPFamily, error: str) -> None:
-        """A sync has failed."""
+        """Records a sync that failed."""
         with self._lock:
             self._failures[family] = error
             self._queued.setdefault(family, self._clock())
 
     def health(self) -> Health:
-        """The state now."""
         with self._lock:
             now = self._clock()
             known = sorted({*self._updated, *self._failures, *self._queued}, key=lambda family: family.value)

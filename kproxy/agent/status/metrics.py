@@ -182,9 +182,7 @@ class Metrics:
             "host",
         )
         self.sync_failing = gauge("kproxy_sync_failing", "Whether the last sync failed: 1 or 0.", family)
-        self.drift_repairs = counter(
-            "kproxy_drift_repairs_total", "Syncs that undid what others had changed.", family
-        )
+        self.drift_repairs = counter("kproxy_drift_repairs_total", "Syncs that undid what others had changed.", family)
         self.chains_written = counter("kproxy_chains_written_total", "Chains written to the kernel.", family)
         self.chains_deleted = counter("kproxy_chains_deleted_total", "Chains deleted from the kernel.", family)
         _build_info(registry)

@@ -95,7 +95,6 @@ class StatusPort:
         event("listening", port=self._name, address=self._place[0], number=self.port)
 
     def close(self) -> None:
-        """Ends it."""
         with self._lock:
             self._closed = True
             listeners, self._listener, self._twin = (self._listener, self._twin), None, None

@@ -61,7 +61,7 @@ class RequestLog:
             self._kept.clear()
 
     def add(self, happened: RequestResult | RequestLatency) -> None:
-        """Counts it, or keeps it."""
+        """Counts a request, or keeps it until metrics are attached."""
         with self._lock:
             if self._metrics is None:
                 self._kept.append(happened)
@@ -80,7 +80,7 @@ def _count(metrics: Metrics, happened: RequestResult | RequestLatency) -> None:
 
 
 class MeteredHttpClient(HttpClient):
-    """See the module."""
+    """An HttpClient that counts its requests."""
 
     def __init__(self, config: ClientConfig, log: RequestLog, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(config)

@@ -105,7 +105,6 @@ class ServiceHealthServer:
                 self._reconcile()
 
     def close(self) -> None:
-        """Closes every port."""
         with self._lock:
             self._closed = True
             self._ports = {}

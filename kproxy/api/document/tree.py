@@ -35,7 +35,7 @@ class Duplicate(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What kubectl says of it."""
+        """The text that kubectl prints of it."""
         return f'key "{self.key}" already set in map'
 
 

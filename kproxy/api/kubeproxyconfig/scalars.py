@@ -76,7 +76,6 @@ def read_string(node: Node, path: str) -> str | None:
 
 
 def read_bool(node: Node, path: str) -> bool | None:
-    """A boolean."""
     if node.value is None or isinstance(node.value, bool):
         return node.value
     raise mistyped(path, node, "true or false")

@@ -84,7 +84,7 @@ class Reader:
         self._shared: dict[str | None, str | None] = {}
 
     def read(self, file: str, data: bytes) -> None:
-        """Everything in one file."""
+        """Reads one file's bytes."""
         data = data.removeprefix(b"\xef\xbb\xbf")
         try:
             text = data.decode("utf-8")

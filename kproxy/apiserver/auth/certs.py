@@ -35,17 +35,14 @@ class Identity:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate as PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The key as PEM."""
         return key_pem(self.key)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -31,7 +31,6 @@ class Worker(Generic[KeyT]):
         self._task: asyncio.Task[None] | None = None
 
     def add(self, key: KeyT) -> None:
-        """Queues a key."""
         self._queue.add(key, self._loop.time())
         self._wake.set()
 

@@ -208,7 +208,6 @@ def kubernetes_slice(address: str, port: int) -> Json:
 
 
 def kubernetes_endpoints(address: str, port: int) -> Json:
-    """Its Endpoints."""
     return {
         "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],

@@ -270,7 +270,6 @@ class EndpointSliceController:
         self._worker.start()
 
     async def stop(self) -> None:
-        """Stops the worker."""
         await self._worker.stop()
 
     def _inform(self, plural: str, changed: Callable[[Unstructured], None]) -> None:

@@ -71,7 +71,6 @@ class Controllers:
                 self._garbage.look(resource, entry)
 
     async def stop(self) -> None:
-        """Ends the tasks."""
         await self._worker.stop()
         if self._sweeper is not None:
             self._sweeper.cancel()

@@ -72,7 +72,6 @@ class SystemObjects:
         self._worker.start()
 
     async def stop(self) -> None:
-        """Stops looking."""
         await self._worker.stop()
 
     # --- what has changed ---

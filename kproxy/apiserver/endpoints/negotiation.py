@@ -183,7 +183,6 @@ def partial(value: Json) -> Json:
 
 
 def table_row(resource: Resource, value: Json, now: datetime, include: str) -> Json:
-    """One row of a table."""
     shown: Any = partial(value)
     if include == "None":
         shown = None

@@ -133,7 +133,7 @@ class Request:
 
     @property
     def attributes(self) -> Attributes:
-        """What is to be authorized."""
+        """What RBAC decides on: verb, resource, namespace, name."""
         target = self.target
         if target.group is None:
             return Attributes(self.verb, path=self.path)

@@ -12,8 +12,6 @@ from kproxy.apiserver.storage.store import Entry
 
 
 class Response:
-    """A whole response."""
-
     __slots__ = ("body", "code", "headers", "media")
 
     def __init__(self, body: bytes, media: str = negotiation.JSON, code: int = 200, headers: Any = ()) -> None:

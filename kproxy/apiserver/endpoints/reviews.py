@@ -23,8 +23,6 @@ _LONGEST: Final = 1 << 32
 
 
 class Reviews:
-    """Answers reviews."""
-
     def __init__(
         self, registry: Registry, authorizer: Authorizer, authenticator: Authenticator, tokens: ServiceAccountTokens
     ) -> None:

@@ -46,7 +46,6 @@ class Watches:
         return self._catalog.find(resource.group, resource.version, resource.plural) is not None
 
     def close(self) -> None:
-        """Ends all watches."""
         self.closing.set()
         self._wake_all()
 

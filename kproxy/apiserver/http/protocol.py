@@ -65,7 +65,7 @@ class Http(HttpToolsProtocol):
         self._refuse("Request Header Fields Too Large", ApiError(431, "RequestHeaderFieldsTooLarge", text))
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP."""
+        """Refuses what is not HTTP."""
         self._refuse("Bad Request", bad_request("malformed HTTP request"))
 
     def _refuse(self, phrase: str, error: ApiError) -> None:

@@ -34,7 +34,6 @@ class Addresses:
 
     @property
     def family(self) -> str:
-        """IPv4 or IPv6."""
         return f"IPv{self.network.version}"
 
     @property

@@ -206,7 +206,6 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
 
 
 def _core() -> list[Resource]:
-    """The core group."""
     return [
         _row("", "Binding", "bindings", CORE + "Binding", verbs=CREATE_ONLY),
         _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),

@@ -75,7 +75,7 @@ class Strategy:
     # --- writes ---
 
     def default(self, value: Json) -> None:
-        """The API's defaults."""
+        """Sets the defaults that kube-apiserver would set."""
 
     def prepare_create(self, value: Json, context: Context) -> None:
         """Server-side values of a new object."""
@@ -88,7 +88,7 @@ class Strategy:
         return value.get("spec")
 
     def validate(self, value: Json) -> list[FieldError]:
-        """Errors beyond metadata."""
+        """What is wrong beyond the metadata."""
         return []
 
     def validate_create(self, value: Json) -> list[FieldError]:
@@ -96,7 +96,7 @@ class Strategy:
         return []
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        """Errors of a change."""
+        """What is wrong with a change."""
         return []
 
     def allocate(self, value: Json, old: Json | None, context: Context) -> list[FieldError]:

@@ -83,7 +83,6 @@ class Registry:
         return self._now()
 
     def table(self, resource: Resource) -> Table:
-        """The table of a resource."""
         return self.store.table(resource.storage, resource.fields_of)
 
     @staticmethod

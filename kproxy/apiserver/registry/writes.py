@@ -59,7 +59,6 @@ def timestamp(moment: datetime) -> str:
 
 
 def utc_now() -> datetime:
-    """The wall clock."""
     return datetime.now(UTC)
 
 

@@ -90,7 +90,6 @@ class Log:
         return connection
 
     def start(self) -> None:
-        """Starts the writer."""
         self._thread.start()
 
     def append(self, row: Row) -> None:

@@ -16,7 +16,6 @@ DEFAULT_NAME = "lab"
 
 
 def name_option(function: Function) -> Function:
-    """Adds --name."""
     return click.option(
         "--name", metavar="NAME", default=DEFAULT_NAME, show_default=True, help="Which lab; several may be up."
     )(function)

@@ -23,7 +23,6 @@ _DIRECTIONS: Final = {THERE: "There", BACK: "And back"}
 
 
 def lab_page(cluster: ClusterView, flows: Sequence[Followed]) -> str:
-    """The page as HTML."""
     about = f"{cluster.ip_family}, iptables {cluster.variant}, {cluster.backend}"
     size = f"{len(cluster.nodes)} nodes, {len(cluster.pods)} pods, {len(cluster.services)} Services"
     header = [f"<h1>Lab {escape(cluster.name)}</h1>", f'<p class="sub">{size} · {escape(about)}</p>']

@@ -38,7 +38,7 @@ Point = tuple[float, float]
 
 
 class Box(NamedTuple):
-    """A host on the map."""
+    """A host's rectangle on the map, in pixels."""
 
     x: float
     y: float
@@ -56,7 +56,7 @@ class Box(NamedTuple):
 
 
 def boxes(cluster: ClusterView) -> dict[str, Box]:
-    """Where each host is."""
+    """Where each host is drawn, by its name."""
     found = {CLIENT: Box(_GAP, 14, 210, 52), FABRIC: Box(_GAP, 96, _WIDTH - _GAP - 2, 30)}
     columns = min(_COLUMNS, max(1, len(cluster.nodes)))
     width = (_WIDTH - _GAP * (columns + 1)) / columns
@@ -79,7 +79,6 @@ def _pods(cluster: ClusterView, node: str) -> list[PodView]:
 
 
 def draw_map(cluster: ClusterView, flows: Sequence[Followed]) -> Iterator[str]:
-    """The figure."""
     places = boxes(cluster)
     height = max(box.y + box.height for box in places.values()) + 20
     yield f'<figure class="map"><svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-labelledby="map-title">'

@@ -80,7 +80,6 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def describe(found: Followed, rules: bool) -> Iterator[str]:
-    """The trace as text."""
     yield f"{short(found.client)} -> {found.target.label}"
     if len(found.journeys) > 1:
         yield f"the model knows {len(found.journeys)} ways:"
@@ -116,7 +115,7 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
 
 
 def short(host: str) -> str:
-    """A host's name for people."""
+    """A host's name without `pod/` and the namespace `default`."""
     return host.removeprefix("pod/").removeprefix("default/")
 
 
@@ -128,7 +127,7 @@ def journey_words(journey: Journey) -> str:
 
 
 def answer_words(found: Followed) -> str:
-    """What the client got."""
+    """What the client received, in a few words."""
     answer = found.answer
     if answer.end == ANSWERED and answer.pod:
         return f"{short(answer.pod)} on {answer.node} answered and saw {answer.source}"
@@ -136,7 +135,7 @@ def answer_words(found: Followed) -> str:
 
 
 def place_words(item: Expected | ObservedPacket) -> str:
-    """Where a packet is."""
+    """Host, direction and interface of a packet, in a few words."""
     return f"{short(item.host)} {'out' if item.outgoing else 'in'} {item.device}"
 
 
@@ -156,14 +155,14 @@ def _rules(hop: Hop) -> Iterator[str]:
 
 
 def rule_words(step: Step) -> str:
-    """A step of the model's way."""
+    """A step of the model's path, in a few words."""
     if step.kind == "rule":
         return f"{step.table} {step.text}"
     return f"{step.kind}: {step.did}"
 
 
 def as_json(found: Followed) -> dict[str, Any]:
-    """The trace for programs."""
+    """The trace as `lab trace -o json` prints it."""
     return {
         "from": found.client,
         "to": found.target,

@@ -232,7 +232,7 @@ def _run(settings: Settings, first: Manifests | None, snapshot: FileSnapshot, co
 
 
 def _trace_text(report: Report, label: str) -> str:
-    """What /debug/trace answers people."""
+    """The text form of /debug/trace."""
     from kproxy.cli.trace.text import report_text
 
     return click.unstyle(report_text(report, label))

@@ -82,7 +82,6 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def kube_proxy_flags(function: Function) -> Function:
-    """Adds kube-proxy's flags."""
     for flag in reversed(FLAGS):
         names = (f"-{flag.name}", f"--{flag.name}") if len(flag.name) == 1 else (f"--{flag.name}",)
         help_text = flag.help or f"Accepted; {flag.no_effect}."

@@ -68,7 +68,6 @@ class PacketAtInterface:
 
     @property
     def words(self) -> str:
-        """For people."""
         if self.kind.startswith("icmp"):
             text = f"{self.kind} {self.src} -> {self.dst}"
         else:

@@ -34,7 +34,7 @@ class Expected(PacketAtInterface):
     """A packet that the model says passes an interface."""
 
     def fits(self, seen: ObservedPacket) -> bool:
-        """Whether it is this that was seen."""
+        """Whether the observed packet is this one; unknown ports fit any."""
         if self.position != seen.position or self.kind != seen.kind:
             return False
         if (self.src, self.dst) != (seen.src, seen.dst) or not _same_outer(self.outer, seen.outer):

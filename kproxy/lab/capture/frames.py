@@ -117,12 +117,12 @@ class Capture:
 
     @property
     def frames(self) -> list[Frame]:
-        """What has come so far."""
+        """The frames captured so far."""
         with self._lock:
             return sorted(self._frames, key=lambda frame: frame.time)
 
     def take(self) -> list[Frame]:
-        """The same, and forgets it."""
+        """The frames captured so far; the next call starts anew."""
         with self._lock:
             found, self._frames = self._frames, []
         return sorted(found, key=lambda frame: frame.time)

@@ -57,7 +57,6 @@ class Controller(ABC):
             self.queue.add(key)
 
     def start(self) -> None:
-        """Starts the workers."""
         for number in range(self.workers):
             thread = threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
             thread.start()

@@ -52,8 +52,6 @@ def outdated(pods: Sequence[Object], digest: str, desired: int, max_unavailable:
 
 
 class DaemonSetController(Controller):
-    """Keeps the pods of every DaemonSet."""
-
     name = "daemonset"
     component = "daemonset-controller"
 

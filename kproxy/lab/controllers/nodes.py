@@ -57,7 +57,7 @@ def eviction_seconds(pod: Object) -> float | None:
 
 
 class NodeLifecycleController(Controller):
-    """Watches over leases."""
+    """Marks nodes whose lease has run out, and evicts their pods."""
 
     name = "nodes"
     component = "node-controller"

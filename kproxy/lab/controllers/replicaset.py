@@ -71,8 +71,6 @@ class Expectations:
 
 
 class ReplicaSetController(Controller):
-    """Keeps the pods of every ReplicaSet."""
-
     name = "replicaset"
     component = "replicaset-controller"
     workers = 2

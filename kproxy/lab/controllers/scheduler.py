@@ -23,7 +23,7 @@ SCHEDULER: Final = "default-scheduler"
 
 
 class Scheduler(Controller):
-    """Gives every pod that waits a node."""
+    """Binds every pending pod to a node."""
 
     name = "scheduler"
     component = SCHEDULER
@@ -125,7 +125,7 @@ def why_not(pod: Object, nodes: Sequence[Object]) -> str:
 
 
 def _natural(name: str) -> tuple[int, str]:
-    """node-2 before node-10."""
+    """A sort key that puts node-2 before node-10."""
     return len(name), name
 
 

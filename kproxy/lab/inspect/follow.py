@@ -51,7 +51,7 @@ class Followed:
 
     @property
     def is_open(self) -> bool:
-        """Whether the model leaves it open."""
+        """Whether the model cannot tell the outcome."""
         return any(item.end == OPEN for item in self.journeys)
 
     @property

@@ -269,7 +269,7 @@ def _fits(seen: Observed, possible: Possible) -> bool:
 
 
 class ProbeResult(Value, frozen=True):
-    """All cells."""
+    """The whole matrix of a probe."""
 
     cells: tuple[Cell, ...]
 

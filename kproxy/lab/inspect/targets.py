@@ -43,7 +43,6 @@ class Target(Value, frozen=True):
 
     @property
     def label(self) -> str:
-        """For people."""
         via = f" of {self.node}" if self.node else ""
         return f"{self.kind}{via} {self.destination}/{self.protocol.lower()}"
 

@@ -43,7 +43,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who answers."""
+    """Which pod and node answer."""
 
     pod: str
     namespace: str
@@ -104,7 +104,7 @@ class EchoServers:
             return key in self._sockets
 
     def run(self) -> None:
-        """Serves until `close`."""
+        """Serves until `close` is called by another thread."""
         while not self._closed:
             try:
                 events = self._poll.poll(1.0)
@@ -122,7 +122,6 @@ class EchoServers:
                     log.exception("echo server")
 
     def close(self) -> None:
-        """Closes everything."""
         self._closed = True
         for key in list(self._sockets):
             self.stop(key)

@@ -53,7 +53,7 @@ class Sandbox(msgspec.Struct, frozen=True):
 
 
 class Kubelet(Controller):
-    """The pods of one node."""
+    """Makes, watches and ends the pods of one node."""
 
     name = "kubelet"
     component = "kubelet"
@@ -93,7 +93,7 @@ class Kubelet(Controller):
 
     @property
     def attachments(self) -> list[tuple[str, str]]:
-        """What CNI's GC must leave."""
+        """The attachments that CNI's GC must leave."""
         with self._lock:
             return [(item.uid, "eth0") for item in self._sandboxes.values() if not item.host_network]
 
@@ -211,7 +211,6 @@ class Kubelet(Controller):
         self._prober.start(uid, pod["spec"].get("containers") or (), Target(sandbox.netns, sandbox.addresses[0]))
 
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
-        """A probe failed."""
         with self._lock:
             sandbox = self._sandboxes.get(uid)
         found = self._pods.indexer.get_by_key(sandbox.key) if sandbox is not None else None
@@ -227,7 +226,6 @@ class Kubelet(Controller):
             self.queue.add(f"{uid}|{sandbox.key}")
 
     def _report(self, pod: Object, sandbox: Sandbox | None, problem: str) -> None:
-        """Writes the pod's status."""
         uid = str(pod["metadata"]["uid"])
         status = pod_status(
             pod,

@@ -67,7 +67,7 @@ def _collect_garbage(kubelet: Kubelet) -> None:
 
 
 class NodeKeeper:
-    """The Node object and its lease."""
+    """Keeps the Node object and its lease up to date."""
 
     def __init__(self, client: RestClient, plan: NodePlan, network: NetworkList) -> None:
         self._client = client

@@ -156,7 +156,7 @@ class Count:
         self.passed = False
 
     def note(self, succeeded: bool) -> None:
-        """Takes in one result."""
+        """Records the result of one attempt."""
         self._run = self._run + 1 if succeeded is self._last else 1
         self._last = succeeded
         if self._run >= (self._probe.successes if succeeded else self._probe.failures):
@@ -197,7 +197,6 @@ class Prober:
             ).start()
 
     def stop(self, uid: str) -> None:
-        """Ends the probes of a pod."""
         with self._lock:
             known = self._pods.pop(uid, None)
         if known is not None:

@@ -55,7 +55,7 @@ class Chunk(NamedTuple):
 
 
 class Message(NamedTuple):
-    """An SCTP packet."""
+    """An SCTP packet with its chunks."""
 
     sport: int
     dport: int

@@ -35,7 +35,7 @@ _FIRST: Final = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "Con
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One object, and where it stands."""
+    """One object; `where` is its file and document, for messages."""
 
     where: str
     body: Json
@@ -150,7 +150,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
-    """How far the lab has come."""
+    """What `lab up` waits for: how many nodes, pods and workloads are ready."""
     there = {item.metadata.name: item.raw for item in client.list(NODES).items}
     unready = [name for name in nodes if name not in there or not is_ready(there[name])]
     missing = [f"node {name} is not ready" for name in unready]

@@ -145,7 +145,6 @@ def start_apiserver(lab: LabDirectory) -> subprocess.Popen[bytes]:
 
 
 def start_controllers(lab: LabDirectory) -> None:
-    """Starts the controllers' process."""
     processes.start(lab, CONTROLLERS, process_command(CONTROLLERS, lab))
 
 

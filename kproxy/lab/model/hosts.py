@@ -54,7 +54,7 @@ class LabHost:
         return not self.is_pod and self.name not in (CLIENT, FABRIC)
 
     def owns(self, device: str, address: str) -> bool:
-        """Whether a device has an address."""
+        """Whether a device of the host has an address."""
         found = self.host.interface(device)
         return found is not None and any(format_address(item.value, item.family) == address for item in found.addresses)
 
@@ -121,7 +121,6 @@ class LabModel:
                 self._hosts[found.name] = found
 
     def nodes(self) -> list[LabHost]:
-        """All nodes."""
         names = [item.name for item in self.cluster.nodes]
         self.preload(names)
         return [self._hosts[name] for name in names]

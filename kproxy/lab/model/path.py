@@ -54,7 +54,7 @@ class Hop:
 
     @property
     def left(self) -> Packet:
-        """As it went on."""
+        """The packet as it left the host."""
         return self.outcome.packet
 
 
@@ -149,7 +149,7 @@ def journeys(
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a walk ended: how, and why."""
+    """How a journey ended, and why."""
 
     kind: str
     reason: str = ""

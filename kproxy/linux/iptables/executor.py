@@ -73,7 +73,6 @@ class IptablesExecutor:
 
     @property
     def iptables(self) -> Iptables:
-        """The binaries it runs."""
         return self._iptables
 
     def save(self, *, counters: bool) -> str:

@@ -48,7 +48,6 @@ def print_tables(family: IPFamily, wait: float) -> None:
 
 
 def main() -> None:
-    """Entry point."""
     try:
         wait = float(sys.argv[2]) if len(sys.argv) > 2 else DEFAULT_WAIT
         print_tables(IPFamily.IPV6 if sys.argv[1] == "6" else IPFamily.IPV4, wait)

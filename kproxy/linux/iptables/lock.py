@@ -23,7 +23,7 @@ _POLL: Final = 0.05
 
 
 def lock_path() -> str:
-    """Where the lock is."""
+    """The file of the xtables lock."""
     return os.environ.get("XTABLES_LOCKFILE") or "/run/xtables.lock"
 
 

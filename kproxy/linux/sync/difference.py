@@ -38,7 +38,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def find_difference(desired: DesiredRules, dump: Dump) -> Difference:
-    """Compares chain by chain."""
+    """Compares the kernel's rules with the desired ones, chain by chain."""
     writes: dict[ChainRef, str] = {}
     missing: set[ChainRef] = set()
     shared = kubelet_present(dump)

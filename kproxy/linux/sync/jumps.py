@@ -44,7 +44,7 @@ class JumpEdit(msgspec.Struct, frozen=True):
 
     @property
     def only_removes(self) -> bool:
-        """Whether it adds nothing."""
+        """Whether the edit adds no rule."""
         return not self.insertions
 
     @property

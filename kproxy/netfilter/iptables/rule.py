@@ -81,7 +81,7 @@ class Rule:
 
     @property
     def head(self) -> Head:
-        """The fixed part."""
+        """The part before matches and target: addresses, interfaces, protocol."""
         return Head(self.source, self.destination, self.in_interface, self.out_interface, self.protocol, self.fragment)
 
     def spec(self) -> str:

@@ -104,7 +104,6 @@ class BaseRules(msgspec.Struct, frozen=True):
 
 
 def render_base_rules(options: RenderOptions) -> BaseRules:
-    """Renders the base rules."""
     martians = "-d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT"
     random_fully = " --random-fully" if options.features.random_fully else ""
     rules: dict[ChainRef, list[tuple[str, str]]] = {

@@ -76,7 +76,7 @@ class Edit(Protocol):
 
     @property
     def only_removes(self) -> bool:
-        """Whether it adds nothing."""
+        """Whether the change adds no rule."""
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -92,13 +92,11 @@ def human_duration(seconds: int) -> str:
 
 
 def metadata_of(value: Json) -> Json:
-    """An object's metadata."""
     found: Json = value.get("metadata") or {}
     return found
 
 
 def name_of(value: Json) -> str:
-    """An object's name."""
     return str(metadata_of(value).get("name", ""))
 
 

@@ -154,7 +154,7 @@ def _value(value: int | bytes, kind: str, depth: int) -> Any:
 
 
 def _raw(data: bytes, nothing: Any) -> Any:
-    """JSON inside of protobuf."""
+    """A field of JSON inside protobuf."""
     raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
     return msgspec.json.decode(raw) if raw else nothing
 

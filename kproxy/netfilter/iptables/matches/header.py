@@ -90,7 +90,7 @@ DSCP_CLASS: Final = Codec(parse_dscp_class, "0x{:02x}".format)
 
 @dataclass(frozen=True, slots=True)
 class DscpMatch(Match):
-    """The six-bit code point."""
+    """Matches the six-bit code point of the IP header."""
 
     dscp: Negatable[int]
 
