@@ -176,7 +176,7 @@ _TYPES: Final = (
     DataType("ct_state", 32, Form.FLAGS, _CT_STATE),
     DataType("ct_dir", 8, Form.NUMBER, {0: "original", 1: "reply"}),
     DataType("ct_status", 32, Form.FLAGS, _CT_STATUS),
-    DataType("ct_label", 128, Form.FLAGS),
+    DataType("ct_label", 128, Form.FLAGS, {1 << bit: str(bit) for bit in range(128)}),
     DataType("ct_event", 32, Form.FLAGS, _CT_EVENT),
     DataType("ct_id", 32, Form.NUMBER),
     DataType("fib_addrtype", 32, Form.NUMBER, _ADDRTYPE),

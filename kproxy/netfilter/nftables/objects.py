@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kproxy.netfilter.nftables.stateful import Counter, Limit, Quota
 from kproxy.netfilter.nftables.statement import Synproxy
+
+OBJECT_WORDS: Final = ("counter", "quota", "limit", "synproxy", "secmark", "ct helper", "ct timeout", "ct expectation")
+"""The kinds of objects, as they are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ class BaseChain:
     """Where a base chain is hooked in.
 
     `type` is filter, nat or route; `hook` prerouting, input, forward, output, postrouting, ingress or egress;
-    `priority` a number, lower first; `policy` accept or drop, None where the text said none (which is accept).
+    `priority` a number, lower first; `policy` accept or drop; None, in a command, leaves it as it is, which for a
+    new chain is accept.
     `devices` are the interfaces of netdev and ingress chains.
     """
 
@@ -70,7 +71,8 @@ class Chain:
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table. `flags` are dormant (its base chains are not called), owner, persist. `managed_by` is the program that
-    the dump's warning names, `iptables-nft` for tables that iptables-save has to show instead.
+    the dump's warning names, `iptables-nft` for tables that iptables-save has to show instead; `owner` is the program
+    that holds the table open (flag owner).
 
     Raises:
         ValueError: two chains, sets, flowtables, or objects of a kind, have the same name.
@@ -85,6 +87,7 @@ class Table:
     flags: frozenset[str] = frozenset()
     comment: str | None = None
     managed_by: str | None = field(default=None, compare=False)
+    owner: str | None = field(default=None, compare=False)
     handle: int | None = field(default=None, compare=False)
     line: int = field(default=0, compare=False)
     _chains: dict[str, Chain] = field(init=False, repr=False, compare=False)

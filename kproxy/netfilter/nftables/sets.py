@@ -28,6 +28,7 @@ class Set:
     object_kind: str | None = None
     key_of: Expression | None = None
     data_of: Expression | None = None
+    data_interval: bool = False
     flags: frozenset[str] = frozenset()
     timeout: int | None = None
     gc_interval: int | None = None

@@ -7,7 +7,7 @@ differ in it; the limits do.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,10 @@ class Counter:
 
     packets: int = field(default=0, compare=False)
     bytes: int = field(default=0, compare=False)
+
+
+DEFAULT_BURST: Final = 5
+"""The burst of a packet limit that gives none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kproxy.netfilter.nftables.expression import (
     AnonymousMap,
@@ -96,6 +96,13 @@ class Reject:
 
     kind: str
     code: int = 0
+
+
+DEFAULT_REJECTS: Final = {
+    "ip": Reject("icmp", 3), "ip6": Reject("icmpv6", 4), "inet": Reject("icmpx", 1), "bridge": Reject("icmpx", 1),
+    "netdev": Reject("icmpx", 1), "arp": Reject("icmpx", 1),
+}  # fmt: skip
+"""What a plain `reject` does, by the table's family."""
 
 
 @dataclass(frozen=True, slots=True)

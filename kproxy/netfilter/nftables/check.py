@@ -1,0 +1,124 @@
+"""What is wrong with a rule set that reads well: references to what is not there, loops of jumps, tables that another
+program writes.
+
+The kernel refuses such rule sets, so a dump that has one was cut, filtered or written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kproxy.netfilter.nftables.expression import AnonymousMap
+from kproxy.netfilter.nftables.references import chains_of_elements, references_of
+from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
+from kproxy.netfilter.nftables.statement import VerdictMap
+from kproxy.netfilter.nftables.value import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class NftProblem:
+    """One thing that is wrong. `line` is that of the rule or set in the text (0: unknown)."""
+
+    family: str
+    table: str
+    where: str
+    message: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        line = f"line {self.line}: " if self.line else ""
+        return f"{line}table {self.family} {self.table}: {self.where}: {self.message}"
+
+
+def check_nft(ruleset: NftRuleset) -> list[NftProblem]:
+    """Find references to chains, sets, objects and flowtables that are not there, and loops of jumps."""
+    return [problem for table in ruleset.tables for problem in _check_table(table)]
+
+
+def _check_table(table: Table) -> Iterator[NftProblem]:
+    family = table.family.value
+
+    def problem(where: str, message: str, line: int) -> NftProblem:
+        return NftProblem(family, table.name, where, message, line)
+
+    objects = {(item.kind, item.name) for item in table.objects}
+    flowtables = {item.name for item in table.flowtables}
+    for chain in table.chains:
+        for place, rule in enumerate(chain.rules, 1):
+            found = references_of(rule)
+            where = f"rule {place} of chain {chain.name}"
+            for name in found.chains:
+                target = table.chain(name)
+                if target is None:
+                    yield problem(where, f"jump to a chain that does not exist: {name}", rule.line)
+                elif target.base is not None:
+                    yield problem(where, f"jump to a base chain: {name}", rule.line)
+            for name in found.sets:
+                if table.set(name) is None:
+                    yield problem(where, f"a set that does not exist: {name}", rule.line)
+            for kind, name in found.objects:
+                if (kind, name) not in objects:
+                    yield problem(where, f"a {kind} that does not exist: {name}", rule.line)
+            for name in found.flowtables:
+                if name not in flowtables:
+                    yield problem(where, f"a flowtable that does not exist: {name}", rule.line)
+    for item in table.sets:
+        if item.is_verdict_map:
+            for name in dict.fromkeys(chains_of_elements(item.elements)):
+                if table.chain(name) is None:
+                    yield problem(f"map {item.name}", f"jump to a chain that does not exist: {name}", item.line)
+    loop = _find_loop(table)
+    if loop:
+        first = table.chain(loop[0])
+        line = 0 if first is None else first.line
+        yield problem(f"chain {loop[0]}", "a loop of jumps: " + " -> ".join(loop), line)
+
+
+def _targets(table: Table) -> dict[str, list[str]]:
+    """The chains that each chain's rules can reach in one step, named maps included."""
+    maps = {item.name: list(chains_of_elements(item.elements)) for item in table.sets if item.is_verdict_map}
+    found: dict[str, list[str]] = {}
+    for chain in table.chains:
+        targets: dict[str, None] = {}
+        for rule in chain.rules:
+            for statement in rule.statements:
+                if isinstance(statement, Verdict) and statement.chain is not None:
+                    targets[statement.chain] = None
+                elif isinstance(statement, VerdictMap):
+                    inner = statement.map
+                    names = (
+                        chains_of_elements(inner.elements)
+                        if isinstance(inner, AnonymousMap)
+                        else maps.get(inner.name, ())
+                    )
+                    targets |= dict.fromkeys(names)
+        found[chain.name] = list(targets)
+    return found
+
+
+def _find_loop(table: Table) -> list[str]:
+    """A chain that can reach itself, with the way; empty if there is none."""
+    targets = _targets(table)
+    done: set[str] = set()
+    for start in targets:
+        if start in done:
+            continue
+        path: list[str] = [start]
+        on_path = {start}
+        stack = [iter(targets[start])]
+        while stack:
+            for name in stack[-1]:
+                if name in on_path:
+                    return [*path[path.index(name) :], name]
+                if name not in done and name in targets:
+                    path.append(name)
+                    on_path.add(name)
+                    stack.append(iter(targets[name]))
+                    break
+            else:
+                stack.pop()
+                last = path.pop()
+                on_path.discard(last)
+                done.add(last)
+    return []

@@ -1,0 +1,40 @@
+"""Commands: what a script says, one change to a rule set each.
+
+`add table ip t`, a block `table ip t { ... }` and a listing all come down to these. `apply.py` applies them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kproxy.netfilter.nftables.element import Elements
+from kproxy.netfilter.nftables.objects import Flowtable, NamedObject
+from kproxy.netfilter.nftables.ruleset import Chain, Rule, Table, TableFamily
+from kproxy.netfilter.nftables.sets import Set
+
+Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject | Flowtable
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command.
+
+    `verb` is add, create, insert, replace, delete, destroy, flush or rename. `kind` says what it is about: ruleset,
+    table, chain, rule, set, map, element, flowtable, or the kind of an object. `family` is None for `flush ruleset` of
+    all families. `name` is the name of the chain, set or object, for a rule of its chain. `item` is what is added.
+    `handle` and `index` (from 0) say which rule is meant; `after` that a new rule comes after that one, not before it.
+    `new_name` goes with rename. `line` is where the command stands.
+    """
+
+    verb: str
+    kind: str
+    family: TableFamily | None = None
+    table: str = ""
+    name: str = ""
+    item: Item | None = None
+    handle: int | None = None
+    index: int | None = None
+    after: bool = True
+    new_name: str = ""
+    line: int = 0

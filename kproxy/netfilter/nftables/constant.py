@@ -1,0 +1,372 @@
+"""Constants as text: reading and writing the values of each data type.
+
+`read_constant` takes one word (or string in quotes) as it stands in a rule or an element; ranges and prefixes are part
+of the word. `write_constant` gives it back as nft prints it. Both work through one function per type, kept in a table,
+because a rule set holds hundreds of thousands of constants.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Final
+
+from kproxy.netfilter.address import format_address, parse_address
+from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
+from kproxy.netfilter.nftables.datatype import DataType, Form
+from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Range, Single
+
+SERVICES: Final[Mapping[str, int]] = {
+    "ftp-data": 20, "ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "time": 37, "domain": 53, "bootps": 67,
+    "bootpc": 68, "tftp": 69, "gopher": 70, "finger": 79, "http": 80, "www": 80, "kerberos": 88, "pop3": 110,
+    "sunrpc": 111, "auth": 113, "nntp": 119, "ntp": 123, "epmap": 135, "netbios-ns": 137, "netbios-dgm": 138,
+    "netbios-ssn": 139,
+    "imap2": 143, "snmp": 161, "snmp-trap": 162, "bgp": 179, "irc": 194, "ldap": 389, "https": 443,
+    "microsoft-ds": 445, "isakmp": 500, "syslog": 514, "printer": 515, "submissions": 465, "submission": 587,
+    "ipp": 631, "ldaps": 636, "domain-s": 853, "rsync": 873, "ftps": 990, "imaps": 993, "pop3s": 995,
+    "openvpn": 1194, "ms-sql-s": 1433, "radius": 1812, "radius-acct": 1813, "nfs": 2049, "iscsi-target": 3260,
+    "mysql": 3306, "ipsec-nat-t": 4500, "sip": 5060, "sip-tls": 5061, "mdns": 5353, "postgresql": 5432, "x11": 6000,
+    "http-alt": 8080,
+}  # fmt: skip
+"""Services that a hand-written script may name, from Debian's /etc/services. nft prints numbers."""
+
+_OCTETS: Final = {str(number): number for number in range(256)}
+_NUMBER: Final = re.compile(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*)")
+_DURATION: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
+_UNITS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
+_ETHER: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")
+_CLASS: Final = re.compile(r"([0-9a-fA-F]{0,4}):([0-9a-fA-F]{0,4})")
+_CLASS_NAMES: Final = {"none": 0, "root": 0xFFFFFFFF}
+_HOUR: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?)")
+_PROTOCOL_ALIASES: Final = {"icmpv6": 58, "ipv6-icmp": 58}
+
+
+class UnknownNameError(ValueError):
+    """A name that kproxy does not know, where nft may know it."""
+
+
+def unquote(word: str) -> str:
+    """A string without its quotes; other words as they are."""
+    return word[1:-1] if word[:1] == '"' else word
+
+
+def read_number(text: str) -> int:
+    """A decimal, 0x hexadecimal or 0 octal number. Raises ValueError."""
+    found = _NUMBER.fullmatch(text) if len(text) < 80 else None
+    if found is None:
+        raise ValueError(f"a number expected, not {text!r}")
+    hexadecimal, octal, decimal = found.groups()
+    return int(decimal) if decimal else int(octal, 8) if octal else int(hexadecimal, 16)
+
+
+def read_duration(text: str) -> int:
+    """A duration as nft writes it, `1d2h3m4s500ms`, or a number of seconds; milliseconds. Raises ValueError."""
+    text = unquote(text)
+    if text.isdigit() and text.isascii() and len(text) < 20:
+        return int(text) * 1000
+    found = _DURATION.fullmatch(text) if text and len(text) < 60 else None
+    if found is None:
+        raise ValueError(f"a duration expected, not {text!r}")
+    return sum(int(part) * unit for part, unit in zip(found.groups(), _UNITS, strict=True) if part)
+
+
+def write_duration(milliseconds: int) -> str:
+    """A duration as nft prints it."""
+    if milliseconds == 0:
+        return "0s"
+    parts = []
+    rest = milliseconds
+    for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")):
+        number, rest = divmod(rest, unit)
+        if number:
+            parts.append(f"{number}{name}")
+    return "".join(parts)
+
+
+def read_ipv4(text: str) -> int:
+    """An IPv4 address. Raises ValueError."""
+    try:
+        a, b, c, d = text.split(".")
+        return _OCTETS[a] << 24 | _OCTETS[b] << 16 | _OCTETS[c] << 8 | _OCTETS[d]
+    except (ValueError, KeyError):
+        pass
+    if text.count(".") != 3:
+        raise ValueError(f"an IPv4 address expected, not {text!r}")
+    return parse_address(text, Family.IPV4)
+
+
+def read_ipv6(text: str) -> int:
+    """An IPv6 address. Raises ValueError."""
+    return parse_address(text, Family.IPV6)
+
+
+def _read_ether(text: str) -> int:
+    if not _ETHER.fullmatch(text):
+        raise ValueError(f"an Ethernet address expected, not {text!r}")
+    return int("".join(f"{int(part, 16):02x}" for part in text.split(":")), 16)
+
+
+def _read_class(text: str) -> int:
+    if text in _CLASS_NAMES:
+        return _CLASS_NAMES[text]
+    found = _CLASS.fullmatch(text)
+    if found is None:
+        return read_number(text)
+    return int(found[1] or "0", 16) << 16 | int(found[2] or "0", 16)
+
+
+def _read_hour(text: str) -> int:
+    found = _HOUR.fullmatch(unquote(text))
+    if found is None:
+        return read_number(unquote(text))
+    return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)
+
+
+def _read_date(text: str) -> int:
+    found = _DATE.fullmatch(unquote(text))
+    if found is None:
+        return read_number(unquote(text)) * 1_000_000_000
+    try:
+        moment = datetime.datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
+    except ValueError:
+        raise ValueError(f"a date expected, not {text}") from None
+    return int(moment.timestamp()) * 1_000_000_000
+
+
+def _named(names: Mapping[str, int], kind: DataType) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = names.get(text)
+        if number is None:
+            bare = unquote(text)
+            number = names.get(bare)
+            if number is None:
+                if not bare[:1].isdigit():
+                    raise UnknownNameError(f"a value of type {kind.name} expected, not {text!r}")
+                number = read_number(bare)
+        return number
+
+    return read
+
+
+def _names_of(kind: DataType) -> dict[str, int]:
+    names = {name: number for number, name in kind.names.items()}
+    if kind.name == "inet_proto":
+        names = {**PROTOCOL_NUMBERS, **names, **_PROTOCOL_ALIASES}
+        del names["all"]
+    elif kind.name == "inet_service":
+        names = dict(SERVICES)
+    elif kind.name == "day":
+        names |= {name.lower(): number for name, number in names.items()}
+        names |= {name[:3]: number for name, number in names.items()}
+    elif kind.name in ("uid", "gid"):
+        names = {"root": 0}
+    elif kind.name == "boolean":
+        names = {**names, "true": 1, "false": 0}
+    elif kind.name == "icmp_type":
+        names |= {"unreachable": 3}
+    elif kind.name == "icmpv6_type":
+        names |= {"mld-listener-reduction": 132}
+    elif kind.name == "icmpx_code":
+        names |= {"host-unreach": 2}
+    elif kind.name == "ether_type":
+        names |= {"vlan": 0x8100}
+    elif kind.name == "pkt_type":
+        names |= {"unicast": 0}
+    return names
+
+
+_READERS: Final[Mapping[Form, Callable[[str], int]]] = {
+    Form.IPV4: read_ipv4,
+    Form.IPV6: read_ipv6,
+    Form.ETHER: _read_ether,
+    Form.TIME: read_duration,
+    Form.DATE: _read_date,
+    Form.HOUR: _read_hour,
+    Form.CLASSID: _read_class,
+}
+
+
+@cache
+def atom_reader(kind: DataType) -> Callable[[str], int]:
+    """The function that reads one number of a type, without ranges and prefixes; it raises ValueError."""
+    reader = _READERS.get(kind.form)
+    return _named(_names_of(kind), kind) if reader is None else reader
+
+
+def _read_string(text: str) -> str | InterfacePrefix:
+    bare = unquote(text)
+    if bare.endswith("\\*"):
+        return bare[:-2] + "*"
+    return InterfacePrefix(bare[:-1]) if bare.endswith("*") else bare
+
+
+def _read_index(text: str) -> Single:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 11 else _read_string(text)
+
+
+def _read_prefix(kind: DataType, address: str, length: str) -> Single:
+    number = atom_reader(kind)(address)
+    if kind.form is Form.IPV4 and "." in length:
+        mask = read_ipv4(length)
+        bits = mask.bit_count()
+        if mask != (0xFFFFFFFF << (32 - bits)) & 0xFFFFFFFF:
+            raise ValueError(f"a mask without holes expected, not {length!r}")
+    else:
+        bits = read_number(length)
+    width = kind.bits
+    if bits > width:
+        raise ValueError(f"a prefix length of at most {width} expected, not {length!r}")
+    if bits == width:
+        return number
+    return Prefix(number >> (width - bits) << (width - bits), bits, width)
+
+
+@cache
+def constant_reader(kind: DataType) -> Callable[[str], Single]:
+    """The function that reads one constant of a type: a number, a range, a prefix, a string. It raises ValueError."""
+    if kind.form is Form.STRING:
+        return _read_index if kind.name == "iface_index" else _read_string
+    atom = atom_reader(kind)
+    most = kind.mask if kind.bits else None
+
+    def read(text: str) -> Single:
+        try:
+            number = atom(text)
+        except ValueError:
+            if text[:1] == '"':
+                raise
+            address, slash, length = text.partition("/")
+            if slash and kind.bits:
+                return _read_prefix(kind, address, length)
+            first, dash, last = _split_range(text, kind)
+            if not dash:
+                raise
+            return read_range(first, last, kind)
+        if most is not None and number > most:
+            _fits(number, most, kind, text)
+        return number
+
+    return read
+
+
+def read_range(first: str, last: str, kind: DataType) -> Single:
+    """The values from first to last. Raises ValueError."""
+    atom = atom_reader(kind)
+    low, high = atom(first), atom(last)
+    if low > high and kind.form is not Form.HOUR:
+        raise ValueError(f"a range with its lower end first expected, not {first}-{last}")
+    _fits(max(low, high), kind.mask if kind.bits else None, kind, last)
+    return low if low == high else Range(low, high)
+
+
+def _fits(number: int, most: int | None, kind: DataType, text: str) -> None:
+    if most is not None and number > most and kind.form not in (Form.DATE, Form.TIME):
+        raise ValueError(f"a value of type {kind.name} expected (at most {most}), not {text!r}")
+
+
+def _split_range(text: str, kind: DataType) -> tuple[str, str, str]:
+    """The two ends of a range; a name may hold a `-` itself."""
+    dash = text.find("-")
+    names = _names_of(kind) if not text[:1].isdigit() and kind.form in (Form.NUMBER, Form.HEX) else {}
+    while dash > 0 and names and text[:dash] not in names:
+        dash = text.find("-", dash + 1)
+    return (text[:dash], "-", text[dash + 1 :]) if 0 < dash < len(text) - 1 else (text, "", "")
+
+
+def read_constant(text: str, kind: DataType) -> Single:
+    """Read one constant of a type. Raises ValueError."""
+    return constant_reader(kind)(text)
+
+
+def _write_hex(kind: DataType) -> Callable[[int], str]:
+    digits = (kind.bits + 3) // 4
+    return lambda number: f"0x{number:0{digits}x}"
+
+
+def _write_class(number: int) -> str:
+    return {0: "none", 0xFFFFFFFF: "root"}.get(number) or f"{number >> 16:x}:{number & 0xFFFF:x}"
+
+
+def _write_hour(number: int) -> str:
+    hours, rest = divmod(number, 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f'"{hours:02}:{minutes:02}:{seconds:02}"' if seconds else f'"{hours:02}:{minutes:02}"'
+
+
+def _write_date(number: int) -> str:
+    seconds = number // 1_000_000_000
+    try:
+        return f'"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S}"'
+    except (OverflowError, ValueError):
+        return str(seconds)
+
+
+def _write_ether(number: int) -> str:
+    text = f"{number:012x}"
+    return ":".join(text[place : place + 2] for place in range(0, 12, 2))
+
+
+def _write_ipv6(number: int) -> str:
+    return format_address(number, Family.IPV6)
+
+
+def _write_ipv4(value: int) -> str:
+    return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
+
+
+def _write_flags(kind: DataType, separator: str) -> Callable[[int], str]:
+    def write(number: int) -> str:
+        names, rest = [], number
+        for bit, name in sorted(kind.names.items()):
+            if number & bit:
+                names.append(name)
+                rest &= ~bit
+        if rest or not names:
+            names.append(f"0x{rest:x}")
+        return separator.join(names)
+
+    return write
+
+
+_QUOTED_NAMES: Final = frozenset({"day"})
+
+
+@cache
+def atom_writer(kind: DataType, *, numeric: bool = False, separator: str = ",") -> Callable[[int], str]:
+    """The function that writes one number of a type; `numeric` leaves protocols as numbers, `separator` joins flags."""
+    names: Mapping[int, str] = kind.names
+    if numeric and kind.name == "inet_proto":
+        names = {}
+    writers: dict[Form, Callable[[int], str]] = {
+        Form.IPV4: _write_ipv4,
+        Form.IPV6: _write_ipv6,
+        Form.ETHER: _write_ether,
+        Form.TIME: write_duration,
+        Form.DATE: _write_date,
+        Form.HOUR: _write_hour,
+        Form.CLASSID: _write_class,
+        Form.HEX: _write_hex(kind),
+        Form.FLAGS: _write_flags(kind, separator),
+    }
+    plain = writers.get(kind.form, str)
+    if kind.form is Form.FLAGS or not names:
+        return plain
+    shown = {number: f'"{name}"' if kind.name in _QUOTED_NAMES else name for number, name in names.items()}
+    return lambda number: shown.get(number) or plain(number)
+
+
+def write_constant(value: Single, kind: DataType, *, numeric: bool = False, separator: str = ",") -> str:
+    """One constant of a type as nft prints it."""
+    write = atom_writer(kind, numeric=numeric, separator=separator)
+    if isinstance(value, int):
+        return write(value)
+    if isinstance(value, str):
+        return '"' + (value[:-1] + "\\*" if value.endswith("*") else value) + '"'
+    if isinstance(value, InterfacePrefix):
+        return f'"{value.prefix}*"'
+    if isinstance(value, Prefix):
+        return f"{write(value.address)}/{value.length}"
+    return f"{write(value.first)}-{write(value.last)}"

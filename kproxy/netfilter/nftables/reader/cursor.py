@@ -1,0 +1,137 @@
+"""Where the reader stands in a text, and what it knows there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from kproxy.netfilter.nftables.constant import unquote
+from kproxy.netfilter.nftables.lexer import END, Source
+from kproxy.netfilter.nftables.ruleset import TableFamily
+from kproxy.netfilter.nftables.sets import Set
+
+STOPS = frozenset({"\n", ";", "}", END})
+"""Tokens that end a statement; so does a comment."""
+
+
+class UnexpectedError(ValueError):
+    """Another token was expected: `index` is the token's."""
+
+    def __init__(self, expected: str, index: int) -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.index = index
+
+
+class Cursor:
+    """A source's tokens and the place of the next one, `i`. `family` and `find_set` are of the table that is being
+    read."""
+
+    __slots__ = ("counted", "family", "find_set", "i", "line", "source", "tokens")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tokens = source.tokens
+        self.i = 0
+        self.family = TableFamily.IP
+        self.find_set: Callable[[str], Set | None] = lambda name: None
+        self.counted = 0
+        self.line = 1
+
+    def peek(self) -> str:
+        """The next token."""
+        return self.tokens[self.i]
+
+    def take(self) -> str:
+        """The next token, and go on, but not over the end."""
+        token = self.tokens[self.i]
+        if token:
+            self.i += 1
+        return token
+
+    def accept(self, token: str) -> bool:
+        """Whether the next token is this one; if so, go on."""
+        if self.tokens[self.i] == token:
+            self.i += 1
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        """Go on over this token. Raises UnexpectedError if it is another."""
+        if self.tokens[self.i] != token:
+            self.fail(f"{token} expected")
+        self.i += 1
+
+    def fail(self, expected: str, index: int | None = None) -> NoReturn:
+        """Raise UnexpectedError at the next token, or at `index`."""
+        raise UnexpectedError(expected, self.i if index is None else index)
+
+    def skip_lines(self) -> None:
+        """Go on over ends of lines."""
+        tokens = self.tokens
+        while tokens[self.i] == "\n":
+            self.i += 1
+
+    def at_stop(self) -> bool:
+        """Whether the statement ends here."""
+        token = self.tokens[self.i]
+        return token in STOPS or token[0] == "#"
+
+    def line_here(self) -> int:
+        """The line of the next token; called in the order of the text, it costs little."""
+        if self.source.positions is not None or "\\" in self.source.text:
+            return self.source.line_of(self.i)
+        if self.i > self.counted:
+            self.line += self.tokens[self.counted : self.i].count("\n")
+            self.counted = self.i
+        return self.line
+
+    def name(self, what: str) -> str:
+        """A name, in quotes or not. Raises UnexpectedError."""
+        token = self.tokens[self.i]
+        if token in STOPS or token[0] in "{}(),;=!<>&|^#[]@$\\" or token == '""':
+            self.fail(f"{what} expected")
+        self.i += 1
+        return unquote(token)
+
+    def string(self, what: str) -> str:
+        """A string in quotes. Raises UnexpectedError."""
+        token = self.tokens[self.i]
+        if token[:1] != '"' or len(token) < 2:
+            self.fail(f"{what} in quotes expected")
+        self.i += 1
+        return token[1:-1]
+
+    def number(self, what: str = "a number") -> int:
+        """A number. Raises UnexpectedError."""
+        token = self.tokens[self.i]
+        if not token.isascii() or not token.isdigit():
+            base = token[:2] in ("0x", "0X")
+            try:
+                value = int(token, 16) if base else -1
+            except ValueError:
+                value = -1
+            if value < 0:
+                self.fail(f"{what} expected")
+            self.i += 1
+            return value
+        if len(token) > 40:
+            self.fail(f"{what} expected")
+        self.i += 1
+        return int(token)
+
+    def handle(self) -> int | None:
+        """The number of a `# handle N` comment, if one stands here."""
+        token = self.tokens[self.i]
+        if token[:9] != "# handle ":
+            return None
+        self.i += 1
+        return int(token[9:].split()[0])
+
+    def program(self) -> str | None:
+        """The name in a `# progname NAME` comment, if one stands here."""
+        token = self.tokens[self.i]
+        if token[:11] != "# progname ":
+            return None
+        self.i += 1
+        return token[11:].partition(" #")[0].strip() or None

@@ -1,0 +1,463 @@
+"""Reading rules: a dispatch on each statement's first word; what is no statement by name starts with an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.netfilter.nftables.constant import UnknownNameError, atom_reader
+from kproxy.netfilter.nftables.datatype import DATATYPES, Form
+from kproxy.netfilter.nftables.expression import (
+    AnonymousMap,
+    AnonymousSet,
+    Binary,
+    Concat,
+    Ct,
+    Expression,
+    ExtensionField,
+    MapLookup,
+    Meta,
+    Payload,
+    RawPayload,
+    SetReference,
+)
+from kproxy.netfilter.nftables.lexer import END
+from kproxy.netfilter.nftables.objects import OBJECT_WORDS
+from kproxy.netfilter.nftables.order import merge_intervals
+from kproxy.netfilter.nftables.reader.cursor import Cursor
+from kproxy.netfilter.nftables.reader.elements import read_elements, read_verdict, take_duration
+from kproxy.netfilter.nftables.reader.expressions import (
+    read_argument,
+    read_expression,
+    read_key,
+    read_map,
+    read_right,
+)
+from kproxy.netfilter.nftables.reader.stateful import (
+    STATEFUL,
+    read_counter,
+    read_ct_count,
+    read_last,
+    read_limit,
+    read_quota,
+)
+from kproxy.netfilter.nftables.reader.translation import read_dup, read_fwd, read_nat, read_queue, read_tproxy
+from kproxy.netfilter.nftables.ruleset import Rule
+from kproxy.netfilter.nftables.statement import (
+    DEFAULT_REJECTS,
+    FlowAdd,
+    Log,
+    Mangle,
+    Match,
+    Notrack,
+    ObjectReference,
+    OpaqueStatement,
+    Operator,
+    Reject,
+    ResetOption,
+    SetUpdate,
+    Statement,
+    Synproxy,
+    VerdictMap,
+    Xt,
+)
+from kproxy.netfilter.nftables.typeof import type_of, types_of
+from kproxy.netfilter.nftables.value import CATCH_ALL, Prefix
+
+OPERATORS: Final = {
+    "==": Operator.EQ, "eq": Operator.EQ, "!=": Operator.NE, "ne": Operator.NE, "<": Operator.LT, "lt": Operator.LT,
+    ">": Operator.GT, "gt": Operator.GT, "<=": Operator.LE, "le": Operator.LE, ">=": Operator.GE, "ge": Operator.GE,
+    "!": Operator.NONE,
+}  # fmt: skip
+
+_PREFIXED: Final = frozenset({Form.IPV4, Form.IPV6})
+_LOG_LEVELS: Final = frozenset({"emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit"})
+_LOG_FLAGS: Final = {"tcp": ("sequence", "options"), "ip": ("options",)}
+ALL_LOG_FLAGS: Final = frozenset({"tcp sequence", "tcp options", "ip options", "skuid", "ether"})
+
+
+def read_rule(cursor: Cursor) -> Rule:
+    """A rule up to its end, which is not taken.
+
+    From the first word that kproxy does not know, the rest of the rule is an `OpaqueStatement`.
+
+    Raises:
+        UnexpectedError: something stands there that nft would not take.
+    """
+    line = cursor.line_here()
+    statements: list[Statement] = []
+    comment: str | None = None
+    while not cursor.at_stop():
+        token = cursor.peek()
+        start = cursor.i
+        if token == "comment":
+            cursor.i += 1
+            comment = cursor.string("a comment")
+            if not cursor.at_stop():
+                cursor.fail("the end of the rule expected after its comment")
+            break
+        try:
+            reader = _STATEMENTS.get(token)
+            statement = _read_expression_statement(cursor) if reader is None else reader(cursor)
+            if isinstance(statement, Reject) and statement.kind == "tcp reset" and not _is_tcp(statements):
+                statements.insert(0, _TCP)
+            statements.append(statement)
+        except UnknownNameError:
+            cursor.i = start
+            opaque, comment = _read_opaque(cursor)
+            statements.append(opaque)
+    if cursor.peek().startswith("# xt_"):
+        statements.append(Xt("match", cursor.take()[5:].split()[0]))
+    return Rule(tuple(statements), comment, cursor.handle(), line)
+
+
+_TCP: Final = Match(Meta("l4proto"), Operator.EQ, 6)
+
+
+def _is_tcp(statements: list[Statement]) -> bool:
+    """Whether a rule only holds for TCP. Where it does not say so, nft makes it hold for TCP before it resets."""
+    for statement in statements:
+        if isinstance(statement, (Match, VerdictMap)):
+            left = statement.left if isinstance(statement, Match) else statement.key
+            parts = left.parts if isinstance(left, Concat) else (left.left if isinstance(left, Binary) else left,)
+            if any(isinstance(part, Payload) and part.protocol == "tcp" for part in parts):
+                return True
+            if left in (Meta("l4proto"), Payload("ip", "protocol"), Payload("ip6", "nexthdr")):
+                return True
+    return False
+
+
+def _read_opaque(cursor: Cursor) -> tuple[OpaqueStatement, str | None]:
+    """The rest of the rule as it stands, and the comment at its end."""
+    start, depth = cursor.i, 0
+    tokens = cursor.tokens
+    while (token := tokens[cursor.i]) != END:
+        if depth == 0 and cursor.at_stop():
+            break
+        depth += (token == "{") - (token == "}")
+        cursor.i += 1
+    if depth:
+        cursor.fail("a closing } expected")
+    stop, comment = cursor.i, None
+    if stop - start > 2 and tokens[stop - 2] == "comment" and tokens[stop - 1][:1] == '"':
+        comment = tokens[stop - 1][1:-1]
+        stop -= 2
+    return OpaqueStatement(tokens[start], cursor.source.between(start, stop)), comment
+
+
+def _read_expression_statement(cursor: Cursor) -> Statement:
+    """A match, a verdict map or a mangle."""
+    left = read_key(cursor)
+    token = cursor.peek()
+    if token == "vmap":
+        return _read_vmap(cursor, left)
+    if token == "map":
+        left = read_map(cursor, left)
+        token = cursor.peek()
+    if token == "set":
+        return _read_mangle(cursor, left)
+    operator = OPERATORS.get(token)
+    if operator is not None:
+        cursor.i += 1
+    if cursor.at_stop():
+        cursor.fail("a value expected")
+    return _read_match(cursor, left, operator)
+
+
+def _read_vmap(cursor: Cursor, key: Expression) -> VerdictMap:
+    cursor.i += 1
+    token = cursor.peek()
+    if token[:1] == "@" and len(token) > 1:
+        cursor.i += 1
+        return VerdictMap(key, SetReference(token[1:]))
+    cursor.expect("{")
+    types = types_of(key)
+    verdict = (DATATYPES["verdict"],)
+    return VerdictMap(key, AnonymousMap(read_elements(cursor, types, verdict), types, verdict))
+
+
+def _read_mangle(cursor: Cursor, target: Expression) -> Statement:
+    index = cursor.i
+    cursor.i += 1
+    if isinstance(target, Ct) and target.direction is None and cursor.peek()[:1] == '"' and target.key == "helper":
+        return ObjectReference("ct helper", cursor.string("the name of a helper"))
+    if not isinstance(target, (Meta, Ct, Payload, RawPayload, ExtensionField)):
+        cursor.fail("an operator or a value expected", index)
+    return Mangle(target, read_argument(cursor, type_of(target)))
+
+
+def _read_match(cursor: Cursor, left: Expression, operator: Operator | None) -> Match:
+    index = cursor.i
+    if isinstance(left, ExtensionField) and left.field is None and cursor.peek() not in ("exists", "missing"):
+        cursor.fail("exists or missing expected")
+    right = read_right(cursor, left)
+    flags = len(types_of(left)) == 1 and type_of(left).form is Form.FLAGS
+    if flags and cursor.accept("/"):
+        mask = read_right(cursor, left)
+        if not isinstance(mask, int) or not isinstance(right, int) or operator not in (None, Operator.EQ, Operator.NE):
+            cursor.fail("flags and their mask expected", index)
+        return Match(Binary("&", left, mask), operator or Operator.EQ, right)
+    if operator is None:
+        operator = Operator.ANY if flags and isinstance(right, int) and not isinstance(left, Binary) else Operator.EQ
+    return normalize_match(left, operator, right)
+
+
+def normalize_match(left: Expression, operator: Operator, right: Expression) -> Match:
+    """A match in the one form that the kernel's lister shows.
+
+    `FLAGS & MASK != 0` becomes "any of MASK" and `== 0` "none of MASK"; an address under a mask without holes a prefix;
+    a set of one value that value; intervals in a set are joined where they touch.
+    """
+    exact = operator in (Operator.EQ, Operator.NE)
+    if exact and isinstance(right, AnonymousSet) and len(right.types) == 1:
+        elements = merge_intervals(right.elements, right.types[0])
+        if len(elements) == 1 and elements[0].key is not CATCH_ALL:
+            only = elements[0].key
+            flags = right.types[0].form is Form.FLAGS and isinstance(only, int) and operator is Operator.EQ
+            return normalize_match(left, Operator.ANY if flags else operator, only)  # type: ignore[arg-type]
+        right = AnonymousSet(elements, right.types)
+    if isinstance(right, Prefix) and type_of(left).form not in _PREFIXED and exact:
+        return Match(Binary("&", left, right.mask), operator, right.address)
+    if not (isinstance(left, Binary) and left.operator == "&" and isinstance(left.right, int) and exact):
+        return Match(left, operator, right)
+    kind = type_of(left)
+    if right == 0 and kind.form is Form.FLAGS:
+        return Match(left.left, Operator.ANY if operator is Operator.NE else Operator.NONE, left.right)
+    if kind.form in _PREFIXED and isinstance(right, int) and kind.bits:
+        length = left.right.bit_count()
+        found = Prefix(right, length, kind.bits)
+        if length and left.right == found.mask and right & ~found.mask == 0:
+            return Match(left.left, operator, found)
+    return Match(left, operator, right)
+
+
+def _object_or(kind: str, reader: Callable[[Cursor], Statement]) -> Callable[[Cursor], Statement]:
+    """A reader of `KIND name "x"`, or else of the statement itself."""
+
+    def read(cursor: Cursor) -> Statement:
+        if cursor.tokens[cursor.i + 1] != "name":
+            return reader(cursor)
+        cursor.i += 2
+        return ObjectReference(kind, _read_object_name(cursor))
+
+    return read
+
+
+def _read_object_name(cursor: Cursor) -> str | MapLookup:
+    token = cursor.peek()
+    following = cursor.tokens[cursor.i + 1]
+    if token[:1] == '"' or following in ("\n", ";", "}", END) or following[0] == "#":
+        return cursor.name("the name of an object")
+    index = cursor.i
+    try:
+        key = read_key(cursor)
+    except UnknownNameError:
+        cursor.i = index
+        return cursor.name("the name of an object")
+    if not cursor.accept("map"):
+        cursor.fail("map expected")
+    token = cursor.peek()
+    if token[:1] == "@" and len(token) > 1:
+        cursor.i += 1
+        return MapLookup(key, SetReference(token[1:]))
+    cursor.expect("{")
+    types = types_of(key)
+    return MapLookup(key, AnonymousMap(read_elements(cursor, types, objects=True), types))
+
+
+def _read_ct(cursor: Cursor) -> Statement:
+    key, following = cursor.tokens[cursor.i + 1 : cursor.i + 3] or ("", "")
+    if key == "count":
+        return read_ct_count(cursor)
+    if f"ct {key}" in OBJECT_WORDS and following == "set":
+        cursor.i += 3
+        return ObjectReference(f"ct {key}", _read_object_name(cursor))
+    return _read_expression_statement(cursor)
+
+
+def _read_log(cursor: Cursor) -> Log:
+    cursor.i += 1
+    prefix = level = group = snaplen = threshold = None
+    flags: set[str] = set()
+    while True:
+        token = cursor.peek()
+        if token == "prefix":
+            cursor.i += 1
+            prefix = cursor.string("a prefix")
+        elif token == "level":
+            cursor.i += 1
+            if cursor.peek() not in _LOG_LEVELS:
+                cursor.fail("a log level expected")
+            level = cursor.take()
+        elif token == "flags":
+            cursor.i += 1
+            _read_log_flags(cursor, flags)
+        elif token == "group":
+            cursor.i += 1
+            group = cursor.number()
+        elif token == "snaplen":
+            cursor.i += 1
+            snaplen = cursor.number()
+        elif token == "queue-threshold":
+            cursor.i += 1
+            threshold = cursor.number()
+        else:
+            break
+    return Log(prefix, None if level == "warn" else level, frozenset(flags), group, snaplen, threshold)
+
+
+def _read_log_flags(cursor: Cursor, flags: set[str]) -> None:
+    token = cursor.peek()
+    if token in _LOG_FLAGS:
+        cursor.i += 1
+        while cursor.peek() in _LOG_FLAGS[token]:
+            flags.add(f"{token} {cursor.take()}")
+            if not cursor.accept(","):
+                break
+    elif token in ("skuid", "ether"):
+        cursor.i += 1
+        flags.add(token)
+    elif token == "all":
+        cursor.i += 1
+        flags |= ALL_LOG_FLAGS
+    else:
+        cursor.fail("tcp, ip, skuid, ether or all expected")
+
+
+def _read_reject(cursor: Cursor) -> Reject:
+    cursor.i += 1
+    if not cursor.accept("with"):
+        return DEFAULT_REJECTS[cursor.family.value]
+    kind = cursor.take()
+    if kind == "tcp":
+        cursor.expect("reset")
+        return Reject("tcp reset")
+    if kind not in ("icmp", "icmpv6", "icmpx"):
+        cursor.fail("tcp reset, icmp, icmpv6 or icmpx expected", cursor.i - 1)
+    cursor.accept("type")
+    code = atom_reader(DATATYPES[f"{kind}_code"])
+    try:
+        number = code(cursor.peek())
+    except UnknownNameError:
+        raise
+    except ValueError as error:
+        cursor.fail(str(error))
+    cursor.i += 1
+    return Reject(kind, number)
+
+
+def _read_set_update(cursor: Cursor) -> Statement:
+    operation = cursor.take()
+    token = cursor.peek()
+    if token[:1] != "@" or len(token) < 2:
+        cursor.fail("@ and the name of a set expected")
+    cursor.i += 1
+    name = token[1:]
+    cursor.expect("{")
+    key = read_expression(cursor)
+    timeout, comment, stateful, data = None, None, [], None
+    while not cursor.accept("}"):
+        token = cursor.peek()
+        if token == "timeout":
+            cursor.i += 1
+            timeout = take_duration(cursor)
+        elif token == "comment":
+            cursor.i += 1
+            comment = cursor.string("a comment")
+        elif token in STATEFUL:
+            stateful.append(STATEFUL[token](cursor))
+        elif token == ":":
+            cursor.i += 1
+            found = cursor.find_set(name)
+            kind = found.data_types[0] if found is not None and found.data_types else DATATYPES["integer"]
+            extra = found.data_types[1:] if found is not None else ()
+            data = read_argument(cursor, kind, *extra)
+        else:
+            cursor.fail("a closing } expected")
+    return SetUpdate(operation, name, key, data, timeout, tuple(stateful), comment)
+
+
+def _read_old_set_update(cursor: Cursor) -> Statement:
+    """`set update KEY [timeout T] @name`, as nft wrote it before 0.8.1."""
+    cursor.i += 1
+    operation = cursor.take()
+    if operation not in ("add", "update"):
+        cursor.fail("add or update expected", cursor.i - 1)
+    key = read_expression(cursor)
+    timeout = take_duration(cursor) if cursor.accept("timeout") else None
+    token = cursor.take()
+    if token[:1] != "@" or len(token) < 2:
+        cursor.fail("@ and the name of a set expected", cursor.i - 1)
+    return SetUpdate(operation, token[1:], key, None, timeout)
+
+
+def read_synproxy(cursor: Cursor) -> Synproxy:
+    """`synproxy [mss N] [wscale N] [timestamp] [sack-perm]`."""
+    cursor.i += 1
+    return read_synproxy_body(cursor)
+
+
+def read_synproxy_body(cursor: Cursor) -> Synproxy:
+    """`[mss N] [wscale N] [timestamp] [sack-perm]`, on one line or several."""
+    mss = wscale = None
+    flags = set()
+    while True:
+        token = cursor.peek()
+        if token == "mss":
+            cursor.i += 1
+            mss = cursor.number()
+        elif token == "wscale":
+            cursor.i += 1
+            wscale = cursor.number()
+        elif token in ("timestamp", "sack-perm"):
+            cursor.i += 1
+            flags.add(token)
+        else:
+            return Synproxy(mss, wscale, frozenset(flags))
+
+
+def _read_flow(cursor: Cursor) -> FlowAdd:
+    cursor.i += 1
+    if not cursor.accept("offload"):
+        cursor.expect("add")
+    token = cursor.take()
+    if token[:1] != "@" or len(token) < 2:
+        cursor.fail("@ and the name of a flowtable expected", cursor.i - 1)
+    return FlowAdd(token[1:])
+
+
+def _read_reset(cursor: Cursor) -> ResetOption:
+    cursor.i += 1
+    cursor.expect("tcp")
+    cursor.expect("option")
+    return ResetOption(cursor.name("a TCP option"))
+
+
+def _read_xt(cursor: Cursor) -> Xt:
+    cursor.i += 1
+    kind = cursor.peek()
+    if kind not in ("match", "target", "watcher"):
+        cursor.fail("match or target expected")
+    cursor.i += 1
+    return Xt(kind, cursor.name("the name of an extension"))
+
+
+def _read_notrack(cursor: Cursor) -> Notrack:
+    cursor.i += 1
+    return Notrack()
+
+
+_STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = MappingProxyType(
+    dict.fromkeys(("accept", "drop", "continue", "return", "jump", "goto"), read_verdict)
+    | dict.fromkeys(("snat", "dnat", "masquerade", "redirect"), read_nat)
+    | dict.fromkeys(("add", "update", "delete"), _read_set_update)
+    | {
+        "counter": _object_or("counter", read_counter), "quota": _object_or("quota", read_quota),
+        "limit": _object_or("limit", read_limit), "synproxy": _object_or("synproxy", read_synproxy),
+        "last": read_last, "ct": _read_ct, "log": _read_log, "reject": _read_reject, "queue": read_queue,
+        "notrack": _read_notrack, "tproxy": read_tproxy, "dup": read_dup, "fwd": read_fwd, "flow": _read_flow,
+        "set": _read_old_set_update, "reset": _read_reset, "xt": _read_xt,
+    }
+)  # fmt: skip
+"""The readers of statements by the first word."""

@@ -1,0 +1,76 @@
+"""What the kernel and nft make of a set when it is loaded, besides what the script says.
+
+- A set with a timeout of its own has the flag `timeout`.
+- A set that a rule updates is dynamic, with room for 65535 elements unless it says otherwise (a map gets the room
+  only).
+- Statements of the set, such as `counter`, stand at each of its elements, and not in the rules that update it.
+- Intervals are kept in one form; with `auto-merge` they are joined where they touch.
+
+All of this is seen in `nft list` of 1.0.6 and 1.1.3, and done here, so that a script and the listing of what it loads
+are equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kproxy.netfilter.nftables.element import Element, Elements
+from kproxy.netfilter.nftables.order import merge_intervals, same_intervals
+from kproxy.netfilter.nftables.ruleset import Rule
+from kproxy.netfilter.nftables.sets import Set
+from kproxy.netfilter.nftables.statement import SetUpdate, Statement
+
+DYNAMIC_SIZE: Final = 65535
+"""The most elements of a set that rules update."""
+
+
+def updated_sets(rules: Iterable[Rule]) -> set[str]:
+    """The names of the sets that rules update."""
+    return {statement.set for rule in rules for statement in rule.statements if type(statement) is SetUpdate}
+
+
+def settle_set(item: Set, *, updated: bool) -> Set:
+    """A set as it is listed once it is loaded; `updated` says that a rule updates it."""
+    changes: dict[str, Any] = {}
+    flags = item.flags
+    if item.timeout is not None:
+        flags |= {"timeout"}
+    if updated:
+        if not item.is_map:
+            flags |= {"dynamic"}
+        if item.size is None:
+            changes["size"] = DYNAMIC_SIZE
+    if flags != item.flags:
+        changes["flags"] = flags
+    elements = item.elements
+    if "interval" in flags:
+        elements = same_intervals(elements, item.types)
+        if item.auto_merge and not item.is_map and len(item.types) == 1:
+            elements = merge_intervals(elements, item.types[0])
+    if item.stateful and any(not element.stateful for element in elements):
+        elements = Elements(_with_stateful(element, item) for element in elements)
+    if elements is not item.elements:
+        changes["elements"] = elements
+    return dataclasses.replace(item, **changes) if changes else item
+
+
+def _with_stateful(element: Element, item: Set) -> Element:
+    return element if element.stateful else dataclasses.replace(element, stateful=item.stateful)
+
+
+def settle_rule(rule: Rule, stateful: dict[str, Set]) -> Rule:
+    """A rule as it is listed: without the statements that the sets it updates have anyway. `stateful` are these
+    sets."""
+    statements: list[Statement] = []
+    changed = False
+    for statement in rule.statements:
+        if type(statement) is SetUpdate and statement.stateful:
+            found = stateful.get(statement.set)
+            if found is not None and found.stateful == statement.stateful:
+                statements.append(dataclasses.replace(statement, stateful=()))
+                changed = True
+                continue
+        statements.append(statement)
+    return dataclasses.replace(rule, statements=tuple(statements)) if changed else rule
