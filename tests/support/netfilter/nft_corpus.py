@@ -39,9 +39,7 @@ def recorded_rules() -> tuple[Recorded, ...]:
 
 def script_of(rules: tuple[Recorded, ...]) -> str:
     """A script that loads each rule into a table of its own family, one chain a rule."""
-    lines = []
-    for family in dict.fromkeys(item.family for item in rules):
-        lines.append(f"add table {family} recorded")
+    lines = [f"add table {family} recorded" for family in dict.fromkeys(item.family for item in rules)]
     for number, item in enumerate(rules):
         lines.append(f"add chain {item.family} recorded c{number}")
         lines.append(f"add rule {item.family} recorded c{number} {item.rule}")

@@ -74,7 +74,8 @@ def _print_raw_constant(value: Single) -> str:
 
 
 def _is_raw(base: Expression, style: Style, *, computed: bool) -> bool:
-    """Whether numbers beside an expression are hexadecimal; 1.1.3 prints them so, too, when it computes with a header's field."""
+    """Whether numbers beside an expression are hexadecimal; 1.1.3 prints them so, too, when it computes with a header's
+    field."""
     if isinstance(base, RawPayload):
         return True
     return style.newer and computed and isinstance(base, Payload) and type_of(base).name == "integer"

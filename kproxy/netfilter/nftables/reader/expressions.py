@@ -105,7 +105,7 @@ def _read_option(cursor: Cursor, kind: str) -> Expression:
     if field in header.fields:
         cursor.i += 1
         return ExtensionField(kind, name, field)
-    if field in ("exists", "missing"):
+    if field in ("exists", "missing", "==", "!=", "0", "1"):
         return ExtensionField(kind, name)
     raise _unknown(cursor)
 
@@ -206,7 +206,7 @@ def _read_fib(cursor: Cursor) -> Expression:
         following = cursor.peek()
         if following in ("==", "!=", "eq", "ne"):
             following = cursor.tokens[cursor.i + 1]
-        check = following in ("exists", "missing")
+        check = following in ("exists", "missing", "0")  # there is no interface 0
     return Fib(tuple(name for name in _FIB_SELECTORS if name in selectors), result, check)
 
 

@@ -189,7 +189,7 @@ def _read_mangle(cursor: Cursor, target: Expression) -> Statement:
 
 def _read_match(cursor: Cursor, left: Expression, operator: Operator | None) -> Match:
     index = cursor.i
-    if isinstance(left, ExtensionField) and left.field is None and cursor.peek() not in ("exists", "missing"):
+    if isinstance(left, ExtensionField) and left.field is None and cursor.peek() not in ("exists", "missing", "0", "1"):
         cursor.fail("exists or missing expected")
     right = read_right(cursor, left)
     flags = len(types_of(left)) == 1 and type_of(left).form is Form.FLAGS
@@ -215,7 +215,7 @@ def normalize_match(left: Expression, operator: Operator, right: Expression) -> 
         if len(elements) == 1 and elements[0].key is not CATCH_ALL:
             only = elements[0].key
             flags = right.types[0].form is Form.FLAGS and isinstance(only, int) and operator is Operator.EQ
-            return normalize_match(left, Operator.ANY if flags else operator, only)  # type: ignore[arg-type]
+            return normalize_match(left, Operator.ANY if flags else operator, only)
         right = AnonymousSet(elements, right.types)
     if isinstance(right, Prefix) and type_of(left).form not in _PREFIXED and exact:
         return Match(Binary("&", left, right.mask), operator, right.address)

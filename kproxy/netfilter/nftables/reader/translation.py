@@ -204,10 +204,7 @@ def read_queue(cursor: Cursor) -> Queue:
     if cursor.accept("flags"):
         _read_queue_flags(cursor, flags)
     number: Expression = 0
-    if kind in ("redirect", "masquerade") and cursor.peek() == "to" and is_expression(cursor.tokens[cursor.i + 1]):
-        cursor.i += 1
-        port = read_argument(cursor, INET_SERVICE)
-    elif cursor.accept("to") or cursor.accept("num"):
+    if cursor.accept("to") or cursor.accept("num"):
         if is_expression(cursor.peek()):
             number = read_argument(cursor, _QUEUE_NUMBER)
         else:

@@ -1,0 +1,84 @@
+"""`kproxy.netfilter.nftables` against the machine's nft: what a script says, what the kernel lists, what we print."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kproxy.netfilter.nftables.printer.listing import print_nft
+from kproxy.netfilter.nftables.text import parse_nft
+from tests.support.kernel.namespaces import fresh_namespace
+from tests.support.kernel.nft_kernel import listing, load, missing, style
+from tests.support.netfilter.nft_corpus import TABLES, recorded_rules, script_of
+from tests.support.recorded import CLUSTERS
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(missing() and os.geteuid() == 0, reason="nft is not installed"),
+]
+
+OPTIONS = ("-a", "-s", "-n")
+MERGED = "ip saddr { 10.0.0.0/8 }"
+"""nft joins `{ 10.0.0.0/9, 10.128.0.0/9 }` and keeps the braces, which we print as one prefix."""
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[str]:
+    with fresh_namespace() as name:
+        yield name
+
+
+def files(step: int = 1, start: int = 0) -> list[Path]:
+    return [path / f"kube-proxy.{family}.nft" for path in CLUSTERS[start::step] for family in ("v4", "v6")]
+
+
+def check_file(space: str, path: Path) -> None:
+    text = path.read_text()
+    ours = parse_nft(text, str(path))
+    load(space, text)
+    listed = listing(space)
+    assert print_nft(ours, style()) == listed
+    assert parse_nft(listed) == ours
+    assert print_nft(parse_nft(listed), style()) == listed
+    for option in OPTIONS:
+        assert parse_nft(listing(space, option)) == ours, option
+
+
+def test_recorded_clusters_are_listed_byte_for_byte(space: str) -> None:
+    for path in files(26, 1):
+        check_file(space, path)
+
+
+@pytest.mark.slow
+def test_all_recorded_clusters_are_listed_byte_for_byte(space: str) -> None:
+    for path in files():
+        check_file(space, path)
+
+
+def test_recorded_rules_are_listed_byte_for_byte(space: str) -> None:
+    script = script_of(recorded_rules())
+    ours = parse_nft(script, "rules")
+    load(space, script)
+    listed = listing(space)
+    if not style().newer:  # which rewrites two of them: tests/unit/netfilter/nftables/test_rules.py
+        assert print_nft(ours, style()) == listed.replace(MERGED, "ip saddr 10.0.0.0/8")
+        assert parse_nft(listed) == ours
+    known = parse_nft(listed)
+    for option in OPTIONS:  # -n prints "exists" as it prints the index 1
+        assert parse_nft(listing(space, option).replace("fib saddr oif 1", "fib saddr oif exists")) == known, option
+    load(space, print_nft(known, style()))
+    assert parse_nft(listing(space)) == known
+
+
+def test_every_kind_of_set_and_object_is_listed_byte_for_byte(space: str) -> None:
+    text = TABLES.read_text()
+    ours = parse_nft(text, "tables")
+    load(space, text)
+    listed = listing(space)
+    assert re.sub(r" expires [0-9a-z]+", "", listed) == print_nft(ours, style())
+    for option in OPTIONS:
+        assert parse_nft(listing(space, option)) == ours, option
