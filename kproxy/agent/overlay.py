@@ -76,7 +76,7 @@ def remove(namespace: Namespace) -> Round:
 
 
 class OverlayAgent:
-    """Start it, `run` or `once` it, `stop` it. `report` is told of every round that changed something or failed."""
+    """Start it, `run` or `once` it, `stop` it. `report` gets every round that changed something or failed."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class OverlayAgent:
     def wait_for_own(self, timeout: float | None = None) -> tuple[OverlayNode, int]:
         """Waits until this node has a plan: its Node object, podCIDRs and an address. The node, and its pods' MTU.
 
-        `report` is told what is waited for whenever that changes. `timeout` is seconds, None for ever.
+        `report` gets what is waited for whenever that changes. `timeout` is seconds, None for ever.
 
         Raises:
             KproxyError: it has none in time.

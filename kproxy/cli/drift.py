@@ -21,7 +21,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     """Tell every difference between a node's rules and what the kernel holds; only reads, unless --repair.
 
     Each difference comes with its Service and with what it means for packets. Rules of others do not count.
-    Exit code: 0 no drift, or all of it mended; 1 drift; 2 it cannot be told.
+    Exit code: 0 no drift, or all of it mended; 1 drift; 2 whether there is drift is unknown.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     except ApplyFailedError:
         raise
     except LinuxError as error:
-        raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
+        raise CannotTellError(f"whether there is drift is unknown: {error}") from error
     if arguments.output_format == "json":
         write_json(report)
     else:

@@ -168,7 +168,7 @@ def _from_files(paths: list[str], context: str | None) -> ClientConfig:
     except (ConfigException, msgspec.ValidationError, yaml.YAMLError) as error:
         raise ConfigError(f"{names}: {' '.join(str(error).split())}") from error
     except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-        # The merger takes the files to be maps of lists of named maps, and says so in no better way.
+        # The merger takes the files to be maps of lists of named maps, and its error is no clearer.
         raise ConfigError(f"{names}: not a kubeconfig: {error!r}") from error
 
 

@@ -2,7 +2,7 @@
 
 ADD writes a `pending` record before it makes anything and a `done` one at the end, with the attachment's lock held all
 the while. So a pending record whose lock is free belongs to an ADD that was killed: the next ADD, DEL or GC removes
-what it made, by the names that follow from the record. Whatever fails is taken back before the error is told.
+what it made, by the names that follow from the record. Whatever fails is taken back before the error is returned.
 """
 
 from __future__ import annotations

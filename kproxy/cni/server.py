@@ -2,9 +2,9 @@
 
 Starting Python costs a plugin more than all it does: 17 ms of processor time and 15 ms of imports against 1.3 ms for an
 ADD. So a node's daemon (`kproxy overlay run --cni-socket PATH`) may serve requests itself, and `launcher.c`, a program
-of a few kilobytes, takes them there: it sends its environment and standard input, and prints and exits as it is told.
-If no server listens, it executes `kproxy-cni` instead, which does the same; both use the same state and locks, so they
-may be mixed.
+of a few kilobytes, takes them there: it sends its environment and standard input, and prints the answer and exits with
+its code. If no server listens, it executes `kproxy-cni` instead, which does the same; both use the same state and
+locks, so they may be mixed.
 
 The request, in the byte order of the machine:   uint32 lengths of environment and input, environment as K=V\\0, input
 The answer:                                      uint32 exit code, uint32 length, standard output

@@ -40,7 +40,7 @@ class Namespace:
     """A network namespace to work in. Use it as a context manager; `close` ends its thread.
 
     Attributes:
-        label: how to speak of it to people.
+        label: its name in messages.
         netns: what pyroute2 calls it: a name or a path; None for the one the process is in or a nameless one.
     """
 

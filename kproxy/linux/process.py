@@ -30,9 +30,13 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Its stderr on one line, without iptables' remarks on the other variant's tables."""
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("# Warning")]
-        return "; ".join(lines) or f"exit code {self.code}, without a message"
+        """Its stderr on one line."""
+        return one_line(self.stderr) or f"exit code {self.code}, without a message"
+
+
+def one_line(stderr: str) -> str:
+    """A program's stderr on one line, without iptables' remarks on the other variant's tables."""
+    return "; ".join(line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("# Warning"))
 
 
 def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout: float) -> Finished:

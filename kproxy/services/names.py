@@ -1,4 +1,4 @@
-"""Names and families: how kube-proxy speaks of a port of a Service."""
+"""Names and families: how kube-proxy names a port of a Service."""
 
 from __future__ import annotations
 

@@ -41,19 +41,19 @@ class LocalTrafficDetector(msgspec.Struct, frozen=True):
 
     @property
     def is_implemented(self) -> bool:
-        """Whether anything can be told; if not, kube-proxy leaves rules out."""
+        """Whether local traffic can be recognized; if not, kube-proxy leaves rules out."""
         return bool(self.source or self.interface)
 
     @property
     def if_local(self) -> str:
-        """iptables arguments that match local pod traffic; "" when nothing can be told."""
+        """iptables arguments that match local pod traffic; "" if it cannot be recognized."""
         if self.source:
             return f"-s {self.source}"
         return f"-i {self.interface}{'+' if self.is_prefix else ''}" if self.interface else ""
 
     @property
     def if_not_local(self) -> str:
-        """iptables arguments that match everything else; "" when nothing can be told."""
+        """iptables arguments that match everything else; "" if it cannot be recognized."""
         return f"! {self.if_local}" if self.is_implemented else ""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from kproxy.linux.errors import LinuxError
 
 Fingerprint = Callable[[], "object | None"]
-"""Something that is equal as long as the kernel's rules are; None if it cannot be told."""
+"""Something that is equal as long as the kernel's rules are; None if it is unknown."""
 
 
 class KernelWatch:

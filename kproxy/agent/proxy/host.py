@@ -1,7 +1,7 @@
 """The host that is programmed: which iptables, what its kernel can do, and what kube-proxy sets up once at start.
 
 The set-up (kube-proxy's server_linux.go and conntrack settings): route_localnet for node ports on localhost, the size
-and the time-outs of connection tracking, the process's OOM score. Each is told when it is done, and when it cannot be.
+and the time-outs of connection tracking, the process's OOM score. Each is logged when it is done, and when it fails.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Manifests as a source: files and directories are read again when they change.
 
-What can be read replaces what was known, all at once; what cannot be, because it is broken or half written, is told
+What can be read replaces what was known, all at once; what cannot be, because it is broken or half written, is logged
 once, changes nothing, and is tried again every few seconds and whenever it changes. Files are looked at a few times a
 second: that needs no more than a stat of each, works for every file system and for editors that replace files, and
 never misses a change for good, as a lost event would be. A change is read when a look finds it as the look before did.

@@ -41,7 +41,7 @@ def command(name: str, path: str, hosts: Sequence[str], seconds: float | None) -
     else:
         pods = [f"{POD}{pod.key}" for pod in cluster.pods if pod.netns and not pod.host_network]
         chosen = [CLIENT, FABRIC, *(node.name for node in cluster.nodes), *pods]
-    write_bytes(path, b"")  # what is wrong with the file is told before anything is waited for
+    write_bytes(path, b"")  # an unusable file is an error before anything is waited for
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stopped.set())

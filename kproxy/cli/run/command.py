@@ -166,7 +166,7 @@ def command(
     if "-" in filenames and len(filenames) > 1:
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
     confirm("keeps changing", "run", netns, yes)
-    open_namespace(netns).close()  # what is wrong with it is told before anything is started
+    open_namespace(netns).close()  # an unusable namespace is an error before anything is started
     snapshot = _take_snapshot(filenames)
     first = read_cluster(filenames, report_note) if filenames and not init_only else None
     if first is not None and first.nodes:

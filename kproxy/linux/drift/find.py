@@ -42,7 +42,7 @@ NO_MATTER: Final = frozenset({"canary-missing", "chain-extra"})
 
 
 class CannotTellError(KproxyError):
-    """Whether there is drift cannot be told."""
+    """Whether there is drift is unknown."""
 
     exit_code = 2
 
@@ -118,7 +118,7 @@ def find_drift(
                 packets += [f"{family.family.value}: {text}" for text in told]
         findings += _other_variant(prepared)
     except LinuxError as error:
-        raise CannotTellError(f"whether there is drift cannot be told: {error}") from error
+        raise CannotTellError(f"whether there is drift is unknown: {error}") from error
     except INTERRUPTS as error:
         if repair:  # --repair reports that nothing had to change
             raise ApplyFailedError("interrupted", KernelState.UNCHANGED) from error

@@ -2,8 +2,8 @@
 
 For each ServicePort that a finding concerns, new connections from a pod, from outside and from the node itself are sent
 to each of its addresses, once through the rules as found and once through those rules with kube-proxy's put right: so
-the rules of others count in both. What differs is told; packets that are treated alike are counted. It is a sample: it
-shows what some packets meet, and proves nothing of the others (`kproxy diff` does).
+the rules of others count in both. What differs is listed; packets that are treated alike are counted. It is a sample:
+it shows what some packets meet, and proves nothing of the others (`kproxy diff` does).
 
 In a large cluster most chains cannot matter to the packets in question. So of ServicePorts' chains only those are
 parsed that a concerned ServicePort owns, that a differing rule leads to, or that these lead to.

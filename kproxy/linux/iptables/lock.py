@@ -70,7 +70,7 @@ def _name_of(pid: str) -> str:
 def lock_held_error(seconds: float) -> LockHeldError:
     """The error to raise when the lock was not to be had in time."""
     holder = lock_holder()
-    who = f"{holder} holds it" if holder else "who holds it cannot be told"
+    who = f"{holder} holds it" if holder else "its holder is unknown"
     return LockHeldError(f"the xtables lock {lock_path()} was not free within {seconds:g} s: {who}")
 
 

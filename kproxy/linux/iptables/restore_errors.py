@@ -1,4 +1,4 @@
-"""What iptables-restore says when it fails, turned into the input lines that it speaks of.
+"""What iptables-restore says when it fails, turned into the input lines that it names.
 
 Observed with 1.8.9 (the texts of older versions differ only in the program's name):
 
@@ -49,6 +49,6 @@ def _shown(lines: list[str], number: int, table: str) -> str:
 
 
 def _reason(stderr: str) -> str:
-    told = _NOISE.sub("", _PROGRAM.sub("", stderr))
-    reasons = list(dict.fromkeys(line.strip(" :") for line in told.splitlines() if line.strip(" :")))
+    text = _NOISE.sub("", _PROGRAM.sub("", stderr))
+    reasons = list(dict.fromkeys(line.strip(" :") for line in text.splitlines() if line.strip(" :")))
     return "; ".join(reasons[:3]) if reasons else "the kernel refused it without saying why"

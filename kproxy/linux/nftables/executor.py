@@ -12,8 +12,8 @@ from typing import Final
 from kproxy.linux.errors import PrivilegeError, ToolFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft
-from kproxy.linux.nftables.script_errors import one_line, script_error
-from kproxy.linux.process import run
+from kproxy.linux.nftables.script_errors import script_error
+from kproxy.linux.process import Finished, run
 from kproxy.services.names import IPFamily
 
 TABLE: Final = "kube-proxy"
@@ -78,21 +78,21 @@ class NftExecutor:
         done = run(self._namespace, [self._nft.path, "-j", "list", "table", *self.table.split()], timeout=TIMEOUT)
         if done.code == 0:
             return done.stdout
-        self._refuse(done.code, done.stderr)
+        self._refuse(done)
         if _NOT_THERE in done.stderr:
             return None
-        raise ToolFailedError(f"nft list table {self.table} failed: {one_line(done.stderr)}")
+        raise ToolFailedError(f"nft list table {self.table} failed: {done.reason}")
 
     def _run_script(self, options: list[str], script: str) -> None:
         done = run(self._namespace, [self._nft.path, *options], text=script, timeout=TIMEOUT)
         if done.code:
-            self._refuse(done.code, done.stderr)
+            self._refuse(done)
             raise script_error(done.stderr, script, self.table)
 
-    def _refuse(self, code: int, stderr: str) -> None:
+    def _refuse(self, done: Finished) -> None:
         """Raises what has nothing to do with rules."""
-        if code < 0:
-            raise ToolFailedError(f"{self._nft} was ended by signal {-code}")
-        if _NOT_PERMITTED in stderr:
+        if done.code < 0:
+            raise ToolFailedError(f"{self._nft} was ended by signal {-done.code}")
+        if _NOT_PERMITTED in done.stderr:
             who = "this process lacks the capability CAP_NET_ADMIN" if os.geteuid() == 0 else "nft needs root"
-            raise PrivilegeError(f"{who}: {one_line(stderr)}")
+            raise PrivilegeError(f"{who}: {done.reason}")

@@ -108,7 +108,7 @@ class OverlayKernel:
         """Brings the kernel to the plan; what was different, and what could not be mended.
 
         One refused item, a gateway that no link leads to, say, does not keep the others out; what belongs on a device
-        that could not be made is not tried, and not told of.
+        that could not be made is not tried, and not reported.
         """
         items = list(wanted)
         changes = self.compare(items)

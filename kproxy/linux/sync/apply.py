@@ -121,7 +121,7 @@ def _written(reports: list[FamilyReport]) -> list[str]:
 def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:
     """Reads legacy tables through libiptc as well; the notes say where that differs from iptables-save.
 
-    The rules are verified by then: this is a second witness, whose disagreement is told and undoes nothing.
+    The rules are verified by then: this is a second witness, whose disagreement is a note and undoes nothing.
     """
     if sum(text.count("\n") for text in family.desired.chains.values()) > MAX_RULES:
         return []

@@ -92,7 +92,7 @@ def _without_expected(text: str, blocks: Blocks) -> tuple[Dump, set[ChainRef]] |
 def _split(
     table: str, declarations: str, rules: str, blocks: Blocks, chains: dict[str, ChainDump], expected: set[ChainRef]
 ) -> bool:
-    """Splits the chains of one table that are not as expected; False if that cannot be told apart."""
+    """Splits the chains of one table that are not as expected; False if they cannot be separated."""
     at_declaration = at_rule = 0
     while at_declaration < len(declarations):
         line = declarations[at_declaration : declarations.index("\n", at_declaration)]

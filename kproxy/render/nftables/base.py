@@ -120,7 +120,7 @@ def render_base(options: RenderOptions) -> BaseObjects:
 
 
 def if_local(detector: LocalTrafficDetector, family: str) -> str:
-    """Rule text that matches traffic of local pods; "" when nothing can be told."""
+    """Rule text that matches traffic of local pods; "" if it cannot be recognized."""
     return _pods(detector, family, "")
 
 

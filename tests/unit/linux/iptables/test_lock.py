@@ -89,4 +89,4 @@ def test_where_it_cannot_be_opened(lock: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("XTABLES_LOCKFILE", str(lock / "no" / "such" / "directory"))
     with pytest.raises(PrivilegeError, match="cannot open the xtables lock"), xtables_lock(0):
         pass
-    assert "who holds it cannot be told" in str(lock_held_error(1))
+    assert "its holder is unknown" in str(lock_held_error(1))

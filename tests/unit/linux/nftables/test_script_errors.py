@@ -24,10 +24,10 @@ def test_lines_that_nft_names() -> None:
     assert error.committed == 0
 
 
-def test_a_complaint_without_a_place() -> None:
+def test_a_message_without_a_place() -> None:
     error = script_error("Error: Could not receive tables from kernel: Protocol error\n", SCRIPT, "ip kube-proxy")
     assert (error.lines, error.reason) == ((), "Could not receive tables from kernel: Protocol error")
-    assert script_error("", SCRIPT, "").reason == "it did not say why"
+    assert script_error("", SCRIPT, "").reason == "no reason given"
 
 
 def test_a_place_outside_the_script() -> None:
