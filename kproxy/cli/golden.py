@@ -9,11 +9,12 @@ import click
 import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
+from kproxy.cli.options import mode_option
 from kproxy.cli.output import colour_stdout, output_option, report_error, report_note, working, write_files, write_json
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.errors import InputError, KproxyError
-from kproxy.render.golden import ChainDifference, diff_save, golden_texts
+from kproxy.render.golden import EXTENSIONS, ChainDifference, diff_save, golden_texts
 
 DEFAULT_DIRECTORY = "rules_golden"
 CLUSTER, CONFIG, EXPECTED = "cluster.yaml", "config.yaml", "expected"
@@ -27,7 +28,8 @@ def command() -> None:
     A scenario is a folder that holds
       cluster.yaml      Services, EndpointSlices and Nodes
       config.yaml       KubeProxyConfiguration (kube-proxy's defaults without it)
-      expected/         NODE.v4.save and NODE.v6.save for every Node
+      expected/         NODE.v4.save and NODE.v6.save for every Node, and the
+                        same of nftables mode, NODE.v4.nft and NODE.v6.nft
       packets.yaml      packets and what must become of them; may be missing
 
     \b
@@ -74,19 +76,21 @@ class CheckReport(msgspec.Struct, frozen=True, rename="camel"):
 
 @command.command("check", short_help="Print every difference between golden files and rules.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
+@mode_option
 @output_option
-def check(directories: Sequence[str], output_format: str) -> None:
+def check(directories: Sequence[str], mode: str | None, output_format: str) -> None:
     """Print every difference; exit 1 if there is one, 2 if a scenario cannot be read.
 
     Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules.
 
-    DIR is a scenario or a folder of scenarios; the default is rules_golden.
+    DIR is a scenario or a folder of scenarios; the default is rules_golden. A mode of which a scenario has no
+    expected file is left out, unless --mode asks for it.
     """
     reports = []
     for scenario in find_scenarios(directories or (DEFAULT_DIRECTORY,)):
         try:
             with working(f"checking {scenario}"):
-                found = _check(scenario)
+                found = _check(scenario, mode)
         except KproxyError as error:
             # One unreadable scenario must not hide what the others say.
             report_error(error)
@@ -106,9 +110,11 @@ def check(directories: Sequence[str], output_format: str) -> None:
         raise click.exceptions.Exit(2 if broken else 1)
 
 
-def _check(scenario: Path) -> ScenarioReport:
+def _check(scenario: Path, mode: str | None) -> ScenarioReport:
     cluster, config = _read(scenario)
-    wanted, rendered = _expected(scenario), _render(cluster, config)
+    modes = (mode,) if mode is not None else tuple(each for each in EXTENSIONS if _expected(scenario, (each,)))
+    modes = modes or tuple(EXTENSIONS)
+    wanted, rendered = _expected(scenario, modes), _render(cluster, config, modes)
     run = PacketsRun(0, ())
     if (scenario / PACKETS).exists():
         run = run_packets(scenario / PACKETS, wanted, cluster.nodes, config)
@@ -119,16 +125,19 @@ def _check(scenario: Path) -> ScenarioReport:
 
 @command.command("update", short_help="Write the expected files anew.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
-def update(directories: Sequence[str]) -> None:
+@mode_option
+def update(directories: Sequence[str], mode: str | None) -> None:
     """Write the expected files anew; read the difference before you commit it.
 
-    Files of Nodes that are gone are removed. Nothing is written unless every scenario could be rendered.
+    Files of Nodes that are gone are removed. Nothing is written unless every scenario could be rendered. Without
+    --mode, those of both modes are written.
     """
+    modes = (mode,) if mode is not None else tuple(EXTENSIONS)
     scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
     with working("rendering"):
-        rendered = {scenario: _render(*_read(scenario)) for scenario in scenarios}
+        rendered = {scenario: _render(*_read(scenario), modes) for scenario in scenarios}
     for scenario, texts in rendered.items():
-        expected = _expected(scenario)
+        expected = _expected(scenario, modes)
         changed = {scenario / EXPECTED / name: text for name, text in texts.items() if expected.get(name) != text}
         gone = [scenario / EXPECTED / name for name in expected if name not in texts]
         if changed:
@@ -167,12 +176,19 @@ def _read(scenario: Path) -> tuple[Manifests, KubeProxyConfiguration]:
     return read_cluster([str(scenario / CLUSTER)], report_note), config
 
 
-def _render(cluster: Manifests, config: KubeProxyConfiguration) -> dict[str, str]:
-    return golden_texts(cluster.nodes, cluster.services, cluster.endpoint_slices, config)
+def _render(cluster: Manifests, config: KubeProxyConfiguration, modes: Sequence[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for mode in modes:
+        in_mode = msgspec.structs.replace(config, mode=mode)
+        texts |= golden_texts(
+            cluster.nodes, cluster.services, cluster.endpoint_slices, in_mode, service_cidrs=cluster.service_cidrs
+        )
+    return texts
 
 
-def _expected(scenario: Path) -> dict[str, str]:
-    return {path.name: read_text(path) for path in sorted((scenario / EXPECTED).glob("*.save"))}
+def _expected(scenario: Path, modes: Sequence[str]) -> dict[str, str]:
+    files = (path for mode in modes for path in (scenario / EXPECTED).glob(f"*.{EXTENSIONS[mode]}"))
+    return {path.name: read_text(path) for path in sorted(files)}
 
 
 def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) -> Iterator[FileDifference]:

@@ -60,6 +60,13 @@ FORMATS = ("save", "restore", "list", "json")
     metavar="DIR",
     help="With --all-nodes: gets NODE.v4.save and NODE.v6.save for each, in nftables mode .nft for .save.",
 )
+@click.option(
+    "--nft",
+    type=click.Choice(["1.0.6", "1.1.3"]),
+    default="1.0.6",
+    show_default=True,
+    help="In nftables mode, the release of nft whose listing save is: Debian 12's or 13's.",
+)
 def command(
     filenames: Sequence[str],
     config_path: str | None,
@@ -74,6 +81,7 @@ def command(
     chain: str | None,
     all_nodes: bool,
     output_dir: str | None,
+    nft: str,
 ) -> None:
     """Render the rules that kube-proxy v1.36 would program on a node.
 
@@ -116,13 +124,13 @@ def command(
     if config.mode == MODE_NFTABLES and (output_format == "list" or table):
         raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
     if output_dir is not None:
-        _render_all_nodes(cluster, config, features, Path(output_dir))
+        _render_all_nodes(cluster, config, features, Path(output_dir), nft)
         return
     target = select_target(cluster.nodes, config, node)
     with working("rendering"):
         family = family or target.primary_family(config)
         if config.mode == MODE_NFTABLES:
-            text = _format_table(_render_table(cluster, config, features, target, family), output_format, chain)
+            text = _format_table(_render_table(cluster, config, features, target, family), output_format, chain, nft)
         else:
             text = _format(_render(cluster, config, features, target, family), output_format, table, chain)
     write_output(text, output)
@@ -142,11 +150,11 @@ def _render_table(
     )
 
 
-def _format_table(rendered: RenderedTable, output_format: str, chain: str | None) -> str:
+def _format_table(rendered: RenderedTable, output_format: str, chain: str | None, nft: str) -> str:
     if output_format == "restore":
         return rendered.restore_text
     if output_format == "save":
-        return rendered.save_text
+        return rendered.save_text(nft)
     records = [
         object_record(rendered.table, found)
         for found in rendered.objects()
@@ -201,11 +209,13 @@ def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | N
     return found
 
 
-_inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path] | None = None
+_inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path, str] | None = None
 """What forked workers render from: handed over by memory, since a cluster is slow to pickle."""
 
 
-def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path) -> None:
+def _render_all_nodes(
+    cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path, nft: str
+) -> None:
     global _inherited
     if not cluster.nodes:
         raise InputError("--all-nodes: the manifests hold no Node")
@@ -213,7 +223,7 @@ def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, featur
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging:
-            _inherited = (cluster, config, features, Path(staging))
+            _inherited = (cluster, config, features, Path(staging), nft)
             with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
                 names = list(_with_progress(workers.map(_render_one, jobs), len(jobs)))
             if any((directory / name).is_dir() for name in names):
@@ -226,12 +236,12 @@ def _render_all_nodes(cluster: Manifests, config: KubeProxyConfiguration, featur
 
 def _render_one(job: tuple[int, IPFamily]) -> str:
     assert _inherited is not None
-    cluster, config, features, staging = _inherited
+    cluster, config, features, staging, nft = _inherited
     node, family = cluster.nodes[job[0]], job[1]
     name = file_name(node, family, config.mode)
     target = Target(node.metadata.name, node)
     if config.mode == MODE_NFTABLES:
-        text = _render_table(cluster, config, features, target, family).save_text
+        text = _render_table(cluster, config, features, target, family).save_text(nft)
     else:
         text = _render(cluster, config, features, target, family).save_text
     write_files({staging / name: text})

@@ -14,8 +14,9 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.render.options import Features
-from kproxy.render.target import NodeError, Target, render_target
+from kproxy.render.target import NodeError, Target, render_table, render_target
 from kproxy.services.names import IPFamily
 
 EXTENSIONS = {MODE_IPTABLES: "save", MODE_NFTABLES: "nft"}
@@ -33,20 +34,24 @@ def golden_texts(
     endpoint_slices: Iterable[EndpointSlice],
     config: KubeProxyConfiguration,
     features: Features | None = None,
+    service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> dict[str, str]:
-    """The save text of every node and family, by file name (`NODE.v4.save`, `NODE.v6.save`).
+    """The save text of every node and family in the configuration's mode, by file name (`file_name`).
 
     Raises:
         NodeError: the cluster has no Node.
     """
-    services, endpoint_slices = tuple(services), tuple(endpoint_slices)
-    texts = {
-        file_name(node, family, MODE_IPTABLES): render_target(
-            Target(node.metadata.name, node), family, services, endpoint_slices, config, features
-        ).save_text
-        for node in sorted(nodes, key=lambda node: node.metadata.name)
-        for family in IPFamily
-    }
+    services, endpoint_slices, service_cidrs = tuple(services), tuple(endpoint_slices), tuple(service_cidrs)
+    texts = {}
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
+        target = Target(node.metadata.name, node)
+        for family in IPFamily:
+            if config.mode == MODE_NFTABLES:
+                table = render_table(target, family, services, endpoint_slices, config, features, service_cidrs)
+                text = table.save_text()
+            else:
+                text = render_target(target, family, services, endpoint_slices, config, features).save_text
+            texts[file_name(node, family, config.mode)] = text
     if not texts:
         raise NodeError("the cluster has no Node, so there is no node to render rules for")
     return texts
@@ -67,8 +72,12 @@ class ChainDifference(msgspec.Struct, frozen=True):
 
 
 def diff_save(expected: str, actual: str) -> list[ChainDifference]:
-    """The differences between two texts in iptables-save form, chain by chain; empty if they hold the same bytes."""
-    old, new = _by_chain(expected), _by_chain(actual)
+    """The differences between two texts in save form, chain by chain; empty if they hold the same bytes.
+
+    Of nftables, sets and maps count as chains here.
+    """
+    split = _by_block if actual.startswith("table ") else _by_chain
+    old, new = split(expected), split(actual)
     differences = []
     for ref in sorted(old.keys() | new.keys()):
         before, after = old.get(ref, []), new.get(ref, [])
@@ -93,6 +102,21 @@ def _by_chain(text: str) -> Mapping[tuple[str, str], list[str]]:
         elif line != "COMMIT":
             chains.setdefault((table, ""), []).append(line)
     return chains
+
+
+def _by_block(text: str) -> Mapping[tuple[str, str], list[str]]:
+    """The lines of each chain, set and map of tables as nft lists them."""
+    blocks: dict[tuple[str, str], list[str]] = {}
+    table = block = ""
+    for line in text.splitlines():
+        if line.startswith("table "):
+            table, block = line.removeprefix("table ").removesuffix(" {"), ""
+        elif line.startswith("\t") and not line.startswith("\t\t") and line.endswith(" {"):
+            block = line.strip().removesuffix(" {")
+        blocks.setdefault((table, block), []).append(line)
+        if line == "\t}":
+            block = ""
+    return blocks
 
 
 def _diff_lines(before: list[str], after: list[str]) -> Iterable[str]:

@@ -5,4 +5,5 @@ base         what is there whatever the cluster holds
 serviceport  what one ServicePort becomes: chains, affinity sets, and elements of the shared sets and maps
 renderer     keeps all that of one family on one node
 table        a rendered table: as `nft -f` input, and object by object with its provenance
+save         as nft lists it
 """

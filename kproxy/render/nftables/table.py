@@ -13,7 +13,7 @@ import msgspec
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.render.nftables.renderer import Renderer
 from kproxy.render.nftables.serviceport import ElementValue
-from kproxy.render.options import ModeError, RenderOptions
+from kproxy.render.options import RenderOptions
 from kproxy.render.origin import Origin
 from kproxy.services.tracker import ServiceState
 
@@ -62,14 +62,12 @@ class RenderedTable(msgspec.Struct, frozen=True):
         """Input for `nft -f` where there is no such table yet."""
         return "".join(text for _, _, _, text in self._lines())
 
-    @property
-    def save_text(self) -> str:
-        """What `nft list table` prints once the table is in.
+    def save_text(self, release: str = "1.0.6") -> str:
+        """What `nft list table` of a release prints once the table is in; see `kproxy.render.nftables.save`."""
+        # Imported here: whoever wants restore text only need not wait for the parser.
+        from kproxy.render.nftables.save import save_text
 
-        Raises:
-            ModeError: always, so far.
-        """
-        raise ModeError("mode nftables: --format save is not there yet; there are restore and json")
+        return save_text(self.restore_text, release)
 
     def objects(self) -> Iterator[RenderedObject]:
         """Every object with its provenance, in the order of `restore_text`."""

@@ -149,3 +149,25 @@ def test_json_when_all_is_as_expected(kproxy: Run) -> None:
     assert done.returncode == 0
     (found,) = json.loads(done.stdout)["scenarios"]
     assert (found["status"], found["files"], found["packetDifferences"]) == ("as expected", [], [])
+
+
+def test_each_mode_is_checked_where_it_has_files(kproxy: Run, tmp_path: Path) -> None:
+    scenario = tmp_path / "minikube"
+    shutil.copytree(ROOT / "rules_golden" / "minikube", scenario)
+    table = scenario / "expected" / "minikube.v4.nft"
+    original = table.read_text()
+    table.write_text(original.replace("32198", "32199"))
+    done = kproxy("golden", "check", "minikube")
+    assert done.returncode == 1
+    assert "ip kube-proxy map service-nodeports" in done.stdout
+    assert kproxy("golden", "check", "minikube", "--mode", "iptables").returncode == 0
+    table.unlink()
+    (scenario / "expected" / "minikube.v6.nft").unlink()
+    assert kproxy("golden", "check", "minikube").returncode == 0, "an older scenario, of iptables mode only"
+    asked = kproxy("golden", "check", "minikube", "--mode", "nftables")
+    assert asked.returncode == 1
+    assert "expected/minikube.v4.nft is missing" in asked.stdout
+    assert kproxy("golden", "update", "minikube", "--mode", "iptables").returncode == 0
+    assert not table.exists()
+    assert kproxy("golden", "update", "minikube").returncode == 0
+    assert table.read_text() == original

@@ -52,6 +52,21 @@ def test_nftables_mode(kproxy: Run) -> None:
     assert "add element ip kube-proxy nodeport-ips { 192.168.49.2 }\n" in other.stdout
 
 
+def test_nftables_mode_saves_what_nft_lists(kproxy: Run, tmp_path: Path) -> None:
+    rendered = render_nftables(CLUSTERS[0], IPFamily.IPV4)
+    done = kproxy("render", *NFT, "-4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == rendered.save_text()
+    assert "hook output priority -100; policy accept;" in done.stdout
+    trixie = kproxy("render", *NFT, "-4", "--nft", "1.1.3").stdout
+    assert trixie == rendered.save_text("1.1.3")
+    assert "hook output priority dstnat; policy accept;" in trixie
+    listing = kproxy("render", *NFT[:-2], "--all-nodes", "--output-dir", tmp_path / "rules")
+    assert listing.returncode == 0
+    assert (tmp_path / "rules" / "node-0.v4.nft").read_text() == done.stdout
+    assert len(list((tmp_path / "rules").iterdir())) == 2 * len(list((tmp_path / "rules").glob("*.v6.nft")))
+
+
 def test_nftables_mode_lists_objects_with_provenance(kproxy: Run) -> None:
     records = json.loads(kproxy("render", *NFT, "-4", "--format", "json").stdout)
     by_text = {record["text"]: record for record in records}

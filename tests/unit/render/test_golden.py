@@ -29,6 +29,35 @@ def test_bytes_that_differ_are_never_equal() -> None:
     assert diff_save(TEXT, TEXT.replace("COMMIT\n", "")) != []
 
 
+LISTING = """\
+table ip kube-proxy {
+	comment "rules for kube-proxy"
+	set cluster-ips {
+		type ipv4_addr
+		elements = { 10.96.0.1 }
+	}
+
+	chain services {
+		ip daddr . meta l4proto . th dport vmap @service-ips
+	}
+}
+"""
+
+
+def test_a_listing_of_nftables() -> None:
+    assert diff_save(LISTING, LISTING) == []
+    changed = LISTING.replace("10.96.0.1 ", "10.96.0.2 ").replace("vmap @service-ips", "drop")
+    found = diff_save(LISTING, changed)
+    assert [(each.table, each.chain) for each in found] == [
+        ("ip kube-proxy", "chain services"),
+        ("ip kube-proxy", "set cluster-ips"),
+    ]
+    assert "- 		elements = { 10.96.0.1 }" in found[1].lines
+    assert "+ 		elements = { 10.96.0.2 }" in found[1].lines
+    (comment,) = diff_save(LISTING, LISTING.replace("rules for", "of"))
+    assert (comment.table, comment.chain) == ("ip kube-proxy", "")
+
+
 def test_long_equal_runs_are_shortened() -> None:
     rules = "".join(f"-A A -s 10.0.0.{i} -j B\n" for i in range(50))
     (difference,) = diff_save(TEXT + rules, TEXT + rules + "-A A -j DROP\n")

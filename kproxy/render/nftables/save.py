@@ -1,0 +1,23 @@
+"""The save form: what `nft list table` prints once the table is in a fresh namespace.
+
+As in iptables mode there is one source of truth, the restore text; `netfilter` reads it, keeps it as the kernel would
+and prints it as nft does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kproxy.netfilter.nftables.apply import apply_commands
+from kproxy.netfilter.nftables.printer.listing import print_nft
+from kproxy.netfilter.nftables.printer.style import Style
+from kproxy.netfilter.nftables.reader.script import read_script
+from kproxy.netfilter.nftables.ruleset import NftRuleset
+
+RELEASES: Final = {"1.0.6": Style((1, 0, 6)), "1.1.3": Style((1, 1, 3))}
+"""The releases of nft whose listing is known: Debian 12's and Debian 13's."""
+
+
+def save_text(restore_text: str, release: str = "1.0.6") -> str:
+    """The listing of the table that `restore_text` makes, by a release of `RELEASES`."""
+    return print_nft(apply_commands(NftRuleset(), read_script(restore_text)), RELEASES[release])
