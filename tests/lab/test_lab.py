@@ -207,6 +207,7 @@ def test_what_needs_the_api_server_says_so_and_changes_nothing(lab: Lab, argumen
         lab.run("heal", "apiserver")
 
 
+@pytest.mark.slow
 def test_a_node_joins_takes_pods_and_leaves(lab: Lab) -> None:
     lab.run("node", "add")
     try:

@@ -15,7 +15,13 @@ pytestmark = pytest.mark.root
 DOWN = "node-3"
 
 
-@pytest.fixture(scope="module", params=[("vxlan", "ipv4"), ("host-gw", "dual")], ids=["vxlan", "host-gw"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("vxlan", "ipv4"), id="vxlan"),
+        pytest.param(("host-gw", "dual"), id="host-gw", marks=pytest.mark.slow),
+    ],
+)
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab whose node-3 has lost its cable, with a pod behind it that is still an endpoint of a Service."""
     backend, family = request.param

@@ -66,6 +66,7 @@ def test_the_kernel_ends_with_the_servers_state_in_hundreds_of_runs(chunk: int) 
         settle(seed)
 
 
+@pytest.mark.slow
 def test_every_fault_occurs_and_drift_is_noticed_as_such() -> None:
     faults: Counter[str] = Counter()
     drifts = failures = 0

@@ -112,7 +112,7 @@ def enumerate_and_compare(seed: int, share: int) -> bool:
     return found.alike
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1 << 40))
 def test_alike_means_that_no_packet_differs(seed: int) -> None:
     enumerate_and_compare(seed, 40)
@@ -130,7 +130,7 @@ def test_both_answers_occur() -> None:
     assert 3 < sum(answers) < 27
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 40))
 def test_what_changes_nothing_is_no_difference(seed: int) -> None:
     random = Random(seed)
@@ -140,7 +140,7 @@ def test_what_changes_nothing_is_no_difference(seed: int) -> None:
     assert found.alike, (text(before), text(after), found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 40))
 def test_mutants_are_told_by_a_witness(seed: int) -> None:
     random = Random(seed)
@@ -484,6 +484,7 @@ def test_a_recorded_cluster_without_one_endpoint() -> None:
     assert [weight for _, weight in witness] == [Fraction(1, 2)] * 2
 
 
+@pytest.mark.slow
 def test_changes_to_golden_rules_are_decided() -> None:
     answers = set()
     for mutant in mutants(5, 105):

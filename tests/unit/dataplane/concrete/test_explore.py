@@ -46,7 +46,7 @@ def distribution(result: TraceResult) -> dict[tuple[object, ...], Fraction]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seeds, families)
 def test_merged_outcomes_are_the_paths_put_together(seed: int, family: Family) -> None:
     random = Random(seed)
@@ -80,7 +80,7 @@ def covers(told: Outcome, full: Outcome) -> bool:
     )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seeds, families, st.sets(st.sampled_from(OPEN_FIELDS), max_size=3), st.sampled_from(OPEN_HOSTS), st.booleans())
 def test_what_is_open_is_never_guessed(
     seed: int, family: Family, fields: set[str], host: Host, open_state: bool
@@ -103,7 +103,7 @@ def test_what_is_open_is_never_guessed(
             assert share >= outcome.probability, f"{outcome}\n{full}"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seeds, families)
 def test_an_index_changes_nothing(seed: int, family: Family) -> None:
     """Rules that a packet certainly does not match may be there in any number."""

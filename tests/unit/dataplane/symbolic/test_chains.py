@@ -151,7 +151,7 @@ def check(seed: int, points: int) -> int:
     return compared
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 40))
 def test_random_rule_sets_at_random_points(seed: int) -> None:
     check(seed, 6)
