@@ -43,7 +43,7 @@ class BoundedFrequencyRunner:
     """
 
     def __init__(self, min_interval: float, max_interval: float, rng: Callable[[], float]) -> None:
-        """Args: min_interval, max_interval: seconds. chance: floats in [0, 1), for jitter."""
+        """Args: min_interval, max_interval: seconds. rng: floats in [0, 1), for jitter."""
         self._min = min_interval
         self._max = max_interval
         self._rng = rng

@@ -121,14 +121,14 @@ def test_a_killed_process_leaves_nothing_that_the_next_apply_does_not_mend(
         "from tests.kernel.apply.test_apply import apply_file; print('go', flush=True);"
         "apply_file(Path(sys.argv[1]), sys.argv[2], Variant(sys.argv[3]))"
     )
-    chance = random.Random(kills)
+    rng = random.Random(kills)
     with fresh_namespace() as namespace:
         for number in range(kills):
             command = [sys.executable, "-c", code, str(paths[number % 2]), namespace, variant.value]
             child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
             assert child.stdout is not None
             child.stdout.readline()
-            time.sleep(chance.uniform(0.1, 0.7))
+            time.sleep(rng.uniform(0.1, 0.7))
             child.kill()
             child.wait()
             child.stdout.close()

@@ -89,7 +89,7 @@ def test_each_edit_is_named_and_mended(
     case = DUAL_STACK[group]
     # Every kind of edit has its turn in each combination; what it hits is chance.
     kinds = [list(KINDS)[(group * EDITS + number) % len(KINDS)] for number in range(EDITS)]
-    chance = random.Random(f"{family.value} {variant.value} {group}")
+    rng = random.Random(f"{family.value} {variant.value} {group}")
     with fresh_namespace() as namespace:
         for each, kind in COMBINATIONS:
             run(f"{COMMAND[each]}-{kind.value}-restore", "--noflush", "--counters", namespace=namespace, text=OTHERS)
@@ -99,7 +99,7 @@ def test_each_edit_is_named_and_mended(
         assert kproxy("apply", *arguments)[0] == 0
         before = snapshot(namespace)
         command = f"{COMMAND[family]}-{variant.value}-save"
-        editor = Editor(parse_dump(run(command, namespace=namespace)), family, chance)
+        editor = Editor(parse_dump(run(command, namespace=namespace)), family, rng)
         for kind_of_edit in kinds:
             edit = editor.edit(kind_of_edit)
             where = variant.other if edit.other else variant

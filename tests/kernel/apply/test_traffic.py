@@ -128,9 +128,9 @@ def net() -> Iterator[Network]:
             servers.close()
 
 
-def choose(chance: random.Random) -> frozenset[str]:
+def choose(rng: random.Random) -> frozenset[str]:
     """One to three endpoints; the last one is in no state."""
-    return frozenset(chance.sample(ENDPOINTS[:-1], chance.randint(1, 3)))
+    return frozenset(rng.sample(ENDPOINTS[:-1], rng.randint(1, 3)))
 
 
 def check(traffic: Traffic, history: History) -> None:
@@ -149,7 +149,7 @@ def check(traffic: Traffic, history: History) -> None:
 
 def churn(net: Network, variant: Variant, act: Act, rounds: int) -> None:
     """Applies states one after the other under traffic."""
-    chance, history = random.Random(rounds), History()
+    rng, history = random.Random(rounds), History()
     executor = IptablesExecutor(net.spaces["node"], find_iptables(IPFamily.IPV4, variant))
     with history.applying(frozenset(ENDPOINTS[:3])):
         bring_to(executor, net, frozenset(ENDPOINTS[:3]), 0)
@@ -157,7 +157,7 @@ def churn(net: Network, variant: Variant, act: Act, rounds: int) -> None:
     traffic.start(net)
     try:
         for number in range(rounds):
-            act(executor, net, history, chance, number)
+            act(executor, net, history, rng, number)
         time.sleep(0.05)
     finally:
         traffic.stop()
@@ -167,26 +167,26 @@ def churn(net: Network, variant: Variant, act: Act, rounds: int) -> None:
     assert outcome.report.result in ("applied", "nothing to do")
 
 
-def full_apply(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
-    chosen = choose(chance)
+def full_apply(executor: Executor, net: Network, history: History, rng: random.Random, number: int) -> None:
+    chosen = choose(rng)
     with history.applying(chosen):
         bring_to(executor, net, chosen, number)
 
 
-def failing_apply(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+def failing_apply(executor: Executor, net: Network, history: History, rng: random.Random, number: int) -> None:
     """Every other time, a transaction in the middle is refused."""
-    chosen = choose(chance)
-    faulty = Faulty(executor, fail_at=chance.randint(0, 4) if number % 2 else None, error=refused)
+    chosen = choose(rng)
+    faulty = Faulty(executor, fail_at=rng.randint(0, 4) if number % 2 else None, error=refused)
     with history.applying(chosen):
         bring_to(faulty, net, chosen, number)
 
 
-def killed_apply(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+def killed_apply(executor: Executor, net: Network, history: History, rng: random.Random, number: int) -> None:
     """A kill between two transactions, every place in turn; then an apply that must come right."""
-    chosen = choose(chance)
+    chosen = choose(rng)
     with history.applying(chosen):
         bring_to(Faulty(executor, fail_at=number % 7), net, chosen, number)
-    full_apply(executor, net, history, chance, number + 1)
+    full_apply(executor, net, history, rng, number + 1)
 
 
 def test_entries_of_an_apply_that_was_taken_back_go(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,12 +251,12 @@ def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
     renderer = Renderer(render_options(CONFIG, IPFamily.IPV4, "node-0"))
     syncers: list[Syncer] = []
 
-    def act(executor: Executor, net: Network, history: History, chance: random.Random, number: int) -> None:
+    def act(executor: Executor, net: Network, history: History, rng: random.Random, number: int) -> None:
         if not syncers:
             syncers.append(Syncer(executor, state, renderer, net.spaces["node"]))
             syncers[0].resync()
-        web, *others = slices(choose(chance), number)
-        if chance.random() < 0.2:
+        web, *others = slices(choose(rng), number)
+        if rng.random() < 0.2:
             state.update_endpoint_slice(others[0])
             syncers[0].sync()
             return

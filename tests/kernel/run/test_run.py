@@ -317,34 +317,34 @@ def test_once_that_is_ended_early_is_no_success(namespace: str, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_faults_against_the_real_kernel(server: Server, namespace: str, tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    variant = chance.choice(list(Variant))
+    rng = random.Random(seed)
+    variant = rng.choice(list(Variant))
     client = server.client()
     put(client, NODES, node())
     with contextlib.ExitStack() as stack:
         agent = stack.enter_context(running_agent(tmp_path, *arguments(server, namespace, variant.value)))
         for _ in range(60):
-            what = chance.random()
-            name = f"s{chance.randrange(6)}"
+            what = rng.random()
+            name = f"s{rng.randrange(6)}"
             if what < 0.4:
-                ips = [f"10.244.0.{chance.randrange(1, 250)}" for _ in range(chance.randrange(4))]
+                ips = [f"10.244.0.{rng.randrange(1, 250)}" for _ in range(rng.randrange(4))]
                 put(client, ENDPOINT_SLICES, piece(name, *dict.fromkeys(ips)))
             elif what < 0.7:
-                put(client, SERVICES, service(name, chance.randrange(1, 1000)))
+                put(client, SERVICES, service(name, rng.randrange(1, 1000)))
             elif what < 0.8:
                 with contextlib.suppress(ApiError):
                     client.delete(SERVICES, name, "default")
             elif what < 0.9:
-                table = chance.choice(("nat", "filter", "mangle"))
+                table = rng.choice(("nat", "filter", "mangle"))
                 run(f"iptables-{variant.value}", "-t", table, "-F", namespace=namespace)
             elif what < 0.94:
                 agent.stop(signal.SIGKILL)
                 agent = stack.enter_context(running_agent(tmp_path, *arguments(server, namespace, variant.value)))
             elif what < 0.98:
-                server.stop(chance.choice((signal.SIGKILL, signal.SIGTERM)))
+                server.stop(rng.choice((signal.SIGKILL, signal.SIGTERM)))
                 server.start()
                 client = server.client()
-            time.sleep(chance.choice((0.0, 0.02, 0.3)))
+            time.sleep(rng.choice((0.0, 0.02, 0.3)))
         eventually(
             lambda: not any(difference(client, namespace, family, variant) for family in IPFamily), 120.0, agent.said
         )

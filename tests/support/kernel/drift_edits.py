@@ -60,10 +60,10 @@ def _transaction(table: str, lines: Iterable[str], declared: Iterable[str] = ())
 class Editor:
     """Makes edits of what a dump holds, by chance."""
 
-    def __init__(self, dump: Dump, family: IPFamily, chance: random.Random) -> None:
+    def __init__(self, dump: Dump, family: IPFamily, rng: random.Random) -> None:
         self._dump = dump
         self._family = family
-        self._chance = chance
+        self._rng = rng
         self._full = [place for place in owned_chains(dump) if self._rules(place)]
         self._jumps = [
             ((table, name), rule)
@@ -84,8 +84,8 @@ class Editor:
         return chain.rules
 
     def _some_rule(self) -> tuple[Place, int, str]:
-        place = self._chance.choice(self._full)
-        number = self._chance.randrange(len(self._rules(place)))
+        place = self._rng.choice(self._full)
+        number = self._rng.randrange(len(self._rules(place)))
         return place, number + 1, self._rules(place)[number]
 
     def delete_rule(self) -> Edit:
@@ -95,8 +95,8 @@ class Editor:
 
     def add_rule(self) -> Edit:
         (table, chain), number, _ = self._some_rule()
-        rule = self._chance.choice([ODD, "-j ACCEPT", "-p tcp -j RETURN"])
-        line = self._chance.choice([f"-I {chain} {number} {rule}", f"-A {chain} {rule}"])
+        rule = self._rng.choice([ODD, "-j ACCEPT", "-p tcp -j RETURN"])
+        line = self._rng.choice([f"-I {chain} {number} {rule}", f"-A {chain} {rule}"])
         said = Expected("rule-extra", (table, chain), wanted="", found=rule)
         return Edit("add rule", _transaction(table, [line]), (said,))
 
@@ -113,9 +113,9 @@ class Editor:
         return Edit("alter rule", _transaction(table, lines), (said,))
 
     def swap_rules(self) -> Edit:
-        table, chain = self._chance.choice([place for place in self._full if len(set(self._rules(place))) > 1])
+        table, chain = self._rng.choice([place for place in self._full if len(set(self._rules(place))) > 1])
         rules = self._rules((table, chain))
-        low, high = sorted(self._chance.sample(range(len(rules)), 2))
+        low, high = sorted(self._rng.sample(range(len(rules)), 2))
         lines = [
             *(f"-D {chain} {number + 1}" for number in (high, low)),
             f"-I {chain} {low + 1} {rules[high]}",
@@ -124,13 +124,13 @@ class Editor:
         return Edit("swap rules", _transaction(table, lines), (Expected("rules-reordered", (table, chain)),))
 
     def flush_chain(self) -> Edit:
-        table, chain = self._chance.choice(self._full)
+        table, chain = self._rng.choice(self._full)
         said = [Expected("rule-missing", (table, chain), wanted=rule) for rule in self._rules((table, chain))]
         return Edit("flush chain", _transaction(table, [f"-F {chain}"]), tuple(said))
 
     def delete_chain(self) -> Edit:
         """With every rule that leads to it, as the kernel demands."""
-        table, chain = self._chance.choice(self._full)
+        table, chain = self._rng.choice(self._full)
         lines, said = [f"-F {chain}"], [Expected("chain-missing", (table, chain))]
         for name, held in self._dump.tables[table].items():
             for number, rule in reversed(list(enumerate(held.rules, 1))):
@@ -141,19 +141,19 @@ class Editor:
         return Edit("delete chain", _transaction(table, [*lines, f"-X {chain}"]), tuple(said))
 
     def delete_canary(self) -> Edit:
-        table = self._chance.choice(["mangle", "nat", "filter"])
+        table = self._rng.choice(["mangle", "nat", "filter"])
         said = [Expected("canary-missing", (table, CANARY))]
         if table == "mangle":  # nothing else of kube-proxy's is in it
             said.append(Expected("table-flushed", (table, "")))
         return Edit("delete canary", _transaction(table, [f"-X {CANARY}"]), tuple(said))
 
     def stray_chain(self) -> Edit:
-        chain = self._chance.choice(list(STRAY))
+        chain = self._rng.choice(list(STRAY))
         lines = [f"-A {chain} {rule}" for rule in STRAY[chain]]
         return Edit("stray chain", _transaction("nat", lines, [chain]), (Expected("chain-extra", ("nat", chain)),))
 
     def stray_chain_in_use(self) -> Edit:
-        chain = self._chance.choice(list(STRAY))
+        chain = self._rng.choice(list(STRAY))
         lines = [*(f"-A {chain} {rule}" for rule in STRAY[chain]), f"-I KUBE-SERVICES 1 -j {chain}"]
         said = (
             Expected("chain-extra", ("nat", chain)),
@@ -162,20 +162,20 @@ class Editor:
         return Edit("stray chain in use", _transaction("nat", lines, [chain]), said)
 
     def delete_jump(self) -> Edit:
-        (table, chain), rule = self._chance.choice(self._jumps)
+        (table, chain), rule = self._rng.choice(self._jumps)
         said = Expected("jump-missing", (table, chain), wanted=rule)
         return Edit("delete jump", _transaction(table, [f"-D {chain} {rule}"]), (said,))
 
     def double_jump(self) -> Edit:
-        (table, chain), rule = self._chance.choice(self._jumps)
-        line = self._chance.choice([f"-A {chain} {rule}", f"-I {chain} {rule}"])
+        (table, chain), rule = self._rng.choice(self._jumps)
+        line = self._rng.choice([f"-A {chain} {rule}", f"-I {chain} {rule}"])
         said = Expected("jump-duplicated", (table, chain), wanted=rule)
         return Edit("double jump", _transaction(table, [line]), (said,))
 
     def move_jump(self) -> Edit:
         """Behind rules of others, parted from the rest, or before the one that it follows."""
         places = [place for place, _ in self._jumps]
-        (table, chain), rule = self._chance.choice([jump for jump in self._jumps if places.count(jump[0]) > 1])
+        (table, chain), rule = self._rng.choice([jump for jump in self._jumps if places.count(jump[0]) > 1])
         own = [each for place, each in self._jumps if place == (table, chain)]
         if rule == own[0]:
             lines = [f"-D {chain} {rule}", f"-A {chain} {rule}"]
@@ -184,7 +184,7 @@ class Editor:
         return Edit("move jump", _transaction(table, lines), (Expected("jump-misplaced", (table, chain)),))
 
     def alter_jump(self) -> Edit:
-        (table, chain), rule = self._chance.choice(self._jumps)
+        (table, chain), rule = self._rng.choice(self._jumps)
         altered = f"-p tcp -j {target_of(rule)}"
         lines = [f"-D {chain} {rule}", f"-I {chain} {altered}"]
         said = (
@@ -194,7 +194,7 @@ class Editor:
         return Edit("alter jump", _transaction(table, lines), said)
 
     def stray_jump(self) -> Edit:
-        table, chain, target = self._chance.choice(
+        table, chain, target = self._rng.choice(
             [("filter", "OUTPUT", "KUBE-FORWARD"), ("nat", "PREROUTING", "KUBE-MARK-MASQ")]
         )
         said = Expected("jump-extra", (table, chain), found=f"-j {target}")
@@ -202,7 +202,7 @@ class Editor:
 
     def flush_table(self) -> Edit:
         """What of kube-proxy's `iptables -F` takes, and sometimes `iptables -X` after it."""
-        table = self._chance.choice(["nat", "filter", "mangle"])
+        table = self._rng.choice(["nat", "filter", "mangle"])
         own = [chain for each, chain in owned_chains(self._dump) if each == table]
         said = [Expected("table-flushed", (table, ""))]
         lines = [f"-F {chain}" for chain in own]
@@ -210,7 +210,7 @@ class Editor:
             if each == table:
                 lines.append(f"-D {chain} {rule}")
                 said.append(Expected("jump-missing", (table, chain), wanted=rule))
-        if table == "mangle" or self._chance.random() < 0.5:
+        if table == "mangle" or self._rng.random() < 0.5:
             lines += [f"-X {chain}" for chain in own]
             said += [Expected("canary-missing" if name == CANARY else "chain-missing", (table, name)) for name in own]
         else:
@@ -219,7 +219,7 @@ class Editor:
 
     def other_variant(self) -> Edit:
         """A table's rules in the other variant too."""
-        table = self._chance.choice(["nat", "filter"])
+        table = self._rng.choice(["nat", "filter"])
         own = [chain for each, chain in owned_chains(self._dump) if each == table]
         lines = [f"-A {chain} {rule}" for chain in own for rule in self._rules((table, chain))]
         lines += [f"-I {chain} {rule}" for (each, chain), rule in self._jumps if each == table]

@@ -275,13 +275,13 @@ class EngineSuite:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_random_edits_are_named_and_mended(self, executor: Executor, seed: int) -> None:
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         executor.restore(FOREIGN_V6 if executor.family.is_ipv6 else FOREIGN)
-        rules = wanted(chance.randrange(len(CLUSTERS)), executor.family)
+        rules = wanted(rng.randrange(len(CLUSTERS)), executor.family)
         reconcile_rules(executor, rules)
         clean, others = rules_of(executor), foreign_lines(executor)
         for _ in range(13):
-            text = random_edit(chance, read_dump(executor, counters=False))
+            text = random_edit(rng, read_dump(executor, counters=False))
             executor.restore(text)
             dump = read_dump(executor, counters=False)
             difference = find_difference(rules, dump)
@@ -319,16 +319,16 @@ def _undated(text: str) -> str:
     return re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
 
 
-def random_edit(chance: random.Random, dump: Dump) -> str:
+def random_edit(rng: random.Random, dump: Dump) -> str:
     """Restore input that changes one thing of kube-proxy's."""
     places = owned_chains(dump)
     full = [place for place in places if (chain := dump.chain(*place)) is not None and chain.rules]
-    table, name = chance.choice(full)
+    table, name = rng.choice(full)
     chain = dump.chain(table, name)
     assert chain is not None
-    number = chance.randrange(len(chain.rules))
+    number = rng.randrange(len(chain.rules))
     rule = chain.rules[number]
-    kind = chance.choice(
+    kind = rng.choice(
         ("delete", "duplicate", "extra", "alter", "swap", "flush", "canary", "stale", "jump", "jump-twice", "jump-last")
     )
     if kind == "swap" and len(set(chain.rules)) < 2:
@@ -336,11 +336,11 @@ def random_edit(chance: random.Random, dump: Dump) -> str:
     if kind == "canary":
         lines = "-X KUBE-PROXY-CANARY"
     elif kind == "stale":
-        table, lines = "nat", f"-N KUBE-SVC-{chance.randrange(10**15):016}"
+        table, lines = "nat", f"-N KUBE-SVC-{rng.randrange(10**15):016}"
     elif kind == "delete":
         lines = f"-D {name} {number + 1}"
     elif kind == "duplicate":
-        lines = f"-I {name} {chance.randrange(len(chain.rules)) + 1} {rule}"
+        lines = f"-I {name} {rng.randrange(len(chain.rules)) + 1} {rule}"
     elif kind == "extra":
         lines = f"-I {name} {number + 1} -p udp -m udp --dport 7 -j RETURN"
     elif kind == "alter":
@@ -353,10 +353,10 @@ def random_edit(chance: random.Random, dump: Dump) -> str:
         first, second = chain.rules[low], chain.rules[high]
         lines = f"-D {name} {high + 1}\n-D {name} {low + 1}\n-I {name} {low + 1} {second}\n-I {name} {high + 1} {first}"
     else:
-        table, source = chance.choice([("filter", "INPUT"), ("filter", "FORWARD"), ("filter", "OUTPUT")])
+        table, source = rng.choice([("filter", "INPUT"), ("filter", "FORWARD"), ("filter", "OUTPUT")])
         builtin = dump.chain(table, source)
         assert builtin is not None
-        jump = chance.choice([rule for rule in builtin.rules if "-j KUBE-" in rule])
+        jump = rng.choice([rule for rule in builtin.rules if "-j KUBE-" in rule])
         lines = {
             "jump": f"-D {source} {jump}",
             "jump-twice": f"-A {source} {jump}",

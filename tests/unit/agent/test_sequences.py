@@ -86,31 +86,31 @@ def delete_slice(key: str) -> Event:
     return lambda proxier: proxier.inbox.put_slice(key, None)
 
 
-def history_of_service(service: Service, chance: random.Random) -> Iterator[Event]:
+def history_of_service(service: Service, rng: random.Random) -> Iterator[Event]:
     """A life that ends with the Service as it is."""
     other = msgspec.structs.replace(
         service, spec=msgspec.structs.replace(service.spec, ports=service.spec.ports[:1], external_ips=())
     )
-    for _ in range(chance.randrange(3)):
-        yield chance.choice((put_service(other), put_service(service), delete_service(service.metadata.key)))
+    for _ in range(rng.randrange(3)):
+        yield rng.choice((put_service(other), put_service(service), delete_service(service.metadata.key)))
     yield put_service(service)
 
 
-def history_of_slice(piece: EndpointSlice, chance: random.Random) -> Iterator[Event]:
+def history_of_slice(piece: EndpointSlice, rng: random.Random) -> Iterator[Event]:
     """A life that ends with the slice as it is; once it may have been another Service's."""
     labels = {**piece.metadata.labels, "kubernetes.io/service-name": "another"}
     moved = msgspec.structs.replace(piece, metadata=msgspec.structs.replace(piece.metadata, labels=labels))
-    smaller = msgspec.structs.replace(piece, endpoints=piece.endpoints[: chance.randrange(len(piece.endpoints) + 1)])
-    for _ in range(chance.randrange(4)):
-        yield chance.choice((put_slice(moved), put_slice(smaller), put_slice(piece), delete_slice(piece.metadata.key)))
+    smaller = msgspec.structs.replace(piece, endpoints=piece.endpoints[: rng.randrange(len(piece.endpoints) + 1)])
+    for _ in range(rng.randrange(4)):
+        yield rng.choice((put_slice(moved), put_slice(smaller), put_slice(piece), delete_slice(piece.metadata.key)))
     yield put_slice(piece)
 
 
-def interleaved(histories: list[list[Event]], chance: random.Random) -> Iterator[Event]:
+def interleaved(histories: list[list[Event]], rng: random.Random) -> Iterator[Event]:
     """All events, each history's in its order."""
     left = [history[:] for history in histories if history]
     while left:
-        history = chance.choice(left)
+        history = rng.choice(left)
         yield history.pop(0)
         if not history:
             left.remove(history)
@@ -122,25 +122,25 @@ def test_every_history_ends_with_the_golden_rules(path: Path) -> None:
     golden = rules_in(parse_dump(path.read_text()))
     size = sum(len(piece.endpoints) for piece in cluster.endpoint_slices)
     for seed in range(6 if size <= SMALL else 1):
-        chance = random.Random(f"{ident(path)} {seed}")
+        rng = random.Random(f"{ident(path)} {seed}")
         subject = Subject(config, node, family, name)
         proxier = subject.proxier
-        squash = chance.choice((0.0, 0.5, 0.9, 1.0)) if size <= SMALL else 0.97
-        if chance.random() < 0.5:
+        squash = rng.choice((0.0, 0.5, 0.9, 1.0)) if size <= SMALL else 0.97
+        if rng.random() < 0.5:
             proxier.enable()
-        histories = [list(history_of_service(service, chance)) for service in cluster.services]
-        histories += [list(history_of_slice(piece, chance)) for piece in cluster.endpoint_slices]
-        for event in interleaved(histories, chance):
+        histories = [list(history_of_service(service, rng)) for service in cluster.services]
+        histories += [list(history_of_slice(piece, rng)) for piece in cluster.endpoint_slices]
+        for event in interleaved(histories, rng):
             event(proxier)
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 event(proxier)
-            if proxier.has_synced and chance.random() >= squash:
+            if proxier.has_synced and rng.random() >= squash:
                 subject.sync()
-            if chance.random() < 0.02:
+            if rng.random() < 0.02:
                 proxier.set_options(subject.options)
         proxier.set_options(subject.options)
         proxier.enable()
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             # A relist says everything again.
             for service in cluster.services:
                 put_service(service)(proxier)

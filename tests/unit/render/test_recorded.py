@@ -47,10 +47,10 @@ def test_order_of_documents_does_not_matter(case: Path, family: IPFamily) -> Non
     target = select_target(manifests.nodes, config)
     wanted = render(case, family).restore_text
     for seed in range(3):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         services, slices = list(manifests.services), list(manifests.endpoint_slices)
-        chance.shuffle(services)
-        chance.shuffle(slices)
+        rng.shuffle(services)
+        rng.shuffle(slices)
         assert render_target(target, family, services, slices, config).restore_text == wanted
 
 

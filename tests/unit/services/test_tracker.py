@@ -87,7 +87,7 @@ def test_any_way_to_the_same_objects_gives_the_same_state(
     events: list[Service | EndpointSlice | tuple[str, str]], seed: int
 ) -> None:
     """Applied at random moments, squashed, or listed at the end: the same ServicePorts and endpoints."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     watched = new_state()
     final_services: dict[str, Service] = {}
     final_slices: dict[str, EndpointSlice] = {}
@@ -104,7 +104,7 @@ def test_any_way_to_the_same_objects_gives_the_same_state(
         else:
             final_slices.pop(f"shop/{event[1]}", None)
             watched.delete_endpoint_slice(f"shop/{event[1]}")
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             old_ports, old_endpoints = dict(watched.service_ports), dict(watched.endpoints)
             changes = watched.apply()
             ports, endpoints = watched.service_ports, watched.endpoints

@@ -53,19 +53,19 @@ def test_it_finds_every_edit_of_what_was_just_written(family: IPFamily) -> None:
         check_edits(random.Random(case.name), wanted, rendered.save_text, expected_blocks(wanted, 7))
 
 
-def check_edits(chance: random.Random, wanted: DesiredRules, text: str, blocks: Blocks) -> None:
+def check_edits(rng: random.Random, wanted: DesiredRules, text: str, blocks: Blocks) -> None:
     lines = text.splitlines(keepends=True)
     assert told(wanted, text, blocks) == told(wanted, text, None)
     for _ in range(150):
         edited = list(lines)
-        at = chance.randrange(len(edited))
-        kind = chance.choice(("drop", "double", "swap", "alter"))
+        at = rng.randrange(len(edited))
+        kind = rng.choice(("drop", "double", "swap", "alter"))
         if kind == "drop":
             del edited[at]
         elif kind == "double":
             edited.insert(at, edited[at])
         elif kind == "swap":
-            other = chance.randrange(len(edited))
+            other = rng.randrange(len(edited))
             edited[at], edited[other] = edited[other], edited[at]
         else:
             edited[at] = edited[at].replace("-j ", "-m mark --mark 0x1 -j ", 1)

@@ -120,7 +120,7 @@ slices = st.builds(
 def test_partial_plans_lead_where_a_full_plan_leads(
     events: list[Service | EndpointSlice | tuple[str, str]], seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     state, renderer = ServiceState(V4, "node-0"), Renderer(OPTIONS)
     kernel = restore({}, renderer.plan_full(state).restore_text)
     batched = batches_text({}, Renderer(OPTIONS).plan_full(state), 1)
@@ -133,11 +133,11 @@ def test_partial_plans_lead_where_a_full_plan_leads(
             state.delete_service(f"shop/{event[1]}")
         else:
             state.delete_endpoint_slice(f"shop/{event[1]}")
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             plan = renderer.plan_partial(state, state.apply().touched)
             before = kernel
             kernel = restore(kernel, plan.restore_text)
-            batched = batches_text(batched, plan, chance.choice([1, 2, 500]))
+            batched = batches_text(batched, plan, rng.choice([1, 2, 500]))
             written = set(plan.base) | {(NAT, c) for chains in plan.service_ports.values() for c in chains}
             assert written == {p for p in kernel if before.get(p) != kernel[p]}, "only what changed is written"
             assert set(plan.deletions) == {chain for table, chain in before if (table, chain) not in kernel}
