@@ -110,7 +110,7 @@ dump() { # everything that decides what becomes of a packet
         printf ', "address": '
         ip -j address
         printf ', "route": '
-        ip -j route show table all
+        ip -4 -j route show table all
         printf ', "route6": '
         ip -j -6 route show table all
         printf ', "rule": '

@@ -22,7 +22,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,9 +179,10 @@ def _run(*command: str, text: str | None = None) -> str:
 class Node:
     """The node and its wires."""
 
-    def __init__(self, name: str, extra: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, extra: Sequence[str] = (), links: Mapping[str, str] = LINKS) -> None:
         self.name = name
         self.wires = f"{name}w"
+        self.ends = dict(links)
         self._extra = tuple(extra)
         self._links: dict[str, socket.socket] = {}
         self._local: dict[tuple[Family, int], socket.socket] = {}
@@ -190,6 +191,19 @@ class Node:
 
     def make(self) -> None:
         """Build the namespaces and open the sockets."""
+        self._add_namespaces()
+        for link, name in LINKS.items():
+            _run("ip", "-n", self.name, "link", "add", name, "type", "veth", "peer", "name", link, "netns", self.wires)
+        node, wire = _commands(self._extra)
+        _run("ip", "-n", self.name, "-batch", "-", text=node)
+        _run("ip", "-n", self.wires, "-batch", "-", text=wire)
+        for link, name in LINKS.items():
+            if name.startswith("vp"):
+                _run("bridge", "-n", self.name, "fdb", "replace", mac(link, "wire"), "dev", name, "master", "static")
+        _run("ip", "-n", self.name, "link", "set", "vp1", "type", "bridge_slave", "hairpin", "on")
+        self._open()
+
+    def _add_namespaces(self) -> None:
         _run("ip", "netns", "add", self.name)
         _run("ip", "netns", "add", self.wires)
         with inside(self.wires):
@@ -203,20 +217,10 @@ class Node:
                     except OSError:
                         assert "conntrack" in key
             Path("/proc/sys/net/ipv6/icmp/ratemask").write_text("\n")
-        for link, name in LINKS.items():
-            _run("ip", "-n", self.name, "link", "add", name, "type", "veth", "peer", "name", link, "netns", self.wires)
-        node, wire = _commands(self._extra)
-        _run("ip", "-n", self.name, "-batch", "-", text=node)
-        _run("ip", "-n", self.wires, "-batch", "-", text=wire)
-        for link, name in LINKS.items():
-            if name.startswith("vp"):
-                _run("bridge", "-n", self.name, "fdb", "replace", mac(link, "wire"), "dev", name, "master", "static")
-        _run("ip", "-n", self.name, "link", "set", "vp1", "type", "bridge_slave", "hairpin", "on")
-        self._open()
 
     def _open(self) -> None:
         with inside(self.wires):
-            for link in LINKS:
+            for link in self.ends:
                 found = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
                 found.bind((link, 3))
                 found.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
@@ -281,9 +285,13 @@ class Node:
             except OSError:
                 return  # EPERM: a rule dropped it; EINVAL or EHOSTUNREACH: no route
             return
-        frame = bytes.fromhex((next_hop(packet, probe.link) + mac(probe.link, "wire")).replace(":", ""))
+        frame = bytes.fromhex("".join(self.addresses_of_frame(packet, probe.link)).replace(":", ""))
         frame += struct.pack("!H", 0x0800 if packet.family is Family.IPV4 else 0x86DD) + data
         self._links[probe.link].send(frame)
+
+    def addresses_of_frame(self, packet: Packet, link: str) -> tuple[str, str]:
+        """The Ethernet destination and source that a sender on the link uses."""
+        return next_hop(packet, link), mac(link, "wire")
 
     def _drain(self, patience: float) -> dict[int, list[Observed]]:
         found: dict[int, list[Observed]] = {}
