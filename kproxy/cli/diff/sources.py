@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.cli.output import report_note, working
-from kproxy.cli.trace.sources import checked
 from kproxy.cluster.inputs import read_inputs, read_text
+from kproxy.cluster.rules import check_iptables as checked
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.render import Features, render_target, select_target

@@ -16,11 +16,12 @@ from kproxy.cli.output import colour_stdout, report_note, working, write_files, 
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_record
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
-from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import read_pods
-from kproxy.dataplane import DataplaneError
-from kproxy.dataplane.model.packet import parse_ip
+from kproxy.cluster.rules import read_ipsets
+from kproxy.dataplane import DataplaneError, IpSet
+from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, report
 from kproxy.dataplane.query.spec import read_question
@@ -32,7 +33,10 @@ LIMITS = {"within": True, "above": False}
 
 
 @click.command("trace")
-@click.option("--rules", metavar="FILE", help="Rules as iptables-save prints them; - for stdin.")
+@click.option(
+    "--rules", metavar="FILE", multiple=True, help="A dump of iptables-save or nft, or an nft script; repeatable."
+)
+@click.option("--ipset", "ipsets", metavar="FILE", multiple=True, help="With --rules: what ipset save printed.")
 @click.option(
     "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Or those of these manifests' --node."
 )
@@ -47,6 +51,8 @@ LIMITS = {"within": True, "above": False}
 @click.option("--local-ip", "local_ips", metavar="IP", multiple=True, help="An address of the host's own; repeatable.")
 @click.option("--src", metavar="IP[:PORT]", help="Where the packet comes from.")
 @click.option("--dst", metavar="IP:PORT", help="Where it is sent to.")
+@click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --src.")
+@click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --dst.")
 @click.option("--from", "sender", metavar="REF", help="With -f, for --src: pod/NS/NAME or node/NAME.")
 @click.option("--to", "receiver", metavar="REF", help="With -f, for --dst: svc/NS/NAME:PORT, nodeport/..., pod/...")
 @click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
@@ -63,7 +69,8 @@ LIMITS = {"within": True, "above": False}
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture.")
 def command(
-    rules: str | None,
+    rules: Sequence[str],
+    ipsets: Sequence[str],
     filenames: Sequence[str],
     config_path: str | None,
     node: str | None,
@@ -78,6 +85,8 @@ def command(
     paths: bool,
     output_format: str | None,
     html: str | None,
+    sport: int | None,
+    dport: int | None,
     **fields: str | None,
 ) -> None:
     """Trace a packet through iptables rules: where it goes, with which chance, by which rules, and what comes back.
@@ -94,15 +103,18 @@ def command(
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
-    _check_usage(rules, filenames, netns, config_path, node, features, variant, host_path, local_ips)
+    _check_usage(rules, ipsets, filenames, netns, config_path, node, features, variant, host_path, local_ips)
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
+    for end, port in (("src", sport), ("dst", dport)):
+        if port is not None:
+            given[end] = _with_port(given.get(end), port, end)
     many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value]
     _check_packet(given, many, output_format, html, rules, packets, filenames)
     host = read_host(host_path) if host_path is not None else None
     source: Source
     resolve: Callable[[Mapping[str, object]], Mapping[str, object]] = _refuse_names
-    if rules is not None:
-        source = FileSource(rules, host, local_ips)
+    if rules:
+        source = FileSource(rules, host, local_ips, _sets(ipsets))
     elif netns is not None:
         source = LiveSource(netns, variant, host)
     else:
@@ -134,6 +146,27 @@ def command(
         raise click.exceptions.Exit(1)
 
 
+def _with_port(text: str | None, port: int, end: str) -> str:
+    """An address and a port that was given apart."""
+    option = f"--{end[0]}port"
+    if text is None:
+        raise click.UsageError(f"{option} goes with --{end}")
+    try:
+        endpoint = parse_endpoint(text)
+    except DataplaneError as error:
+        raise InputError(f"--{end}: {error}") from error
+    if endpoint.port not in (None, port):
+        raise click.UsageError(f"{option} and the port of --{end} differ")
+    return str(endpoint._replace(port=port))
+
+
+def _sets(paths: Sequence[str]) -> dict[str, IpSet]:
+    found: dict[str, IpSet] = {}
+    for path in paths:
+        found |= read_ipsets(read_text(Path(path)), path)
+    return found
+
+
 _FIELDS = {
     "src": "src",
     "dst": "dst",
@@ -149,7 +182,8 @@ _COMMON = ("in", "origin", "mark", "ctstate")
 
 
 def _check_usage(
-    rules: str | None,
+    rules: Sequence[str],
+    ipsets: Sequence[str],
     filenames: Sequence[str],
     netns: str | None,
     config_path: str | None,
@@ -159,10 +193,12 @@ def _check_usage(
     host_path: str | None,
     local_ips: Sequence[str],
 ) -> None:
-    if sum((rules is not None, bool(filenames), netns is not None)) != 1:
+    if sum((bool(rules), bool(filenames), netns is not None)) != 1:
         raise click.UsageError("one source of rules expected: --rules, -f or --netns")
     if not filenames and (config_path or node or features != Features()):
         raise click.UsageError("--config, --node and --feature go with -f")
+    if ipsets and not rules:
+        raise click.UsageError("--ipset goes with --rules")
     if netns is None and variant is not None:
         raise click.UsageError("--variant goes with --netns")
     if local_ips and (host_path is not None or netns is not None):
@@ -179,7 +215,7 @@ def _check_packet(
     many: Sequence[str],
     output_format: str | None,
     html: str | None,
-    rules: str | None,
+    rules: Sequence[str],
     packets: str | None,
     filenames: Sequence[str],
 ) -> None:
@@ -191,7 +227,7 @@ def _check_packet(
         raise click.UsageError("--html shows one packet, given by options")
     if packets and output_format == "text":
         raise click.UsageError("--packets answers in JSON lines")
-    if [rules, packets, *filenames].count("-") > 1:
+    if [*rules, packets, *filenames].count("-") > 1:
         raise click.UsageError("only one input can be standard input")
 
 

@@ -6,10 +6,12 @@ when it is first asked for, and once.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from kproxy.api import Manifests
@@ -17,8 +19,8 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.output import working
 from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_text
-from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
-from kproxy.dataplane.model.check import check_traceable
+from kproxy.cluster.rules import HostRules, check_iptables, read_rule_file
+from kproxy.dataplane import Host, Index, IpSet, index_ruleset
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
@@ -29,7 +31,7 @@ from kproxy.dataplane.query.assumptions import (
 )
 from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
+from kproxy.netfilter import Family
 from kproxy.render import Features, Target, render_target
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset
@@ -54,44 +56,58 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A dump in a file, or on standard input for `-`."""
+    """Dumps in files, or one on standard input for `-`: together the rules of one host."""
 
-    def __init__(self, path: str, host: Host | None, local_ips: Sequence[str]) -> None:
-        self._path = path
+    def __init__(
+        self, paths: Sequence[str], host: Host | None, local_ips: Sequence[str], sets: Mapping[str, IpSet]
+    ) -> None:
+        self._paths = tuple(paths)
         self._host = host
         self._local_ips = tuple(local_ips)
+        self._sets = sets
+        self._indexes: dict[Family, Index] = {}
 
     @property
     def label(self) -> str:
-        return "standard input" if self._path == "-" else self._path
+        return ", ".join(map(_label, self._paths))
 
     def index(self, family: Family) -> Index:
-        known = self._index.ruleset.family
-        if known is not None and known is not family:
-            raise InputError(f"{self.label}: these are rules of {known.value}, and the packet is one of {family.value}")
-        return self._index
+        if family not in self._indexes:
+            self._indexes[family] = self._rules.index(family)
+        return self._indexes[family]
 
     def around(self, question: Question) -> Surroundings:
+        found = self._around(question)
+        hosts = tuple(with_sets(host, self._sets) for host in found.fitting)
+        more = self._rules.assumptions()
+        host = with_sets(found.host, self._sets)
+        return dataclasses.replace(found, host=host, fitting=hosts, assumptions=(*found.assumptions, *more))
+
+    def _around(self, question: Question) -> Surroundings:
         if self._host is not None:
             return Surroundings.known(self._host)
-        localnet = self._localnet
+        localnet = any(map(shows_route_localnet, self._rules.rulesets))
         if self._local_ips:
             return Surroundings.known(host_in_short(self._local_ips, route_localnet=localnet))
         return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
 
     @cached_property
-    def _index(self) -> Index:
+    def _rules(self) -> HostRules:
         with working(f"reading {self.label}"):
-            text = _text(self._path)
-            return index_ruleset(checked(parse_save(text, self._path), self.label, text))
+            return HostRules([read_rule_file(_text(path), _label(path), path) for path in self._paths])
 
     @cached_property
     def _named(self) -> NamedAddresses:
-        return named_addresses(self._index.ruleset)
+        return named_addresses(self._rules.rulesets, self._rules.nftables)
 
-    @cached_property
-    def _localnet(self) -> bool:
-        return shows_route_localnet(self._index.ruleset)
+
+def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
+    """The host with the contents of more ipsets."""
+    return dataclasses.replace(host, sets=MappingProxyType({**host.sets, **sets})) if sets else host
+
+
+def _label(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 class ManifestSource:
@@ -133,7 +149,7 @@ class ManifestSource:
         if node is None and not self._local_ips:
             ruleset = self.index(family).ruleset
             localnet = shows_route_localnet(ruleset)
-            return surroundings_of_rules(named_addresses(ruleset), question.packet, route_localnet=localnet)
+            return surroundings_of_rules(named_addresses((ruleset,)), question.packet, route_localnet=localnet)
         if family not in self._hosts:
             if node is None:
                 localnet = shows_route_localnet(self.index(family).ruleset)
@@ -180,7 +196,7 @@ class LiveSource:
 
         if family not in self._indexes:
             ruleset = read_rules(self._netns, family, self._variant)
-            self._indexes[family] = index_ruleset(checked(ruleset, self.label))
+            self._indexes[family] = index_ruleset(check_iptables(ruleset, self.label))
         return self._indexes[family]
 
     def around(self, question: Question) -> Surroundings:
@@ -191,25 +207,6 @@ class LiveSource:
         from kproxy.cli.trace.live import read_host_facts
 
         return self._given if self._given is not None else read_host_facts(self._netns)
-
-
-def checked(ruleset: Ruleset, label: str, text: str = "") -> Ruleset:
-    """The rule set, if packets can be traced through it.
-
-    Args:
-        text: the dump it was read from, for line numbers in errors.
-
-    Raises:
-        InputError: there are no rules, or jumps lead nowhere or round in a loop; every problem is named.
-    """
-    try:
-        check_traceable(ruleset)
-    except DataplaneError as error:
-        lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
-        told = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
-        message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in told)
-        raise InputError(message) from error
-    return ruleset
 
 
 def _text(path: str) -> str:

@@ -53,7 +53,7 @@ def outcome_words(reported: Reported) -> str:
         return f"{flow}, dropped in {item.hook}{why}"
     if item.verdict == REJECT:
         return f"{flow}, rejected in {item.hook} with {item.reject}{_last_rule(item.steps)}"
-    return "nobody knows: it depends on what is not given"
+    return "indeterminate: it depends on what is not given"
 
 
 def _rewrites(reported: Reported) -> str:
@@ -125,17 +125,19 @@ def by_hook(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
 def depths(steps: Sequence[Step]) -> list[int]:
     """How deep in jumps each step of one hook is; what is not a rule is at depth 0."""
     found: list[int] = []
-    stack: list[tuple[str, str]] = []
+    stack: list[tuple[str, str, str]] = []
+    led = ""
     for step in steps:
         if step.kind != "rule":
             found.append(0)
             continue
-        place = (step.table, step.chain)
-        if place in stack:
-            del stack[stack.index(place) + 1 :]
-        elif not stack or stack[-1][0] != step.table:
-            stack = [place]
+        chain = (step.source, step.table, step.chain)
+        if chain in stack:
+            del stack[stack.index(chain) + 1 :]
+        elif stack and stack[-1][:2] == chain[:2] and led.endswith(f" {step.chain}"):
+            stack.append(chain)
         else:
-            stack.append(place)
+            stack = [chain]
+        led = step.did
         found.append(len(stack) - 1)
     return found

@@ -16,10 +16,11 @@ from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, E
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
 from kproxy.dataplane.concrete.matches.header import both, interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
+from kproxy.dataplane.concrete.nft.traverse import traverse_nft
 from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
-from kproxy.dataplane.model.pipeline import BaseChain
+from kproxy.dataplane.model.pipeline import BaseChain, Source
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.option import Negatable
 
@@ -33,6 +34,8 @@ def traverse(
 
     `limit` as for `trace`.
     """
+    if index.nftables is not None and base.source is Source.NFTABLES:
+        return traverse_nft(index.nftables, host, base, cursor, state, limit)
     return _TableTraversal(index, host, base, cursor, state, limit).run()
 
 

@@ -14,15 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
+from kproxy.dataplane.concrete.nft.index import NftRules
 from kproxy.dataplane.concrete.state import RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
-from kproxy.dataplane.model.pipeline import IptablesRules, Source, family_of, make_pipeline
+from kproxy.dataplane.model.pipeline import IptablesRules, Source, family_of, make_pipeline, native_chains
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.targets import Jump
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 
 _SMALL: Final = 8
 
@@ -150,11 +152,18 @@ class Index:
     Attributes:
         ruleset: the rules of iptables; of two variants, the first.
         variant: of these; None if not known.
+        nftables: native nftables.
+        family: of the rules, None if they do not tell.
         pipeline: all base chains in order.
     """
 
     def __init__(
-        self, rules: Ruleset | Sequence[IptablesRules], note: Note | None = None, variant: str | None = None
+        self,
+        rules: Ruleset | Sequence[IptablesRules],
+        note: Note | None = None,
+        variant: str | None = None,
+        nftables: NftRuleset | None = None,
+        family: Family | None = None,
     ) -> None:
         self.iptables = (IptablesRules.of(rules, variant),) if isinstance(rules, Ruleset) else tuple(rules)
         first = self.iptables[0] if self.iptables else IptablesRules(Ruleset())
@@ -162,16 +171,13 @@ class Index:
         self.variant = first.variant
         self.note = note
         self.several = len(self.iptables) > 1
-        self.pipeline = make_pipeline(self.iptables)
+        self.nftables = None if nftables is None else NftRules(nftables)
+        self.family = family or family_of(self.iptables)
+        self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family))
         self._tables: dict[tuple[Source, str], Table] = {
             (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables
         }
         self._chains: dict[tuple[Source, str, str], IndexedChain] = {}
-
-    @property
-    def family(self) -> Family | None:
-        """The family of the rules, None if they do not tell."""
-        return family_of(self.iptables)
 
     def chain(self, source: Source, table: str, name: str) -> IndexedChain:
         """A chain. Raises DataplaneError if it is not there."""
@@ -187,8 +193,20 @@ class Index:
 
 
 def index_ruleset(
-    rules: Ruleset | Sequence[IptablesRules], note: Note | None = None, variant: str | None = None
+    rules: Ruleset | Sequence[IptablesRules],
+    note: Note | None = None,
+    variant: str | None = None,
+    *,
+    nftables: NftRuleset | None = None,
+    family: Family | None = None,
 ) -> Index:
-    """Make rules ready for traces. `note` gives provenance: see `Note`. `variant` is `nft` or `legacy`; without it
-    the rule set's comments tell, if they do."""
-    return Index(rules, note, variant)
+    """Make rules ready for traces.
+
+    Args:
+        rules: of iptables: one rule set, or one of each variant.
+        note: gives provenance: see `Note`.
+        variant: of a single rule set, `nft` or `legacy`; without it the rule set's comments tell, if they do.
+        nftables: native nftables, as `nft list ruleset` shows it; tables that iptables-nft wrote are left out.
+        family: of the packets, needed if iptables' rules do not tell it.
+    """
+    return Index(rules, note, variant, nftables, family)

@@ -36,6 +36,8 @@ class State(NamedTuple):
         answers: how open questions that may come up again were answered.
         recent: the lists of `-m recent` as this packet changed them.
         nth: how often this packet met a rule in mode nth.
+        sets: elements of nftables' sets that this packet changed: table, set, key, and data (True in a set; None if it
+            was deleted).
         rerouted: the output interface that routing chose anew while the packet is still in OUTPUT, as a tuple of one;
             rules there go on seeing the first one.
         assigned: whether TPROXY gave the packet to a socket.
@@ -50,6 +52,7 @@ class State(NamedTuple):
     answers: frozenset[tuple[Hashable, bool]] = frozenset()
     recent: frozenset[tuple[RecentKey, tuple[int, ...]]] = frozenset()
     nth: frozenset[tuple[tuple[str, str, int], int]] = frozenset()
+    sets: frozenset[tuple[str, str, Hashable, Hashable]] = frozenset()
     rerouted: tuple[str | None] | None = None
     assigned: bool = False
 

@@ -7,7 +7,7 @@ tracking and marks. `hostfile.parse_host` reads the YAML form, docs/host-file.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -126,6 +126,8 @@ class Host:
             is empty; None: the lists are not known.
         nth: the counters of `-m statistic --mode nth` by table, chain and rule number: how many packets the rule has
             seen, modulo its `--every`.
+        elements: what packets have changed in nftables' sets since the rules were read, by table (`ip kube-proxy`) and
+            set: data by key, True in a set, None for an element that is gone.
         transparent: protocol and port of the sockets that TPROXY may hand packets to; None: not known.
     """
 
@@ -138,6 +140,9 @@ class Host:
     recent: Mapping[str, Mapping[int, tuple[int, ...]]] | None = field(default_factory=lambda: MappingProxyType({}))
     nth: Mapping[tuple[str, str, int], int] = field(default_factory=lambda: MappingProxyType({}))
     transparent: frozenset[tuple[int, int]] | None = None
+    elements: Mapping[tuple[str, str], Mapping[Hashable, Hashable]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @classmethod
     def simple(cls, local_ips: Iterable[str] | None = None) -> Host:

@@ -39,6 +39,7 @@ from kproxy.netfilter.hooks import (
     Variant,
 )
 from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
 
 
 class Source(StrEnum):
@@ -185,6 +186,47 @@ def iptables_chains(rules: IptablesRules, otherwise: Variant) -> list[BaseChain]
                 chosen = ChainType.ROUTE if routed else kind
                 found.append(BaseChain(rules.source, table.name, name.value, chosen, name, priority))
     return found
+
+
+_FAMILIES: Final = {
+    Family.IPV4: (TableFamily.IP, TableFamily.INET),
+    Family.IPV6: (TableFamily.IP6, TableFamily.INET),
+    None: (TableFamily.IP, TableFamily.IP6, TableFamily.INET),
+}
+
+
+def native_chains(ruleset: NftRuleset | None, family: Family | None) -> list[BaseChain]:
+    """The base chains of native nftables that packets of a family meet, in the order of the dump.
+
+    Dormant tables are not called; tables that iptables-nft wrote are iptables' rules.
+    """
+    found = []
+    for table in () if ruleset is None else ruleset.tables:
+        if table.family not in _FAMILIES[family] or "dormant" in table.flags or table.managed_by is not None:
+            continue
+        for chain in table.chains:
+            base = chain.base
+            if base is not None and base.hook in _NATIVE_HOOKS and (chain.rules or base.policy == "drop"):
+                name = f"{table.family.value} {table.name}"
+                hook, kind = Hook.of_nft(base.hook), ChainType(base.type)
+                found.append(BaseChain(Source.NFTABLES, name, chain.name, kind, hook, base.priority))
+    return found
+
+
+_NATIVE_HOOKS: Final = frozenset(hook.nft_name for hook in IP_HOOKS)
+
+
+def unevaluated(ruleset: NftRuleset) -> list[str]:
+    """The base chains with rules that are not evaluated: of the families bridge and netdev, at ingress and egress."""
+    return [
+        f"table {table.family.value} {table.name}: chain {chain.name} at hook {chain.base.hook}"
+        for table in ruleset.tables
+        for chain in table.chains
+        if chain.base is not None
+        and chain.rules
+        and table.family is not TableFamily.ARP
+        and (table.family in (TableFamily.BRIDGE, TableFamily.NETDEV) or chain.base.hook not in _NATIVE_HOOKS)
+    ]
 
 
 def _stages(hook: Hook, chains: Sequence[BaseChain]) -> tuple[Stage, ...]:

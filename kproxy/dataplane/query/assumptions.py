@@ -26,6 +26,7 @@ from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.targets import Jump
+from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 
 _OURS: Final = "KUBE-"
 _NODE_PORTS: Final = "KUBE-NODEPORTS"
@@ -85,18 +86,37 @@ class NamedAddresses:
     own: frozenset[int]
 
 
-def named_addresses(ruleset: Ruleset) -> NamedAddresses:
-    """Read from the rules whose addresses they name."""
+def named_addresses(rulesets: Iterable[Ruleset], nftables: NftRuleset | None = None) -> NamedAddresses:
+    """Read from kube-proxy's rules, and from its sets and maps, whose addresses they name."""
     services: set[int] = set()
     own: set[int] = set()
-    for _, chain, _, rule in ruleset.rules():
-        if not chain.name.startswith(_OURS) or rule.destination is None or rule.destination.negated:
-            continue
-        network = rule.destination.value
-        if network.mask == network.family.full_mask:
-            to = rule.target.chain if isinstance(rule.target, Jump) else ""
-            (own if to == _NODE_PORTS else services).add(network.address)
+    for ruleset in rulesets:
+        for _, chain, _, rule in ruleset.rules():
+            if not chain.name.startswith(_OURS) or rule.destination is None or rule.destination.negated:
+                continue
+            network = rule.destination.value
+            if network.mask == network.family.full_mask:
+                to = rule.target.chain if isinstance(rule.target, Jump) else ""
+                (own if to == _NODE_PORTS else services).add(network.address)
+    for table in () if nftables is None else nftables.tables:
+        if table.name == _NFT_TABLE:
+            for name in _SERVICE_SETS:
+                services |= _addresses(table, name)
+            own |= _addresses(table, _NODE_PORT_SET)
     return NamedAddresses(frozenset(services), frozenset(own))
+
+
+_NFT_TABLE: Final = "kube-proxy"
+_SERVICE_SETS: Final = ("cluster-ips", "service-ips", "no-endpoint-services", "firewall-ips")
+_NODE_PORT_SET: Final = "nodeport-ips"
+
+
+def _addresses(table: Table, name: str) -> set[int]:
+    """The addresses of a set or map whose keys are addresses or begin with one."""
+    found = table.set(name)
+    keys = [element.key for element in found.elements] if found is not None else []
+    firsts = [key[0] if isinstance(key, tuple) else key for key in keys]
+    return {first for first in firsts if isinstance(first, int)}
 
 
 def surroundings_of_rules(named: NamedAddresses, packet: Packet, *, route_localnet: bool) -> Surroundings:

@@ -41,7 +41,7 @@ COMMIT
 """
 RULESET = parse_save(RULES)
 INDEX = index_ruleset(RULESET)
-NAMED = named_addresses(RULESET)
+NAMED = named_addresses((RULESET,))
 NODE_AROUND = Surroundings.known(NODE)
 
 

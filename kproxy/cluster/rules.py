@@ -1,0 +1,259 @@
+"""A host's rules from files: each recognised by its content, and all of them together as what a packet meets.
+
+A file is what iptables-save or ip6tables-save of either variant printed, what `nft list ruleset` printed as text or as
+JSON, or a script for `nft -f`. A host has at most one rule set of each variant of iptables in each family, and one of
+native nftables. `nft list ruleset` shows iptables-nft's tables, too, but not all of what their rules say: for these the
+dump of iptables-save counts, and without one the files are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
+from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.model.pipeline import IptablesRules, unevaluated
+from kproxy.errors import InputError
+from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
+from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
+from kproxy.netfilter.nftables.check import check_nft
+from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.statement import Xt
+from kproxy.netfilter.nftables.text import parse_nft
+
+_NFT_FAMILIES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
+_OBJECTS: Final = "table|chain|rule|set|map|element|flowtable|counter|quota|limit|ct|secmark|synproxy|ruleset"
+_NFT: Final = re.compile(
+    rf"(?:#!.*nft|table\s|define\s|undefine\s|redefine\s|include\s|(?:add|create|insert|replace|delete|destroy|flush|reset)"
+    rf"\s+(?:{_OBJECTS})\b)"
+)
+_IPSET: Final = re.compile(r"(?:create|add)\s+\S+\s+\S+")
+
+
+class RuleKind(Enum):
+    """What a text is."""
+
+    IPTABLES = "iptables-save"
+    NFT = "nft"
+    NFT_JSON = "nft -j"
+    IPSET = "ipset save"
+
+
+def recognise(text: str) -> RuleKind | None:
+    """What a text is, by its first line that is no comment; None if it is none of these."""
+    start = text.removeprefix("\ufeff").lstrip()
+    if start.startswith("#!") and "nft" in start.partition("\n")[0]:
+        return RuleKind.NFT
+    for line in start.splitlines():
+        words = line.strip()
+        if not words or words.startswith("#"):
+            continue
+        if words.startswith(("{", "[")) and not re.match(r"\[\d+:\d+\]", words):
+            return RuleKind.NFT_JSON
+        if words.startswith("*"):
+            return RuleKind.IPTABLES
+        if _NFT.match(words):
+            return RuleKind.NFT
+        return RuleKind.IPSET if _IPSET.match(words) else None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """The rules of one file: of iptables or of nftables. `text` is kept for the lines that messages name."""
+
+    label: str
+    text: str
+    iptables: IptablesRules | None = None
+    nftables: NftRuleset | None = None
+
+
+def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
+    """Read the rules of a file.
+
+    Args:
+        label: what messages call it. source: the same, for the readers' messages.
+
+    Raises:
+        InputError: it is none of the kinds, or cannot be read.
+    """
+    source = source or label
+    kind = recognise(text)
+    if kind is RuleKind.NFT:
+        return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
+    if kind is RuleKind.NFT_JSON:
+        raise InputError(f"{label}: nft's JSON is not read: give what nft list ruleset prints")
+    if kind is RuleKind.IPSET:
+        raise InputError(f"{label}: rules expected, not what ipset save prints (which goes with --ipset)")
+    rules = IptablesRules.of(parse_save(text, source))
+    return RuleFile(label, text, iptables=rules)
+
+
+def _checked_nft(ruleset: NftRuleset, label: str) -> NftRuleset:
+    problems = check_nft(ruleset)
+    if problems:
+        raise InputError("\n".join(f"{label}: {problem}" for problem in problems))
+    return ruleset
+
+
+def check_iptables(ruleset: Ruleset, label: str, text: str = "") -> Ruleset:
+    """The rule set, if packets can be traced through it.
+
+    Args:
+        text: the dump it was read from, for line numbers in errors.
+
+    Raises:
+        InputError: there are no rules, or jumps lead nowhere or round in a loop; every problem is named.
+    """
+    try:
+        check_traceable(ruleset)
+    except DataplaneError as error:
+        lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
+        told = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
+        message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in told)
+        raise InputError(message) from error
+    return ruleset
+
+
+class HostRules:
+    """All rules of a host.
+
+    Raises:
+        InputError: two files hold the rules of one variant and family, or native nftables twice; tables of iptables-nft
+            are there without the dump that shows them; a file has no rules.
+    """
+
+    def __init__(self, files: Sequence[RuleFile]) -> None:
+        self._files = tuple(files)
+        self.label = ", ".join(each.label for each in files)
+        for each in files:
+            if each.iptables is not None:
+                check_iptables(each.iptables.ruleset, each.label, each.text)
+        self._check_pairs()
+        native = [each for each in files if each.nftables is not None]
+        if len(native) > 1:
+            raise InputError(f"{native[0].label} and {native[1].label} are both rules of nftables: one file expected")
+        self.nftables = self._native(native[0]) if native else None
+        if self.nftables is not None and len(files) == 1 and not any(True for _ in self.nftables.rules()):
+            raise InputError(f"{self.label}: no rules")
+
+    @property
+    def rulesets(self) -> tuple[Ruleset, ...]:
+        """The rule sets of iptables."""
+        return tuple(each.iptables.ruleset for each in self._files if each.iptables is not None)
+
+    def iptables(self, family: Family) -> tuple[IptablesRules, ...]:
+        """The rules of iptables that packets of a family meet."""
+        found = [each.iptables for each in self._files if each.iptables is not None]
+        found = [rules for rules in found if rules.ruleset.family in (None, family)]
+        if len(found) == 2 and None in (found[0].variant, found[1].variant):
+            known = found[0].variant or found[1].variant
+            other = Variant.LEGACY if known is Variant.NFT else Variant.NFT
+            found = [dataclasses.replace(rules, variant=rules.variant or other) for rules in found]
+        return tuple(found)
+
+    def index(self, family: Family) -> Index:
+        """The rules that packets of a family meet.
+
+        Raises:
+            InputError: there are none.
+        """
+        iptables = self.iptables(family)
+        native = self.nftables
+        there = native is not None and any(
+            table.family in (_NFT_FAMILIES[family], TableFamily.INET) and table.chains for table in native.tables
+        )
+        if not iptables and not there:
+            known = {rules.family for rules in self.rulesets} | _families(native)
+            names = " and ".join(sorted(each.value for each in known if each is not None))
+            raise InputError(f"{self.label}: these are rules of {names}, and the packet is one of {family.value}")
+        return index_ruleset(iptables, nftables=native if there else None, family=family)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What is not evaluated, as sentences."""
+        if self.nftables is None:
+            return ()
+        return tuple(f"not evaluated: {chain}" for chain in unevaluated(self.nftables))
+
+    def _check_pairs(self) -> None:
+        seen: dict[tuple[Family | None, Variant | None], str] = {}
+        for each in self._files:
+            if each.iptables is None:
+                continue
+            key = (each.iptables.ruleset.family, each.iptables.variant)
+            if key in seen:
+                what = f"{each.iptables.source} for {key[0].value}" if key[0] is not None else each.iptables.source
+                raise InputError(f"{seen[key]} and {each.label} are both rules of {what}: one file expected")
+            seen[key] = each.label
+
+    def _native(self, file: RuleFile) -> NftRuleset:
+        """nftables' rules with iptables-nft's tables marked as such."""
+        tables = []
+        for table in file.nftables.tables if file.nftables is not None else ():
+            family = next((key for key, value in _NFT_FAMILIES.items() if value is table.family), None)
+            given = family is not None and any(rules.variant in (None, Variant.NFT) for rules in self.iptables(family))
+            if family is not None and (_is_managed(table) or (given and _is_builtin(table))):
+                if not given and any(chain.rules for chain in table.chains):
+                    tool = "ip6tables-save" if family is Family.IPV6 else "iptables-save"
+                    raise InputError(
+                        f"{file.label}: table {table.family.value} {table.name} is iptables-nft's, and nft does "
+                        f"not show all that its rules say: give what {tool} prints, too (--rules FILE)"
+                    )
+                table = dataclasses.replace(table, managed_by="iptables-nft")
+            tables.append(table)
+        return NftRuleset(tuple(tables))
+
+
+def _families(native: NftRuleset | None) -> set[Family | None]:
+    tables = () if native is None else native.tables
+    return {family for family, name in _NFT_FAMILIES.items() for table in tables if table.family is name}
+
+
+def _is_managed(table: NftTable) -> bool:
+    if table.managed_by is not None:
+        return True
+    return any(isinstance(part, Xt) for chain in table.chains for rule in chain.rules for part in rule.statements)
+
+
+def _is_builtin(table: NftTable) -> bool:
+    """Whether it may be one of iptables' tables: named so, with base chains named as iptables names them."""
+    names = {hook.value for hook in IP_HOOKS}
+    return table.name in set(Table) and all(chain.name in names for chain in table.chains if chain.base is not None)
+
+
+def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
+    """Read what `ipset save` prints. Sets of types that are not interpreted are left out: their content stays unknown.
+
+    Raises:
+        InputError: a line is none that `ipset save` prints, or an element does not fit its set.
+    """
+    kinds: dict[str, tuple[str, Family | None]] = {}
+    entries: dict[str, list[str]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#") or words[0] == "COMMIT":
+            continue
+        if len(words) < 3 or words[0] not in ("create", "add") or (words[0] == "add" and words[1] not in kinds):
+            raise InputError(f"{label}: line {number}: what ipset save prints expected, not {line[:200]!r}")
+        name = words[1]
+        if words[0] == "create":
+            family = Family.IPV6 if "inet6" in words else Family.IPV4 if words[2].startswith("hash:") else None
+            kinds[name] = (words[2], family)
+            entries[name] = []
+        else:
+            entries[name].append(" ".join([words[2], *(word for word in words[3:] if word == "nomatch")]))
+    found = {}
+    for name, (kind, family) in kinds.items():
+        parts = set(kind.partition(":")[2].split(","))
+        if parts <= {"ip", "net", "port"} and kind.partition(":")[0] in ("hash", "bitmap"):
+            try:
+                found[name] = IpSet.parse(kind, entries[name], family)
+            except DataplaneError as error:
+                raise InputError(f"{label}: set {name}: {error}") from error
+    return found

@@ -1,0 +1,70 @@
+"""Native nftables made ready for traces: tables by name, each set indexed when a packet first asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kproxy.dataplane.concrete.nft.sets import IndexedElements
+from kproxy.dataplane.concrete.state import View
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, SetReference
+from kproxy.netfilter.nftables.printer.statements import RulePrinter
+from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
+
+
+class NftTable:
+    """A table. `name` is its family and name, `ip kube-proxy`."""
+
+    __slots__ = ("_anonymous", "_printer", "_sets", "name", "table")
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.name = f"{table.family.value} {table.name}"
+        self._sets: dict[str, IndexedElements] = {}
+        self._printer = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
+        self._anonymous: dict[int, tuple[object, IndexedElements]] = {}
+
+    def chain(self, name: str) -> Chain:
+        """A chain. Raises DataplaneError if it is not there."""
+        found = self.table.chain(name)
+        if found is None:
+            raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
+        return found
+
+    def elements(self, which: SetReference | AnonymousSet | AnonymousMap) -> IndexedElements:
+        """The elements of a set or map. Raises DataplaneError if the table has no set of that name."""
+        if isinstance(which, SetReference):
+            known = self._sets.get(which.name)
+            if known is None:
+                found = self.table.set(which.name)
+                if found is None:
+                    raise DataplaneError(f"table {self.name}: no set or map @{which.name}")
+                known = self._sets[which.name] = IndexedElements(found.elements)
+            return known
+        kept = self._anonymous.get(id(which))
+        if kept is None or kept[0] is not which:
+            kept = self._anonymous[id(which)] = (which, IndexedElements(which.elements))
+        return kept[1]
+
+    def changed(self, view: View, name: str) -> Mapping[object, object | None]:
+        """The elements of a named set that packets have changed."""
+        found = dict(view.host.elements.get((self.name, name), {}))
+        found.update((key, data) for table, which, key, data in view.state.sets if (table, which) == (self.name, name))
+        return found
+
+    def text(self, rule: Rule) -> str:
+        """The rule as nft prints it."""
+        return self._printer.rule(rule)
+
+
+class NftRules:
+    """The tables of a host."""
+
+    def __init__(self, ruleset: NftRuleset) -> None:
+        self.ruleset = ruleset
+        self._tables = {found.name: found for found in map(NftTable, ruleset.tables)}
+
+    def table(self, name: str) -> NftTable:
+        """A table by its family and name."""
+        return self._tables[name]
