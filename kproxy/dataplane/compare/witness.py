@@ -368,7 +368,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
         DataplaneError: as `trace`.
     """
     index = assumed_index(rules, situation)
-    exploration = Exploration(HookPipeline(index, situation.host, None), State(situation.packet, situation.connection))
+    exploration = Exploration(HookPipeline(index, situation.host), State(situation.packet, situation.connection))
     held = situation.host.recent or {}
     result: dict[Observation, Fraction] = {}
     for arrival in exploration.paths():

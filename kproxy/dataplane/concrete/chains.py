@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import targets
+from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
 from kproxy.dataplane.concrete.matches.header import both, interface_answer
@@ -22,36 +23,31 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain, Source
 from kproxy.netfilter.address import Network
+from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Negatable
 
 _MOST_FRAMES: Final = 512
 
 
-def traverse(
-    index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, limit: bool | None = None
-) -> Fork | Accepted:
-    """Traverse a base chain and those that it leads to, from where the cursor stands.
-
-    `limit` as for `trace`.
-    """
+def traverse(index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> Fork | Accepted:
+    """Traverse a base chain and those that it leads to, from where the cursor stands."""
     if index.nftables is not None and base.source is Source.NFTABLES:
-        return traverse_nft(index.nftables, host, base, cursor, state, limit)
-    return _TableTraversal(index, host, base, cursor, state, limit).run()
+        return traverse_nft(index.nftables, host, base, cursor, state, given)
+    return _TableTraversal(index, host, base, cursor, state, given).run()
 
 
 class _TableTraversal:
     """One packet in one table."""
 
-    def __init__(
-        self, index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, limit: bool | None
-    ) -> None:
+    def __init__(self, index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> None:
         self._index = index
         self._cursor = cursor
+        self._given = given
         self._source = base.source
         self._table = base.table
         self._state = state
         self._steps: list[Step] = []
-        self._view = View(host, cursor.hook, RuleRef(self._table, "", 0), state, limit)
+        self._view = View(host, cursor.hook, RuleRef(self._table, "", 0), state, given.limit)
 
     def run(self) -> Fork | Accepted:
         frames = list(self._cursor.frames)
@@ -118,6 +114,13 @@ class _TableTraversal:
                 if answer.yes is None and answer.no is not None:
                     self._state = view.state = answer.no
                     return False
+            if isinstance(answer, Split) and answer.chance is None:
+                decided = self._given.decide((match.to_save(), _name(match)))
+                if decided is not None:
+                    self._state = view.state = (answer.yes if decided else answer.no) or view.state
+                    if decided:
+                        continue
+                    return False
             self._match = number
             return answer
         return True
@@ -137,6 +140,8 @@ class _TableTraversal:
             after = self._cursor._replace(frames=(*frames[:-1], (name, self._at + 1)), match=0)
             edges.append(Edge(None if chance is None else 1 - chance, Node(after, answer.no)))
         why = f"{self._view.ref}: {answer.why}" if answer.why else ""
+        matches = self._index.chain(self._source, self._table, name).rule(self._at).matches
+        self._given.explain(why, matches[self._match - 2].to_save() if self._match > 1 else "")
         return Fork(tuple(self._steps), tuple(edges), why)
 
     def _chain_end(self, chain: IndexedChain, frames: list[tuple[str, int]]) -> Fork | Accepted | None:
@@ -171,7 +176,7 @@ class _TableTraversal:
         if rule.jump is not None:
             self._jump(rule, frames)
             return None
-        effects = targets.apply_target(rule.rule.target, self._view)
+        effects = self._effects(rule)
         if len(effects) > 1:
             edges = []
             for effect in effects:
@@ -196,6 +201,20 @@ class _TableTraversal:
             return self._chain_end(self._index.chain(self._source, self._table, name), frames)
         to = self._after(effect, frames, rule)
         return Fork(tuple(self._steps), (Edge(Fraction(1), to),))
+
+    def _effects(self, rule: IndexedRule) -> list[targets.Effect]:
+        """What the target may do; what user space, or a target that is not interpreted, decides may be assumed."""
+        target = rule.rule.target
+        effects = targets.apply_target(target, self._view)
+        if effects[0].verdict != targets.UNKNOWN or target is None:
+            return effects
+        name = target.to_save().split()[1]
+        decided = self._given.decide((target.to_save(), name))
+        if decided is None:
+            self._given.explain(f"{rule.ref}: {effects[0].did}", name)
+            return effects
+        verdict = targets.ACCEPT if decided else targets.DROP
+        return [targets.Effect(verdict, self._view.state, f"{name}: assumed")]
 
     def _after(self, effect: targets.Effect, frames: list[tuple[str, int]], rule: IndexedRule) -> Node | End:
         hook = self._cursor.hook
@@ -235,6 +254,10 @@ class _TableTraversal:
         note = self._index.note
         about = "" if note is None else note(table, chain, number) or ""
         return Step("rule", self._cursor.hook, did, table, chain, number, rule.text, about, source)
+
+
+def _name(match: Match) -> str:
+    return match.name if isinstance(match, OpaqueMatch) else match.NAME
 
 
 def head_answer(rule: IndexedRule, view: View) -> Answer:

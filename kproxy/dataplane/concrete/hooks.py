@@ -15,6 +15,7 @@ from typing import Final
 
 from kproxy.dataplane.concrete import bridge, input, nat
 from kproxy.dataplane.concrete.chains import traverse
+from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
@@ -34,11 +35,11 @@ _LOOPBACK_V6: Final = 1
 class HookPipeline:
     """The hooks that packets pass on one host with one rule set."""
 
-    def __init__(self, index: Index, host: Host, limit: bool | None = None) -> None:
+    def __init__(self, index: Index, host: Host, given: Given | None = None) -> None:
         self._host = host
         self._index = index
         self._pipeline = index.pipeline
-        self._limit = limit
+        self._given = given or Given()
 
     def start(self, state: State) -> Fork:
         """The beginning: where the packet comes from decides its first hook."""
@@ -74,7 +75,7 @@ class HookPipeline:
             packet = state.packet
             before = (packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos)
             cursor = cursor._replace(frames=((chain.chain, 0),), before=before)
-        found = traverse(self._index, self._host, chain, cursor, state, self._limit)
+        found = traverse(self._index, self._host, chain, cursor, state, self._given)
         if isinstance(found, Fork):
             return found
         return self._leave_chain(cursor, stage, found.state, found.steps)
@@ -94,9 +95,27 @@ class HookPipeline:
             stage.chains and state.walks_nat and not state.nat_done & nat.MANIP[cursor.hook]
         ):
             return self._leave_nat(cursor, state, ())
-        edges = [Edge(None, Node(cursor._replace(order=order), state)) for order in stage.orders]
+        orders = [order for order in stage.orders if self._may_be(stage, order)] or list(stage.orders)
+        edges = [Edge(None, Node(cursor._replace(order=order), state)) for order in orders]
+        if len(edges) == 1:
+            return _alternatives(edges, "")
         names = " and ".join(dict.fromkeys(str(chain) for chain in stage.chains))
-        return _alternatives(edges, f"which was registered first at {cursor.hook} is not known: {names}")
+        why = f"which was registered first at {cursor.hook} is not known: {names}"
+        sources = list(dict.fromkeys(chain.source for chain in stage.chains))
+        self._given.explain(why, f"{sources[0]} before {sources[1]}")
+        return _alternatives(edges, why)
+
+    def _may_be(self, stage: Stage, order: tuple[int, ...]) -> bool:
+        """Whether an order fits what is assumed of chains of equal priority."""
+        for place, first in enumerate(order):
+            for second in order[place + 1 :]:
+                one, other = stage.chains[first], stage.chains[second]
+                if one.priority == other.priority and one.source is not other.source:
+                    said = self._given.decide([f"{one.source} before {other.source}"])
+                    turned = self._given.decide([f"{other.source} before {one.source}"])
+                    if said is False or turned is True:
+                        return False
+        return True
 
     def _next_stage(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
         hook, following = cursor.hook, cursor.stage + 1

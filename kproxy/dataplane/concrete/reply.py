@@ -7,6 +7,9 @@ rewrite it. The answer to a rejected packet is made by this host and counts as R
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.trace import ACCEPT, REJECT, Outcome, TraceResult, trace
 from kproxy.dataplane.model.conntrack import ESTABLISHED, RELATED, Connection
@@ -92,11 +95,20 @@ def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     return answer, following
 
 
-def trace_reply(ruleset: Ruleset | Index, host: Host, outcome: Outcome, *, paths: bool = False) -> TraceResult:
+def trace_reply(
+    ruleset: Ruleset | Index,
+    host: Host,
+    outcome: Outcome,
+    *,
+    paths: bool = False,
+    assumed: Mapping[str, bool] | None = None,
+) -> TraceResult:
     """Send the answer to an outcome through the same rules.
 
     Raises:
         DataplaneError: see `reply_to` and `trace`.
     """
     packet, entry = reply_to(host, outcome)
-    return trace(ruleset, host, packet, entry, paths=paths)
+    return trace(
+        ruleset, dataclasses.replace(host, elements=outcome.elements), packet, entry, paths=paths, assumed=assumed
+    )

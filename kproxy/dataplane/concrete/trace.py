@@ -16,11 +16,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete.explore import Arrival, Exploration
+from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, Note, index_ruleset
@@ -57,6 +59,9 @@ class Outcome:
         reasons: what an INDETERMINATE outcome depends on.
         possible: what an INDETERMINATE outcome may turn out to be, without chances.
         connection: the conntrack entry at the end, as the next packet will find it, or None if there is none.
+        elements: what this packet and those before it changed in nftables' sets, for the `Host` that the next packet
+            meets.
+        hints: options of `kproxy trace` that would settle the reasons.
         steps: everything that happened, in order; of several paths to this outcome the likeliest.
     """
 
@@ -74,6 +79,8 @@ class Outcome:
     possible: tuple[Outcome, ...]
     connection: Connection | None
     steps: tuple[Step, ...]
+    elements: Mapping[tuple[str, str], Mapping[Hashable, Hashable]] = field(default_factory=dict, compare=False)
+    hints: tuple[str, ...] = ()
 
     @property
     def src(self) -> str:
@@ -111,11 +118,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """What can happen to a packet: the outcomes, the likeliest first, their probabilities adding up to 1."""
+    """What can happen to a packet: the outcomes, the likeliest first, their probabilities adding up to 1. `used` are
+    the assumptions that decided something."""
 
     packet: Packet
     connection: Connection
     outcomes: tuple[Outcome, ...]
+    used: frozenset[str] = frozenset()
 
     @property
     def determined(self) -> bool:
@@ -131,13 +140,15 @@ def trace(
     *,
     paths: bool = False,
     limit: bool | None = None,
+    assumed: Mapping[str, bool] | None = None,
     note: Note | None = None,
 ) -> TraceResult:
     """Send a packet through a rule set on a host.
 
     For many packets make an `Index` once with `index_ruleset`. `connection` is what conntrack knows; left out, the
     packet begins a connection. With `paths`, outcomes that differ only in path are not merged. `limit` decides all
-    matches on rates: True for within, False for above, None leaves them open. `note` gives rules' provenance.
+    matches on rates: True for within, False for above, None leaves them open. `assumed` answers other things that are
+    open, by text (`given.py` says which texts). `note` gives rules' provenance.
 
     Raises:
         DataplaneError: the rule set is of the other family, a rule that the packet meets jumps to a chain that is not
@@ -149,19 +160,32 @@ def trace(
         raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
     entry = connection or Connection()
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
-        exploration = Exploration(HookPipeline(index, host, limit), State(packet, entry))
+        given = Given(limit, assumed or {})
+        exploration = Exploration(HookPipeline(index, host, given), State(packet, entry))
         found = exploration.paths() if paths else exploration.distribution()
-        outcomes = tuple(_outcome(item) for item in found if item.chance)
-    return TraceResult(packet, entry, outcomes)
+        outcomes = tuple(_outcome(item, host, given) for item in found if item.chance)
+    return TraceResult(packet, entry, outcomes, frozenset(given.used))
 
 
-def _outcome(item: Arrival) -> Outcome:
-    possible = tuple(_end_outcome(end, Fraction(0), (), (), ()) for end in item.possible)
-    return _end_outcome(item.end, item.chance, item.steps, item.reasons, possible)
+def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
+    possible = tuple(_end_outcome(end, host, Fraction(0), (), (), ()) for end in item.possible)
+    found = _end_outcome(item.end, host, item.chance, item.steps, item.reasons, possible)
+    hints = dict.fromkeys(filter(None, map(given.hint, item.reasons)))
+    return replace(found, hints=tuple(hints)) if hints else found
+
+
+def _elements(host: Host, state: State) -> Mapping[tuple[str, str], Mapping[Hashable, Hashable]]:
+    if not state.sets:
+        return host.elements
+    found = {name: dict(held) for name, held in host.elements.items()}
+    for table, name, key, data in state.sets:
+        found.setdefault((table, name), {})[key] = data
+    return found
 
 
 def _end_outcome(
     end: End,
+    host: Host,
     chance: Fraction,
     steps: tuple[Step, ...],
     reasons: tuple[str, ...],
@@ -190,6 +214,7 @@ def _end_outcome(
         possible=possible,
         connection=entry if tracked else None,
         steps=steps,
+        elements=_elements(host, state),
     )
 
 

@@ -15,7 +15,7 @@ from kproxy.dataplane.query.spec import write_question
 
 class RuleStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that matched; `rule` is its number in the chain, from 1. `did` is what it did, `provenance` what it is
-    for, where that is known."""
+    for, where that is known, `source` whose it is, among rules of several writers."""
 
     table: str
     chain: str
@@ -24,6 +24,7 @@ class RuleStep(msgspec.Struct, frozen=True, omit_defaults=True):
     hook: str = ""
     did: str = ""
     provenance: str = ""
+    source: str = ""
 
 
 class ReplyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -52,7 +53,8 @@ class Possibility(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
     """One outcome. `via` is `local`, `out` or `bridged`, `out_interface` the device it leaves by, where known; `reject`
-    is the answer of REJECT; `reason` says why if no rule does, `reasons` what an INDETERMINATE outcome depends on."""
+    is the answer of REJECT; `reason` says why if no rule does, `reasons` what an INDETERMINATE outcome depends on,
+    `hints` which options would settle it."""
 
     probability: str
     verdict: str
@@ -68,6 +70,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"ou
     reason: str = ""
     reasons: tuple[str, ...] = ()
     possible: tuple[Possibility, ...] = ()
+    hints: tuple[str, ...] = ()
     reply: ReplyRecord | None = None
 
 
@@ -102,13 +105,14 @@ def _outcome(reported: Reported) -> OutcomeRecord:
         reject=item.reject,
         reason=item.reason,
         reasons=item.reasons,
+        hints=item.hints,
         possible=tuple(map(_possibility, item.possible)),
         reply=None if reported.reply is None else _reply(reported.reply),
     )
 
 
 def _step(step: Step) -> RuleStep:
-    return RuleStep(step.table, step.chain, step.rule, step.text, step.hook, step.did, step.note)
+    return RuleStep(step.table, step.chain, step.rule, step.text, step.hook, step.did, step.note, step.source)
 
 
 def _possibility(item: Outcome) -> Possibility:

@@ -4,6 +4,7 @@ they agree, and each outcome's reply followed back."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,25 +58,31 @@ class Report:
 
 
 def report(
-    index: Index, surroundings: Surroundings, question: Question, *, paths: bool = False, limit: bool | None = None
+    index: Index,
+    surroundings: Surroundings,
+    question: Question,
+    *,
+    paths: bool = False,
+    limit: bool | None = None,
+    assumed: Mapping[str, bool] | None = None,
 ) -> Report:
-    """Trace a packet and follow the replies. `paths` and `limit` as for `trace`.
+    """Trace a packet and follow the replies. `paths`, `limit` and `assumed` as for `trace`.
 
     Raises:
         DataplaneError: see `trace`.
     """
     host, assumptions = surroundings.fitting[0], surroundings.assumptions
-    outcomes = _trace(index, host, question, paths, limit)
+    outcomes = _trace(index, host, question, paths, limit, assumed)
     for other in surroundings.fitting[1:]:
-        rival = _trace(index, other, question, paths, limit)
+        rival = _trace(index, other, question, paths, limit, assumed)
         joined = _same_everywhere(outcomes, rival)
         if joined is None:
             host = surroundings.host
-            unknown = _trace(index, host, question, paths, limit)
+            unknown = _trace(index, host, question, paths, limit, assumed)
             outcomes = _explained(unknown, [*outcomes, *rival], surroundings.question)
             break
         outcomes = joined
-    reported = tuple(Reported(item, reply_of(index, question.on(host), item)) for item in outcomes)
+    reported = tuple(Reported(item, reply_of(index, question.on(host), item, assumed)) for item in outcomes)
     return Report(question, reported, (*assumptions, *_odd(host, question)))
 
 
@@ -87,8 +94,12 @@ def _odd(host: Host, question: Question) -> tuple[str, ...]:
     return (f"the packet arrives on {name}, though the host has only {', '.join(host.interfaces) or 'no interface'}",)
 
 
-def _trace(index: Index, host: Host, question: Question, paths: bool, limit: bool | None) -> list[Outcome]:
-    result = trace(index, question.on(host), question.packet, question.connection, paths=paths, limit=limit)
+def _trace(
+    index: Index, host: Host, question: Question, paths: bool, limit: bool | None, assumed: Mapping[str, bool] | None
+) -> list[Outcome]:
+    result = trace(
+        index, question.on(host), question.packet, question.connection, paths=paths, limit=limit, assumed=assumed
+    )
     return list(result.outcomes) if paths else merge(result.outcomes)
 
 
@@ -97,9 +108,13 @@ def _explained(outcomes: list[Outcome], differing: list[Outcome], why: str) -> l
     if len(outcomes) != 1 or outcomes[0].verdict != INDETERMINATE:
         return outcomes
     possible = {(essence(item), item.hook): item for item in differing if item.verdict != INDETERMINATE}
-    return [
-        dataclasses.replace(outcomes[0], reason=why, reasons=(why,), possible=tuple(possible.values())[:_MAX_POSSIBLE])
-    ]
+    shown = tuple(possible.values())[:_MAX_POSSIBLE]
+    return [dataclasses.replace(outcomes[0], reason=why, reasons=(why,), hints=(_hint(why),), possible=shown)]
+
+
+def _hint(why: str) -> str:
+    """What settles whether an address is the host's own."""
+    return f"--local-ip {why.split()[1]}" if why.endswith("(--local-ip)") else "--host FILE"
 
 
 def merge(outcomes: tuple[Outcome, ...]) -> list[Outcome]:
@@ -154,7 +169,7 @@ def _same_everywhere(one: list[Outcome], other: list[Outcome]) -> list[Outcome] 
     return joined
 
 
-def reply_of(index: Index, host: Host, outcome: Outcome) -> Reply | None:
+def reply_of(index: Index, host: Host, outcome: Outcome, assumed: Mapping[str, bool] | None = None) -> Reply | None:
     """What comes back; None if nothing does, or if that is unknown."""
     if outcome.verdict not in (ACCEPT, REJECT):
         return None
@@ -162,7 +177,7 @@ def reply_of(index: Index, host: Host, outcome: Outcome) -> Reply | None:
     if outcome.verdict == REJECT:
         kind = "TCP RST" if outcome.reject == "tcp-reset" else f"ICMP {outcome.reject}"
     try:
-        result = trace_reply(index, host, outcome)
+        result = trace_reply(index, host, outcome, assumed=assumed)
     except DataplaneError as error:
         sent = (outcome.dst, outcome.src)
         return Reply(kind, sent, ("?", "?"), INDETERMINATE, str(error))

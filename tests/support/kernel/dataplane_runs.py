@@ -6,10 +6,11 @@ import dataclasses
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from random import Random
 
 from kproxy.dataplane import Host, IpSet, index_ruleset
+from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.netfilter import (
     BUILTIN_CHAINS,
     Family,
@@ -21,8 +22,10 @@ from kproxy.netfilter import (
     parse_save,
 )
 from kproxy.netfilter.iptables.targets import DnatTarget
+from kproxy.netfilter.nftables.text import parse_nft
 from tests.support import paths
 from tests.support.kernel.dataplane_agree import Bench, Tally
+from tests.support.kernel.dataplane_nft_rules import NftGenerator
 from tests.support.kernel.dataplane_rules import Generator, Packets, set_commands, set_contents
 from tests.support.kernel.dataplane_wire import Node, fresh_node, node_host
 
@@ -82,6 +85,52 @@ def run_random(
         packets = Packets(random, family)
         with loaded(node, text, family, variant):
             at = bench(node, host, ruleset, variant, tally, f"seed {seed} ")
+            at.compare([packets.one() for _ in range(per_set)])
+
+
+@contextmanager
+def nft_loaded(node: Node, text: str) -> Iterator[None]:
+    """A script for nft in the kernel, and everything gone again."""
+    try:
+        node.run("nft", "-f", "-", text=text)
+        yield
+    finally:
+        node.run("nft", "flush", "ruleset")
+        node.forget()
+
+
+def run_nft(node: Node, host: Host, seeds: Sequence[int], per_set: int, tally: Tally) -> None:
+    """Random rule sets of native nftables alone, one per seed, in both families by turns."""
+    for seed in seeds:
+        family = (Family.IPV4, Family.IPV6)[seed % 2]
+        random = Random(seed)
+        text = NftGenerator(random, family).ruleset()
+        packets = Packets(random, family)
+        with nft_loaded(node, text):
+            index = index_ruleset((), nftables=parse_nft(text), family=family)
+            at = Bench(node, index, host, tally, f"nft seed {seed}")
+            at.compare([packets.one() for _ in range(per_set)])
+
+
+def run_mixed(node: Node, host: Host, seeds: Sequence[int], per_set: int, tally: Tally) -> None:
+    """Random rule sets of iptables-legacy, iptables-nft and native nftables, all in one namespace.
+
+    Native chains are at priorities of their own, so that it does not matter which was registered first; the chains of
+    the two variants of iptables are at the same priorities, and then the model follows both orders.
+    """
+    for seed in seeds:
+        family = (Family.IPV4, Family.IPV6)[seed % 2]
+        random = Random(seed)
+        native = NftGenerator(random, family, tables=1).ruleset()
+        texts = {variant: Generator(random, family).ruleset() for variant in VARIANTS if random.random() < 0.8}
+        packets = Packets(random, family)
+        with ExitStack() as stack:
+            stack.enter_context(nft_loaded(node, native))
+            for variant, text in texts.items():
+                stack.enter_context(loaded(node, text, family, variant))
+            rules = [IptablesRules.of(canonical_ruleset(text, family), name) for name, text in texts.items()]
+            index = index_ruleset(rules, nftables=parse_nft(native), family=family)
+            at = Bench(node, index, host, tally, f"mixed seed {seed}")
             at.compare([packets.one() for _ in range(per_set)])
 
 

@@ -11,6 +11,7 @@ from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, Set
 from kproxy.netfilter.nftables.printer.statements import RulePrinter
 from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
+from kproxy.netfilter.nftables.statement import Match, Statement
 
 
 class NftTable:
@@ -52,6 +53,11 @@ class NftTable:
         found = dict(view.host.elements.get((self.name, name), {}))
         found.update((key, data) for table, which, key, data in view.state.sets if (table, which) == (self.name, name))
         return found
+
+    def texts(self, statement: Statement) -> tuple[str, ...]:
+        """A statement as nft prints it, and the words in it by which it may be meant: `fib saddr . iif oif`, `fib`."""
+        text = self._printer.statement(statement)
+        return (text, *text.split()) if isinstance(statement, Match) else (text, text.split()[0])
 
     def text(self, rule: Rule) -> str:
         """The rule as nft prints it."""

@@ -11,6 +11,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Final
 
+from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.nft.index import NftRules, NftTable
 from kproxy.dataplane.concrete.nft.matches import match_answer
@@ -21,7 +22,7 @@ from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain
 from kproxy.netfilter.nftables.ruleset import Chain, Rule
 from kproxy.netfilter.nftables.stateful import Counter, Last
-from kproxy.netfilter.nftables.statement import Log, Match
+from kproxy.netfilter.nftables.statement import Log, Match, Statement
 
 _SURE: Final = Fraction(1)
 _MAX_FRAMES: Final = 32
@@ -37,22 +38,23 @@ class _Next(Enum):
 
 
 def traverse_nft(
-    rules: NftRules, host: Host, base: BaseChain, cursor: Cursor, state: State, limit: bool | None = None
+    rules: NftRules, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given
 ) -> Fork | Accepted:
-    """Traverse a base chain of nftables from where the cursor stands. `limit` as for `trace`."""
-    return _Traversal(rules.table(base.table), host, base, cursor, state, limit).run()
+    """Traverse a base chain of nftables from where the cursor stands."""
+    return _Traversal(rules.table(base.table), host, base, cursor, state, given).run()
 
 
 class _Traversal:
     def __init__(
-        self, table: NftTable, host: Host, base: BaseChain, cursor: Cursor, state: State, limit: bool | None
+        self, table: NftTable, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given
     ) -> None:
         self._table = table
         self._base = base
+        self._given = given
         self._cursor = cursor
         self._state = state
         self._steps: list[Step] = []
-        self._view = View(host, cursor.hook, RuleRef(table.name, "", 0), state, limit)
+        self._view = View(host, cursor.hook, RuleRef(table.name, "", 0), state, given.limit)
 
     def run(self) -> Fork | Accepted:
         frames = list(self._cursor.frames)
@@ -96,8 +98,14 @@ class _Traversal:
                     continue
                 if self._refuted(rule, number + 1):
                     return _Next.RULE
+                decided = None if answer.chance is not None else self._given.decide(self._table.texts(statement))
+                if decided is not None:
+                    self._state = view.state = (answer.yes if decided else answer.no) or view.state
+                    if not decided:
+                        return _Next.RULE
+                    continue
                 return self._fork(frames, name, at, number, answer)
-            effects = run(statement, view, self._table)
+            effects = self._effects(statement)
             if len(effects) > 1:
                 return self._split(effects, rule, frames, name, at, number)
             effect = effects[0]
@@ -112,6 +120,27 @@ class _Traversal:
         if skip:  # here a path that was split off may meet the others again
             return self._link([*frames[:-1], (name, at + 1)])
         return _Next.RULE
+
+    def _effects(self, statement: Statement) -> list[Effect]:
+        """What a statement may do; what is not known of it may be assumed: yes goes on (or accepts), no ends the rule
+        (or drops)."""
+        effects = run(statement, self._view, self._table)
+        first = effects[0]
+        open_ended = first.result is Result.UNKNOWN
+        if not open_ended and {(each.result, each.chance) for each in effects} != {
+            (Result.CONTINUE, None),
+            (Result.BREAK, None),
+        }:
+            return effects
+        texts = self._table.texts(statement)
+        decided = self._given.decide(texts)
+        if decided is None:
+            self._given.explain(f"{self._view.ref}: {first.did if open_ended else first.why}", texts[0])
+            return effects
+        if open_ended:
+            return [first._replace(result=Result.ACCEPT if decided else Result.DROP)]
+        wanted = Result.CONTINUE if decided else Result.BREAK
+        return [each._replace(chance=_SURE) for each in effects if each.result is wanted]
 
     def _refuted(self, rule: Rule, first: int) -> bool:
         """Whether a later match surely does not hold, so that an open one before it does not count."""
@@ -132,6 +161,8 @@ class _Traversal:
             after = cursor._replace(frames=(*frames[:-1], (name, at + 1)), match=0)
             edges.append(Edge(None if answer.chance is None else 1 - answer.chance, Node(after, answer.no)))
         why = f"{self._view.ref}: {answer.why}" if answer.why else ""
+        statement = self._table.chain(name).rules[at].statements[number]
+        self._given.explain(why, self._table.texts(statement)[0])
         return Fork(tuple(self._steps), tuple(edges), why)
 
     def _split(

@@ -1,0 +1,79 @@
+"""What a question decides beside the packet and the host: rates, and whatever else a dump cannot tell.
+
+An *assumption* is a text and its answer. The text is a match as the rules print it (`-m owner --uid-owner 0`,
+`meta skuid 0`), or the name of a match or expression (`rpfilter`, `skuid`), which then stands for all of them; the name
+of a target that leaves the packet to user space (`NFQUEUE`: yes lets it pass, no drops it); or, where it is not known
+whose chains of equal priority come first, `iptables-legacy before nftables`. An assumption decides only what is open.
+
+Each reason for which an outcome is indeterminate has a *hint*: what would settle it, as options of `kproxy trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(slots=True)
+class Given:
+    """What is given beside packet and host.
+
+    Attributes:
+        limit: decides matches on rates: True for within, False for above, None leaves them open.
+        assumed: answers by text.
+        hints: what would settle each reason; filled during a trace.
+        used: the assumptions that decided something; filled during a trace.
+    """
+
+    limit: bool | None = None
+    assumed: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
+    hints: dict[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def decide(self, texts: Iterable[str]) -> bool | None:
+        """The answer that one of the texts has been given, None if none has."""
+        for text in texts if self.assumed else ():
+            if text in self.assumed:
+                self.used.add(text)
+                return self.assumed[text]
+        return None
+
+    def explain(self, reason: str, text: str = "") -> None:
+        """Note what would settle a reason: an option, or an assumption about the text."""
+        if reason and reason not in self.hints:
+            option = next((option for part, option in _OPTIONS if part in reason), "")
+            self.hints[reason] = option or (f"--assume '{text}=yes|no'" if text else "")
+
+    def hint(self, reason: str) -> str:
+        """What would settle a reason; empty if nothing that can be given does."""
+        return self.hints.get(reason) or next((option for part, option in _OPTIONS if part in reason), "")
+
+
+_OPTIONS: Final = (
+    ("is an address of this host", "--local-ip IP"),
+    ("the input interface is not known", "--in IFACE"),
+    ("came by a bridge port", "--in IFACE"),
+    ("comes by a bridge port", "--in IFACE"),
+    ("the rate is within the limit", "--limit within|above"),
+    ("the packet's mark is not known", "--mark MARK"),
+    ("the connection's state is not known", "--ctstate STATE"),
+    ("of iptables-nft or of iptables-legacy", "--rules FILE with the comments that iptables-save writes"),
+    ("the content of set", "--ipset FILE"),
+    ("the source port is not known", "--src IP:PORT"),
+    ("the source address is not known", "--src IP"),
+    ("whether the address is local", "--local-ip IP, or --host FILE"),
+    ("for this host is not known", "--local-ip IP, or --host FILE"),
+    ("destination is this host is not known", "--local-ip IP, or --host FILE"),
+    ("type is not known", "--local-ip IP, or --host FILE"),
+    ("route_localnet", "--host FILE"),
+    ("rp_filter", "--host FILE"),
+    ("bridge-nf-call-iptables is not known", "--host FILE"),
+    ("hairpin mode is not known", "--host FILE"),
+    ("this host forwards is not known", "--host FILE"),
+    ("the output interface is not known", "--host FILE"),
+    ("output bridge port is not known", "--host FILE"),
+    ("fib ", "--host FILE"),
+)
+"""What settles reasons that are no matter of assumption, by a part of the reason."""
