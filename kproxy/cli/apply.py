@@ -9,12 +9,15 @@ import click
 from kproxy.cli.kernel import (
     NodeArguments,
     confirm,
+    in_words,
     node_arguments,
     open_namespace,
     progress_bar,
+    variant_words,
 )
 from kproxy.cli.output import report_note, write_json, write_lines
 from kproxy.linux.sync.apply import ApplyReport, apply_node
+from kproxy.linux.sync.nftables.report import TableReport, TableServiceChange
 from kproxy.linux.sync.report import FamilyReport
 
 MAX_LINES = 40
@@ -40,6 +43,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
       kproxy apply -f cluster.yaml --node node-1 --netns node-1
       kproxy apply -f cluster.yaml --node node-1 --netns node-1 -4
       kproxy apply -f cluster.yaml --node worker-2 --dry-run -o json
+      kproxy apply -f cluster.yaml --node node-1 --netns node-1 --mode nftables
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy apply -f - --node worker-2 --yes
     """
@@ -58,7 +62,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
 
 def describe(report: ApplyReport) -> Iterator[str]:
     """The report in words."""
-    yield f"node {report.node} in {report.where}, {report.variant} iptables ({report.variant_reason})"
+    yield f"node {report.node} in {report.where}, {variant_words(report.variant)} ({report.variant_reason})"
     for family in report.families:
         yield from _describe_family(family, report.dry_run)
     if report.conntrack:
@@ -67,6 +71,9 @@ def describe(report: ApplyReport) -> Iterator[str]:
         for entry in report.conntrack[:MAX_LINES]:
             yield f"  {entry.entry}  {entry.service}: {entry.reason}"
         yield from _more(len(report.conntrack))
+    for cleaned in report.cleaned:
+        verb = "would be removed" if report.dry_run else "removed"
+        yield f"{cleaned.family} rules of the other mode ({variant_words(cleaned.variant)}) {verb}: {in_words(cleaned)}"
     steps = ", ".join(f"{step.step} {step.seconds:.2f}" for step in report.steps)
     yield f"{report.seconds:.2f} s: {steps}"
 
@@ -76,6 +83,8 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
         f"{family.chains_written} chains written ({family.chains_created} of them new), "
         f"{family.chains_deleted} chains deleted"
     )
+    if isinstance(family, TableReport):
+        counts += f", {family.elements_added} elements added, {family.elements_deleted} deleted"
     done = f" in {family.transactions} transactions" if family.transactions else ""
     times = ", ".join(f"{step.step} {step.seconds:.2f} s" for step in family.steps)
     changed = family.result != "nothing to do"
@@ -86,6 +95,8 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
             f"{service.chains_deleted} deleted" if service.chains_deleted else "",
             f"+{service.rules_added} -{service.rules_removed} rules",
         ]
+        if isinstance(service, TableServiceChange):
+            parts.append(f"+{service.elements_added} -{service.elements_removed} elements")
         name = service.service or "(rules of no Service)"
         yield f"  {name}  {service.change}: {', '.join(part for part in parts if part)}"
     yield from _more(len(family.services))

@@ -8,6 +8,7 @@ import click
 
 from kproxy.cli.kernel import (
     confirm,
+    in_words,
     lock_wait_option,
     netns_option,
     open_namespace,
@@ -25,7 +26,7 @@ from kproxy.linux.sync.cleanup import CleanupReport, cleanup
 @output_option
 @yes_option
 def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: str, yes: bool) -> None:
-    """Remove every rule and chain of kproxy's and kube-proxy's, in both variants and families, and nothing else.
+    """Remove every rule and chain of kproxy's and kube-proxy's, of both modes, variants and families, and nothing else.
 
     The rules of `kproxy overlay` stay: `kproxy overlay cleanup` removes them with the overlay.
 
@@ -51,13 +52,12 @@ def describe(report: CleanupReport) -> Iterator[str]:
     verb = "would be removed" if report.dry_run else "removed"
     yield f"kube-proxy's rules in {report.where}:"
     for tables in report.tables:
-        if tables.chains_deleted or tables.jumps_deleted:
-            yield (
-                f"  {tables.family} {tables.variant}: {tables.chains_deleted} chains with {tables.rules_deleted} "
-                f"rules, and {tables.jumps_deleted} jumps to them, {verb}"
-            )
+        if tables.chains_deleted or tables.jumps_deleted or tables.sets_deleted:
+            yield f"  {tables.family} {tables.variant}: {in_words(tables)}, {verb}"
         else:
             yield f"  {tables.family} {tables.variant}: none"
+        if tables.foreign:
+            yield f"    stays, since it is another program's: {', '.join(tables.foreign)}"
         for kept in tables.kept:
             yield f"    {kept.table} {kept.chain} stays: {kept.referred_to_by} uses it"
     if report.counters:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace
+from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, write_json, write_lines
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
@@ -53,7 +53,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
 def describe(report: DriftReport) -> Iterator[str]:
     """The report in words."""
     for finding in report.findings[:MAX_LINES]:
-        place = f"{finding.table} {finding.chain}".strip() or "all tables"
+        place = f"{finding.table} {finding.chain or finding.set}".strip() or "all tables"
         number = f" rule {finding.rule}" if finding.rule else ""
         whose = f" [Service {finding.service}]" if finding.service else ""
         yield f"{finding.family} {finding.variant} {place}{number}: {finding.kind}{whose}"
@@ -65,7 +65,7 @@ def describe(report: DriftReport) -> Iterator[str]:
     if len(report.findings) > MAX_LINES:
         yield f"and {len(report.findings) - MAX_LINES} more (-o json lists all)"
     yield from (f"packets: {text}" for text in report.packets)
-    where = f"node {report.node} in {report.where}, {report.variant} iptables"
+    where = f"node {report.node} in {report.where}, {variant_words(report.variant)}"
     if not report.findings:
         yield f"{where}: no drift"
         return

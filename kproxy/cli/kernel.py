@@ -21,6 +21,7 @@ from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
 from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sync.progress import Progress
+from kproxy.linux.sync.report import CleanedTables
 from kproxy.render import Features, select_target
 from kproxy.services import IPFamily
 
@@ -91,8 +92,6 @@ class NodeArguments(msgspec.Struct, frozen=True):
         """Reads the configuration and the manifests. Raises InputError."""
         with working("reading manifests"):
             config = read_config(self.config_path, report_note, self.mode)
-            if config.mode == MODE_NFTABLES:
-                raise InputError("mode nftables: kproxy programs iptables rules only so far; --mode iptables says so")
             cluster = read_cluster(self.filenames, report_note)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),
@@ -104,6 +103,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
             self.features,
             self.lock_wait,
             libiptc,
+            cluster.service_cidrs,
         )
 
 
@@ -147,7 +147,7 @@ def confirm(what: str, command: str, netns: str | None, yes: bool) -> None:
     if netns is not None or yes or not in_initial_namespace():
         return
     hint = (
-        f"{what} the machine's own iptables rules. To try it in a network namespace instead:\n"
+        f"{what} the machine's own rules. To try it in a network namespace instead:\n"
         f"  ip netns add NAME && kproxy {command} ... --netns NAME"
     )
     if not sys.stdin.isatty():
@@ -173,3 +173,15 @@ def progress_bar() -> Iterator[Progress | None]:
             bar.update(task, description=what, completed=done, total=total, visible=total > 10)
 
         yield show
+
+
+def variant_words(variant: str) -> str:
+    """What programs the rules, for people: `nft iptables`, or `nftables`."""
+    return variant if variant == MODE_NFTABLES else f"{variant} iptables"
+
+
+def in_words(tables: CleanedTables) -> str:
+    """What was removed of one family and variant."""
+    if tables.variant == MODE_NFTABLES:
+        return f"{tables.chains_deleted} chains with {tables.rules_deleted} rules, {tables.sets_deleted} sets and maps"
+    return f"{tables.chains_deleted} chains with {tables.rules_deleted} rules, and {tables.jumps_deleted} jumps to them"

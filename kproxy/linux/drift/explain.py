@@ -49,6 +49,13 @@ _CHAINS: Final = {
     FIREWALL: "neighbours may reach what listens on 127.0.0.1 only",
     POSTROUTING: "service traffic is not masqueraded, so answers may not come back",
     MARK_MASQ: "service traffic is not marked for masquerading, so answers may not come back",
+    "services": "traffic to Services is not sent to endpoints",
+    "masquerading": "service traffic is not masqueraded, so answers may not come back",
+    "service-endpoints-check": "traffic to Services without endpoints is not refused",
+    "nodeport-endpoints-check": "traffic to node ports without endpoints is not refused",
+    "cluster-ips-check": "traffic to ports that a ClusterIP does not have is not rejected",
+    "firewall-check": "loadBalancerSourceRanges are not enforced",
+    "reject-chain": "traffic to Services without endpoints is not refused",
     CANARY: "packets are treated alike; but somebody flushed the table, so what else was in it is gone too",
 }
 
@@ -105,7 +112,7 @@ def extra_rule(chain: str, rule: str, service: str) -> str:
 
 def reordered_rules(chain: str, service: str) -> str:
     """What it means that the rules of a chain stand in another order."""
-    if chain.startswith(("KUBE-SVC-", "KUBE-SVL-")):
+    if chain.startswith(("KUBE-SVC-", "KUBE-SVL-")) or (service and chain.startswith(("service-", "local-"))):
         return f"connections to Service {service} are not shared among its endpoints as they should be"
     if chain.startswith("KUBE-SEP-"):
         return f"an endpoint of Service {service} may not be able to reach itself through the Service"
@@ -132,3 +139,67 @@ def faulty_jump(table: str, source: str, kind: str, rule: str) -> str:
     if kind == "misplaced":
         return f"the chain is met in another order than it should be; where a rule before it decides, {lost}"
     return f"packets meet {target} from {source}, where it should not be met"
+
+
+_NFT_SETS: Final = {
+    "cluster-ips": "traffic to ports that a ClusterIP does not have is not rejected, nor is traffic masqueraded",
+    "hairpin-connections": "pods cannot reach themselves through a Service",
+    "nodeport-ips": "node ports are not served",
+    "service-ips": "traffic to Services is not sent to endpoints",
+    "service-nodeports": "node ports are not served",
+    "no-endpoint-services": "traffic to Services without endpoints is not refused",
+    "no-endpoint-nodeports": "traffic to node ports without endpoints is not refused",
+    "firewall-ips": "loadBalancerSourceRanges are not enforced",
+}
+
+
+def faulty_set(name: str, service: str) -> str:
+    """What it means that a set or map of nftables mode is not there, or is of another kind."""
+    if service:
+        return f"clients of Service {service} may not be sent to the endpoint they had"
+    return _NFT_SETS.get(name, f"what rules look for in {name} is not found")
+
+
+def missing_element(name: str, origin: Origin | None, service: str) -> str:
+    """What it means that an element of a set or map is not there."""
+    whose = f"Service {service}" if service else ""
+    reason = origin.reason if origin is not None else ""
+    place = reason.partition(":")[0] or "one of its addresses"
+    if name in ("service-ips", "service-nodeports") and whose:
+        return f"traffic to {whose} at its {place} is not sent to its endpoints"
+    if name in ("no-endpoint-services", "no-endpoint-nodeports") and whose:
+        return f"traffic to {whose} at its {place} is not refused although nothing serves it"
+    if name == "firewall-ips" and whose:
+        return f"sources that {whose} does not allow are not dropped"
+    if name == "cluster-ips" and whose:
+        return f"traffic to ports that the ClusterIP of {whose} does not have is not rejected"
+    if name == "hairpin-connections" and whose and origin is not None and origin.endpoint is not None:
+        return f"endpoint {origin.endpoint.address} cannot reach itself through {whose}"
+    if name == "nodeport-ips":
+        return "node ports are not served at this address of the node"
+    return _NFT_SETS.get(name, f"what rules look for in {name} is not found")
+
+
+def extra_element(name: str, service: str) -> str:
+    """What it means that an element is there that should not be."""
+    whose = f"traffic of Service {service}" if service else "traffic"
+    if name in ("service-ips", "service-nodeports"):
+        return f"{whose} may be sent to endpoints that should not get it"
+    if name in ("no-endpoint-services", "no-endpoint-nodeports", "cluster-ips", "firewall-ips"):
+        return f"{whose} may be refused"
+    if name == "nodeport-ips":
+        return "node ports are served at an address where they should not be"
+    return f"{whose} may be treated otherwise"
+
+
+def extra_nft_rule(chain: str, rule: str, service: str) -> str:
+    """What it means that a rule of nftables is in one of kube-proxy's chains that should not be."""
+    whose = f"traffic to Service {service}" if service else f"traffic that passes {chain}"
+    words = set(rule.replace('"', " ").replace(":", " ").split())
+    if words & {"drop", "reject"}:
+        return f"{whose} may be refused"
+    if "accept" in words:
+        return f"{whose} may be let through"
+    if words & {"dnat", "goto", "jump", "vmap"}:
+        return f"{whose} may be sent to an endpoint that should not get it"
+    return f"{whose} may be treated otherwise"

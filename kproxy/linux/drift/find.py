@@ -5,31 +5,39 @@ Reading only. `repair` writes exactly what was found, nothing else, through the 
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.errors import KproxyError
-from kproxy.linux.conntrack.stale import clean_flows, desired_addresses, programmed_addresses
+from kproxy.linux.conntrack.stale import clean_flows, desired_addresses
 from kproxy.linux.drift import explain
+from kproxy.linux.drift.finding import Finding
 from kproxy.linux.drift.samples import packet_effects
-from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
+from kproxy.linux.drift.tables import foreign_notes, table_findings
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.iptables.binaries import Variant, find_iptables
 from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.ownership import TABLES, service_of_rule, services_of_chains
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.cleanup import cleanup_tables
+from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.sync.cleanup import cleanup_other_mode, cleanup_tables
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.nftables.prepare import PreparedTable, prepare_tables
+from kproxy.linux.sync.nftables.reconcile import find_table_difference
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
-from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
+from kproxy.linux.sync.reconcile import read_dump
 from kproxy.render.iptables.chains import CANARY, NAT
+from kproxy.render.nftables.names import TABLE
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 
@@ -45,30 +53,6 @@ class CannotTellError(KproxyError):
     """Whether there is drift is unknown."""
 
     exit_code = 2
-
-
-class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One difference.
-
-    Attributes:
-        kind: table-flushed, canary-missing, chain-missing, chain-extra, rule-missing, rule-extra, rule-altered,
-            rules-reordered, jump-missing, jump-duplicated, jump-misplaced, jump-extra, other-variant.
-        rule: its number in the chain, from 1: where it should stand if it is wanted, else where it stands.
-        wanted, found: the rule as it should be and as it is.
-        service: `namespace/name[:port]`; "" if it belongs to none.
-        explanation: what it means for packets; `meaning` in JSON.
-    """
-
-    family: str
-    variant: str
-    kind: str
-    table: str
-    chain: str
-    explanation: str = msgspec.field(name="meaning")
-    service: str = ""
-    rule: int = 0
-    wanted: str = ""
-    found: str = ""
 
 
 class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -102,7 +86,9 @@ def find_drift(
         CannotTellError: it cannot be read.
         LinuxError: it could not be mended; ApplyFailedError says what state that left.
     """
-    try:
+    if request.config.mode == MODE_NFTABLES:
+        return _find_table_drift(request, namespace, repair)
+    with _telling(repair):
         prepared = prepare_node(request, namespace, writes=repair)
         dumps = {family.family: read_dump(family.executor, counters=False) for family in prepared.families}
         differences = {f.family: find_difference(f.desired, dumps[f.family]) for f in prepared.families}
@@ -117,14 +103,10 @@ def find_drift(
                 told = sampler(family, namespace, dump, difference, services)
                 packets += [f"{family.family.value}: {text}" for text in told]
         findings += _other_variant(prepared)
-    except LinuxError as error:
-        raise CannotTellError(f"whether there is drift is unknown: {error}") from error
-    except INTERRUPTS as error:
-        if repair:  # --repair reports that nothing had to change
-            raise ApplyFailedError("interrupted", KernelState.UNCHANGED) from error
-        raise
+        findings += _other_mode(request, namespace, prepared.families)
     if repair and findings:
         _repair(request, prepared, namespace, differences)
+        _clean_other_mode(request, namespace, prepared.families)
     return DriftReport(
         request.target.node_name,
         namespace.label,
@@ -137,27 +119,105 @@ def find_drift(
     )
 
 
+def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) -> DriftReport:
+    with _telling(repair):
+        prepared = prepare_tables(request, namespace)
+        notes = list(prepared.notes)
+        findings: list[Finding] = []
+        differing: dict[IPFamily, bool] = {}
+        for family in prepared.families:
+            desired = family.desired
+            difference = find_table_difference(desired.text, read_table(family.executor, desired.text))
+            differing[family.family] = bool(difference)
+            findings += table_findings(desired, difference)
+            notes += foreign_notes(desired.text.name, difference)
+        findings += _other_mode(request, namespace, prepared.families)
+    if repair and findings:
+        _repair_families(prepared.families, differing, namespace)
+        _clean_other_mode(request, namespace, prepared.families)
+    return DriftReport(
+        request.target.node_name,
+        namespace.label,
+        prepared.variant,
+        prepared.reason,
+        tuple(findings),
+        tuple(notes),
+        repaired=bool(findings) if repair else None,
+    )
+
+
+@contextlib.contextmanager
+def _telling(repair: bool) -> Iterator[None]:
+    """Turns what keeps drift from being told into errors that say so."""
+    try:
+        yield
+    except LinuxError as error:
+        raise CannotTellError(f"whether there is drift is unknown: {error}") from error
+    except INTERRUPTS as error:
+        if repair:  # --repair reports that nothing had to change
+            raise ApplyFailedError("interrupted", KernelState.UNCHANGED) from error
+        raise
+
+
+def _other_mode(
+    request: NodeRequest, namespace: Namespace, families: Sequence[PreparedFamily | PreparedTable]
+) -> Iterator[Finding]:
+    """Rules of the mode that is not in use: a finding for each family and variant that has some."""
+    mode, own = request.config.mode, tuple(family.family for family in families)
+    for left in cleanup_other_mode(mode, namespace, own, dry_run=True, lock_wait=request.lock_wait):
+        if left.variant == MODE_NFTABLES:
+            what, table = f"{left.chains_deleted} chains of nftables mode", TABLE
+        else:
+            what, table = f"{left.chains_deleted} chains of iptables mode", ""
+        if left.chains_deleted or left.sets_deleted:
+            yield Finding(
+                left.family,
+                left.variant,
+                "other-mode",
+                table,
+                "",
+                f"packets meet kube-proxy's rules of both modes: {what} send traffic where they were told to last",
+            )
+
+
+def _clean_other_mode(
+    request: NodeRequest, namespace: Namespace, families: Sequence[PreparedFamily | PreparedTable]
+) -> None:
+    own = tuple(family.family for family in families)
+    try:
+        cleanup_other_mode(request.config.mode, namespace, own, lock_wait=request.lock_wait)
+    except (LinuxError, *INTERRUPTS) as error:
+        what = f"kube-proxy's rules of the other mode were not all removed: {failure_message(error)}"
+        raise ApplyFailedError(what, KernelState.APPLIED) from error
+
+
 def _repair(
     request: NodeRequest, prepared: PreparedNode, namespace: Namespace, differences: dict[IPFamily, Difference]
 ) -> None:
-    names = [family.family.value for family in prepared.families]
+    differing = {family: bool(difference) for family, difference in differences.items()}
+    _repair_families(prepared.families, differing, namespace)
+    for family_with_others in prepared.choice.others:
+        tools = find_iptables(family_with_others, prepared.choice.variant.other)
+        cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))
+
+
+def _repair_families(
+    families: Sequence[PreparedFamily | PreparedTable], differing: Mapping[IPFamily, bool], namespace: Namespace
+) -> None:
+    names = [family.family.value for family in families]
     written: list[str] = []
-    for index, family in enumerate(prepared.families):
-        if differences[family.family]:
+    for index, family in enumerate(families):
+        if differing[family.family]:
             try:
-                outcome = reconcile_rules(family.executor, family.desired, namespace)
+                _, before = family.reconcile(namespace)
             except (LinuxError, *INTERRUPTS) as error:
                 raise family_failure(error, family.family.value, written) from error
             written.append(family.family.value)
             try:
                 # Flows that wrong rules led astray would stay so.
-                before = programmed_addresses(outcome.before)
-                clean_flows(namespace, family.family, desired_addresses(family.rendered.state), before)
+                clean_flows(namespace, family.family, desired_addresses(family.state), before())
             except INTERRUPTS as error:
                 raise interrupted_after_rules(names[: index + 1], names[index + 1 :], written) from error
-    for family_with_others in prepared.choice.others:
-        tools = find_iptables(family_with_others, prepared.choice.variant.other)
-        cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))
 
 
 def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:

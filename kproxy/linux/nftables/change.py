@@ -22,7 +22,9 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.nftables.table import ElementRef, ElementValue, SetText, TableText, element_text
+from kproxy.linux.nftables.table import SetText, TableText
+from kproxy.render.nftables.serviceport import ElementRef, ElementValue
+from kproxy.render.nftables.table import element_text
 
 RULES_PER_TRANSACTION: Final = 1000
 ELEMENTS_PER_LINE: Final = 100

@@ -14,20 +14,14 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft
 from kproxy.linux.nftables.script_errors import script_error
 from kproxy.linux.process import Finished, run
+from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import IPFamily
-
-TABLE: Final = "kube-proxy"
 
 TIMEOUT: Final = 300.0
 """Seconds that one nft process may take; the slowest seen, 5000 Services of 10 endpoints, is a tenth of that."""
 
 _NOT_PERMITTED: Final = "Operation not permitted"
 _NOT_THERE: Final = "No such file or directory"
-
-
-def nft_family(family: IPFamily) -> str:
-    """The family as nft calls it: ip or ip6."""
-    return "ip6" if family.is_ipv6 else "ip"
 
 
 class NftExecutor:

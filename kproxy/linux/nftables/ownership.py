@@ -1,6 +1,6 @@
 """Which chains and sets of the table kube-proxy are kube-proxy's own, and whose Service they are.
 
-Anything else in the table is somebody else's. It stays, and so does what its rules lead to.
+Anything else in the table is another program's. It stays, and so does what its rules lead to.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def targets_of(rule: str) -> set[str]:
 
 
 def keep_reachable(stale: Collection[str], foreign_rules: Iterable[str], table: TableText) -> set[str]:
-    """The stale chains that have to stay, since somebody else's rules lead to them, at once or through others."""
+    """The stale chains that have to stay, since another program's rules lead to them, at once or through others."""
     kept: set[str] = set()
     ahead = [chain for rule in foreign_rules for chain in targets_of(rule)]
     while ahead:

@@ -2,8 +2,8 @@
 
 What kube-proxy v1.36 asks for, and why:
 
-- nft 1.0.1 or later: older ones read every table of the host at their start, so a rule of somebody else's that they do
-  not understand would lock them out of kube-proxy's own table;
+- nft 1.0.1 or later: older ones read every table of the host at their start, so a rule of another program's that they
+  do not understand would lock them out of kube-proxy's own table;
 - Linux 5.13 or later: it stands for the nft that a distribution of that time has. An nft 0.9 on the host crashes on
   rules that a newer nft wrote, so the host's own tools would become useless. As with kube-proxy, the environment
   variable KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK, if it is not empty, skips this;
@@ -27,7 +27,8 @@ from typing import Final
 import msgspec
 
 from kproxy.linux.errors import FeatureMissingError, RestoreFailedError
-from kproxy.linux.nftables.executor import NftExecutor, nft_family
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.render.nftables.names import nft_family
 from kproxy.services.names import IPFamily
 
 MIN_NFT: Final = (1, 0, 1)

@@ -19,7 +19,8 @@ from kproxy.linux.nftables.spelling import (
     set_definition,
     set_signature,
 )
-from kproxy.linux.nftables.table import ElementRef, ElementValue, SetText, TableText
+from kproxy.linux.nftables.table import SetText, TableText
+from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network, summarize_address_range
 from typing import Any, Final
 
-from kproxy.linux.nftables.table import ElementValue
+from kproxy.render.nftables.serviceport import ElementValue
 
 Json = Any
 """A piece of nft's JSON (libnftables-json(5)), whose layout the functions below know."""

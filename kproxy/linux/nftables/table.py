@@ -8,19 +8,12 @@ without looking into rules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-ElementRef = tuple[str, str]
-"""A place in a set or map: (its name, key)."""
-
-
-class ElementValue(NamedTuple):
-    """What an element has besides its key: in maps a verdict, and a comment; "" for none."""
-
-    value: str = ""
-    comment: str = ""
+from kproxy.render.nftables.serviceport import ElementRef, ElementValue
+from kproxy.render.nftables.table import element_text
 
 
 class SetText(msgspec.Struct, frozen=True):
@@ -61,12 +54,6 @@ class TableText(msgspec.Struct, frozen=True):
             for (name, key), value in self.elements.items()
         ]
         return "".join(f"{line}\n" for line in lines)
-
-
-def element_text(key: str, value: ElementValue) -> str:
-    """An element as nft takes it: key, comment, verdict."""
-    comment = f' comment "{value.comment}"' if value.comment else ""
-    return f"{key}{comment} : {value.value}" if value.value else f"{key}{comment}"
 
 
 def parse_script(text: str) -> TableText:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeGuard
+
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.conntrack.flows import table_full
-from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, desired_addresses, programmed_addresses
+from kproxy.linux.conntrack.stale import Addresses, StaleFlow, clean_flows, desired_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.iptables.binaries import Variant
-from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.cleanup import cleanup_other_mode
+from kproxy.linux.sync.nftables.prepare import PreparedTable, PreparedTables, prepare_tables
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
-from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, prepare_node
-from kproxy.linux.sync.progress import Progress
-from kproxy.linux.sync.reconcile import Outcome, read_dump, reconcile_rules
-from kproxy.linux.sync.report import FamilyReport, StepTime, Stopwatch
+from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
+from kproxy.linux.sync.progress import NOTHING, Progress
+from kproxy.linux.sync.reconcile import read_dump
+from kproxy.linux.sync.report import CleanedTables, FamilyReport, StepTime, Stopwatch
+from kproxy.services.names import IPFamily
 
 
 class StaleEntry(msgspec.Struct, frozen=True, rename="camel"):
@@ -33,8 +39,10 @@ class ApplyReport(msgspec.Struct, frozen=True, rename="camel"):
     Attributes:
         where: the namespace.
         variant_reason: why this variant was chosen.
+        variant: of iptables; `nftables` in nftables mode.
         conntrack: the entries that were deleted.
         seconds: all in all.
+        cleaned: the rules of the other mode that were removed.
     """
 
     node: str
@@ -48,6 +56,7 @@ class ApplyReport(msgspec.Struct, frozen=True, rename="camel"):
     notes: tuple[str, ...]
     steps: tuple[StepTime, ...]
     seconds: float
+    cleaned: tuple[CleanedTables, ...] = ()
 
 
 def apply_node(
@@ -61,7 +70,11 @@ def apply_node(
     watch = Stopwatch()
     try:
         with watch.step("prepare"):
-            prepared = prepare_node(request, namespace, writes=not dry_run)
+            prepared: PreparedNode | PreparedTables
+            if request.config.mode == MODE_NFTABLES:
+                prepared = prepare_tables(request, namespace)
+            else:
+                prepared = prepare_node(request, namespace, writes=not dry_run)
     except (LinuxError, *INTERRUPTS) as error:
         raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
     names = [family.family.value for family in prepared.families]
@@ -70,16 +83,18 @@ def apply_node(
     notes = list(prepared.notes)
     for family in prepared.families:
         with watch.step(family.family.value):
-            outcome = _apply_family(family, namespace, reports, dry_run, progress)
-        reports.append(outcome.report)
+            report, before = _apply_family(family, namespace, reports, dry_run, progress)
+        reports.append(report)
         try:
-            if request.libiptc and outcome.report.transactions and family.executor.variant is Variant.LEGACY:
+            if request.libiptc and report.transactions and is_legacy(family):
                 with watch.step(f"{family.family.value} libiptc"):
                     notes += _read_back(family, namespace)
             with watch.step(f"{family.family.value} conntrack"):
-                stale += _clean_conntrack(family, namespace, outcome.before, dry_run, notes)
+                stale += _clean_conntrack(family, namespace, before, dry_run, notes)
         except INTERRUPTS as error:
             raise interrupted_after_rules(names[: len(reports)], names[len(reports) :], _written(reports)) from error
+    with watch.step("other mode"):
+        cleaned = _clean_other_mode(request, namespace, [family.family for family in prepared.families], dry_run)
     full = table_full(namespace)
     if full:
         notes.append(full)
@@ -87,29 +102,45 @@ def apply_node(
         node=request.target.node_name,
         where=namespace.label,
         dry_run=dry_run,
-        changed=any(bool(report.chains_written or report.chains_deleted or report.jumps) for report in reports),
-        variant=prepared.choice.variant.value,
-        variant_reason=prepared.choice.reason,
+        changed=any(report.result != NOTHING for report in reports) or bool(cleaned),
+        variant=prepared.variant,
+        variant_reason=prepared.reason,
         families=tuple(reports),
         conntrack=tuple(stale),
         notes=tuple(notes),
         steps=tuple(watch.times),
         seconds=round(sum(time.seconds for time in watch.times), 6),
+        cleaned=tuple(cleaned),
     )
 
 
-def _apply_family(
-    family: PreparedFamily, namespace: Namespace, done: list[FamilyReport], dry_run: bool, progress: Progress | None
-) -> Outcome:
+def is_legacy(family: PreparedFamily | PreparedTable) -> TypeGuard[PreparedFamily]:
+    """Whether it is programmed through legacy iptables."""
+    return isinstance(family, PreparedFamily) and family.executor.variant is Variant.LEGACY
+
+
+def _clean_other_mode(
+    request: NodeRequest, namespace: Namespace, families: list[IPFamily], dry_run: bool
+) -> list[CleanedTables]:
+    """Last of all, so that a packet meets the rules of one mode at least."""
     try:
-        return reconcile_rules(
-            family.executor,
-            family.desired,
-            namespace,
-            dry_run=dry_run,
-            name=str(family.host.iptables),
-            progress=progress,
+        return cleanup_other_mode(
+            request.config.mode, namespace, tuple(families), dry_run=dry_run, lock_wait=request.lock_wait
         )
+    except (LinuxError, *INTERRUPTS) as error:
+        what = f"kube-proxy's rules of the other mode were not all removed: {failure_message(error)}"
+        raise ApplyFailedError(what, KernelState.UNCHANGED if dry_run else KernelState.APPLIED) from error
+
+
+def _apply_family(
+    family: PreparedFamily | PreparedTable,
+    namespace: Namespace,
+    done: list[FamilyReport],
+    dry_run: bool,
+    progress: Progress | None,
+) -> tuple[FamilyReport, Callable[[], Addresses]]:
+    try:
+        return family.reconcile(namespace, dry_run=dry_run, progress=progress)
     except (LinuxError, *INTERRUPTS) as error:
         raise family_failure(error, family.family.value, _written(done)) from error
 
@@ -135,17 +166,20 @@ def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:
 
 
 def _clean_conntrack(
-    family: PreparedFamily, namespace: Namespace, before: Dump, dry_run: bool, notes: list[str]
+    family: PreparedFamily | PreparedTable,
+    namespace: Namespace,
+    before: Callable[[], Addresses],
+    dry_run: bool,
+    notes: list[str],
 ) -> list[StaleEntry]:
     """Deletes stale entries. A failure is a note: the rules are right, and new flows follow them."""
-    desired, programmed = desired_addresses(family.rendered.state), programmed_addresses(before)
     try:
-        stale = clean_flows(namespace, family.family, desired, programmed, dry_run=dry_run)
+        stale = clean_flows(namespace, family.family, desired_addresses(family.state), before(), dry_run=dry_run)
     except LinuxError as error:
         notes.append(f"{family.family.value}: stale connection tracking entries were not all removed: {error}")
         return []
     return [_entry(family, each) for each in stale]
 
 
-def _entry(family: PreparedFamily, stale: StaleFlow) -> StaleEntry:
+def _entry(family: PreparedFamily | PreparedTable, stale: StaleFlow) -> StaleEntry:
     return StaleEntry(family.family.value, stale.service, str(stale.flow), stale.reason)

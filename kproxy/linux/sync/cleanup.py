@@ -1,15 +1,16 @@
 """`cleanup`: removes every rule and chain of kube-proxy's, and so of kproxy's, and nothing else.
 
-Both variants and both families are looked at; a legacy table that does not exist is not made by looking. A chain that
-another program's chain leads to has to stay, with what it leads to; it is reported. KUBE-FIREWALL is shared with the
-kubelet: kube-proxy's own `--cleanup` always leaves it, we leave it when a kubelet's canary chain shows that there is
-one.
+Both modes, both variants of iptables and both families are looked at; a legacy table that does not exist is not made by
+looking. A chain that another program's chain leads to has to stay, with what it leads to; it is reported. KUBE-FIREWALL
+is shared with the kubelet: kube-proxy's own `--cleanup` always leaves it, we leave it when a kubelet's canary chain
+shows that there is one.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, installed
@@ -17,23 +18,16 @@ from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_ta
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.binary import find_nft
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.jumps import remove_jumps
+from kproxy.linux.sync.nftables.cleanup import cleanup_table
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.reconcile import read_dump, roll_back
-from kproxy.linux.sync.report import KeptChain, StepTime, Stopwatch
+from kproxy.linux.sync.report import CleanedTables, KeptChain, StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.services.names import IPFamily
-
-
-class CleanedTables(msgspec.Struct, frozen=True, rename="camel"):
-    """What was removed from one family and variant."""
-
-    family: str
-    variant: str
-    chains_deleted: int = 0
-    rules_deleted: int = 0
-    jumps_deleted: int = 0
-    kept: tuple[KeptChain, ...] = ()
 
 
 class CleanupReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,23 +44,71 @@ class CleanupReport(msgspec.Struct, frozen=True, rename="camel"):
 def cleanup(
     namespace: Namespace, *, dry_run: bool = False, lock_wait: float = DEFAULT_WAIT, progress: Progress | None = None
 ) -> CleanupReport:
-    """Removes all that is kube-proxy's from a namespace.
+    """Removes all that is kube-proxy's from a namespace, of both modes.
 
     Raises:
-        ToolMissingError: no iptables is installed.
+        ToolMissingError: neither iptables nor nft is installed.
         LinuxError: something cannot be read; it and what comes after it are unchanged.
         ApplyFailedError: removing failed; the error says what state that left.
     """
     watch = Stopwatch()
     try:
-        found: dict[tuple[IPFamily, Variant], Iptables] = {
-            (family, variant): tools for family in IPFamily for variant, tools in installed(family).items()
-        }
+        found = _installed(tuple(IPFamily))
     except (LinuxError, *INTERRUPTS) as error:
         raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
-    if not found:
-        raise ToolMissingError("no iptables is installed, so nothing can be read or removed\nstate: unchanged")
+    has_nft = find_program("nft") is not None
+    if not found and not has_nft:
+        raise ToolMissingError(
+            "neither iptables nor nft is installed, so nothing can be read or removed\nstate: unchanged"
+        )
     cleaned: list[CleanedTables] = []
+    _clean_iptables(namespace, found, cleaned, dry_run, lock_wait, watch, progress)
+    counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
+    _clean_nftables(namespace, tuple(IPFamily), cleaned, dry_run, watch)
+    notes = _unreachable(namespace, found)
+    if not has_nft:
+        notes.append(f"the tables of nftables mode were not looked at: {not_found('nft')}")
+    return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, tuple(notes), tuple(watch.times))
+
+
+def cleanup_other_mode(
+    mode: str, namespace: Namespace, families: tuple[IPFamily, ...], *, dry_run: bool = False, lock_wait: float
+) -> list[CleanedTables]:
+    """Removes what is kube-proxy's of the mode that is not in use, once the rules of the one in use are there.
+
+    kube-proxy does this at its start, before it has written anything; packets then meet no rules for a while.
+
+    Args:
+        mode: the one in use.
+
+    Raises:
+        LinuxError: something cannot be read or removed.
+    """
+    cleaned: list[CleanedTables] = []
+    watch = Stopwatch()
+    if mode == MODE_NFTABLES:
+        found = _installed(families)
+        _clean_iptables(namespace, found, cleaned, dry_run, lock_wait, watch, None)
+        if not dry_run and any(each.chains_deleted for each in cleaned):
+            nfacct.delete_counters(namespace)
+    else:
+        _clean_nftables(namespace, families, cleaned, dry_run, watch)
+    return [each for each in cleaned if each.chains_deleted or each.jumps_deleted or each.sets_deleted or each.kept]
+
+
+def _installed(families: tuple[IPFamily, ...]) -> dict[tuple[IPFamily, Variant], Iptables]:
+    return {(family, variant): tools for family in families for variant, tools in installed(family).items()}
+
+
+def _clean_iptables(
+    namespace: Namespace,
+    found: dict[tuple[IPFamily, Variant], Iptables],
+    cleaned: list[CleanedTables],
+    dry_run: bool,
+    lock_wait: float,
+    watch: Stopwatch,
+    progress: Progress | None,
+) -> None:
     for (family, variant), tools in found.items():
         name = f"{family.value} {variant.value}"
         with watch.step(name):
@@ -75,9 +117,22 @@ def cleanup(
                 cleaned.append(cleanup_tables(executor, dry_run=dry_run, progress=progress))
             except (LinuxError, *INTERRUPTS) as error:
                 raise _after(error, name, cleaned) from error
-    counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
-    notes = tuple(_unreachable(namespace, found))
-    return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, notes, tuple(watch.times))
+
+
+def _clean_nftables(
+    namespace: Namespace, families: tuple[IPFamily, ...], cleaned: list[CleanedTables], dry_run: bool, watch: Stopwatch
+) -> None:
+    """Nothing where nft is not installed: then no table of kube-proxy's can have been made here."""
+    if find_program("nft") is None:
+        return
+    nft = find_nft()
+    for family in families:
+        name = f"{family.value} nftables"
+        with watch.step(name):
+            try:
+                cleaned.append(cleanup_table(NftExecutor(namespace, nft, family), dry_run=dry_run))
+            except (LinuxError, *INTERRUPTS) as error:
+                raise _after(error, name, cleaned) from error
 
 
 def _unreachable(namespace: Namespace, found: dict[tuple[IPFamily, Variant], Iptables]) -> list[str]:

@@ -6,13 +6,15 @@ adds what each family's kernel tables should hold for one state of a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
+from kproxy.linux.conntrack.stale import Addresses, programmed_addresses
 from kproxy.linux.errors import FeatureMissingError
 from kproxy.linux.host.addresses import interface_addresses, is_this_node
 from kproxy.linux.iptables import nfacct
@@ -24,6 +26,9 @@ from kproxy.linux.iptables.preflight import run_preflight
 from kproxy.linux.iptables.variant import Choice, choose_variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
+from kproxy.linux.sync.progress import Progress
+from kproxy.linux.sync.reconcile import reconcile_rules
+from kproxy.linux.sync.report import FamilyReport
 from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions, Target, render_options
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState
@@ -38,6 +43,7 @@ class NodeRequest(msgspec.Struct, frozen=True):
         features: which optional features to use if the host has them.
         lock_wait: seconds to wait for the xtables lock.
         libiptc: whether legacy tables that were written are read back through libiptc too.
+        service_cidrs: what ClusterIPs come from, which nftables mode heeds.
     """
 
     target: Target
@@ -49,6 +55,7 @@ class NodeRequest(msgspec.Struct, frozen=True):
     features: Features = Features()
     lock_wait: float = DEFAULT_WAIT
     libiptc: bool = False
+    service_cidrs: Sequence[ServiceCIDR] = ()
 
 
 class HostFamily(msgspec.Struct, frozen=True):
@@ -114,6 +121,19 @@ class PreparedFamily(msgspec.Struct, frozen=True):
     def family(self) -> IPFamily:
         return self.host.family
 
+    @property
+    def state(self) -> ServiceState:
+        """The ServicePorts and endpoints that are wanted."""
+        return self.rendered.state
+
+    def reconcile(
+        self, namespace: Namespace, *, dry_run: bool = False, progress: Progress | None = None
+    ) -> tuple[FamilyReport, Callable[[], Addresses]]:
+        """Brings the kernel to the desired rules, and says where rules sent traffic before; see `reconcile_rules`."""
+        name = str(self.host.iptables)
+        outcome = reconcile_rules(self.executor, self.desired, namespace, dry_run=dry_run, name=name, progress=progress)
+        return outcome.report, lambda: programmed_addresses(outcome.before)
+
 
 class PreparedNode(msgspec.Struct, frozen=True):
     """The host, and the families of the node that can be programmed."""
@@ -124,6 +144,14 @@ class PreparedNode(msgspec.Struct, frozen=True):
     @property
     def choice(self) -> Choice:
         return self.host.choice
+
+    @property
+    def variant(self) -> str:
+        return self.choice.variant.value
+
+    @property
+    def reason(self) -> str:
+        return self.choice.reason
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -224,6 +252,7 @@ def node_options(
     family: IPFamily,
     features: Features,
     no_addrtype: bool = False,
+    service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> RenderOptions:
     """The render options of one family, with the namespace's interface addresses where they matter and are the node's.
 
@@ -233,7 +262,7 @@ def node_options(
     Raises:
         LinuxError: the addresses cannot be read.
     """
-    options = render_options(config, family, target.node_name, target.node, features)
+    options = render_options(config, family, target.node_name, target.node, features, service_cidrs=service_cidrs)
     if no_addrtype and options.node_port_addresses.match_all:
         everything = NodePortAddresses(False, ("::/0" if family.is_ipv6 else "0.0.0.0/0",))
         options = msgspec.structs.replace(options, node_port_addresses=everything)

@@ -52,6 +52,24 @@ class KeptChain(msgspec.Struct, frozen=True, rename="camel"):
     referred_to_by: str
 
 
+class CleanedTables(msgspec.Struct, frozen=True, rename="camel"):
+    """What was removed from one family and variant; the variant `nftables` stands for the table of nftables mode.
+
+    Attributes:
+        sets_deleted: sets and maps of nftables mode.
+        foreign: what others have in the table of nftables mode; it stays.
+    """
+
+    family: str
+    variant: str
+    chains_deleted: int = 0
+    rules_deleted: int = 0
+    jumps_deleted: int = 0
+    kept: tuple[KeptChain, ...] = ()
+    sets_deleted: int = 0
+    foreign: tuple[str, ...] = ()
+
+
 class FamilyReport(msgspec.Struct, frozen=True, rename="camel"):
     """What was done for one family.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.kernel.namespaces import fresh_namespace
 from tests.support.kernel.nft_kernel import listing, load, missing, style
@@ -84,29 +82,3 @@ def test_every_kind_of_set_and_object_is_listed_byte_for_byte(space: str) -> Non
     assert re.sub(r" expires [0-9a-z]+", "", listed) == print_nft(ours, style())
     for option in OPTIONS:
         assert parse_nft(listing(space, option)) == ours, option
-
-
-def without_what_json_lacks(ruleset: NftRuleset) -> NftRuleset:
-    """Without comments of tables and chains, flags of tables, devices, and how sets were declared."""
-    tables = []
-    for table in ruleset.tables:
-        chains = tuple(
-            dataclasses.replace(
-                chain, comment=None, base=None if chain.base is None else dataclasses.replace(chain.base, devices=())
-            )
-            for chain in table.chains
-        )
-        sets = tuple(
-            dataclasses.replace(item, key_of=None, data_of=None, data_interval=False, auto_merge=False)
-            for item in table.sets
-        )
-        tables.append(dataclasses.replace(table, chains=chains, sets=sets, comment=None, flags=frozenset()))
-    return NftRuleset(tuple(tables))
-
-
-def test_json_says_the_same_as_the_listing(space: str) -> None:
-    scripts = [script_of(recorded_rules()), TABLES.read_text(), *(path.read_text() for path in files(60, 1))]
-    for script in scripts:
-        load(space, script)
-        listed = without_what_json_lacks(parse_nft(listing(space)))
-        assert without_what_json_lacks(parse_nft(listing(space, "-j"))) == listed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from kproxy.linux.nftables.table import ElementValue, SetText, TableText, parse_script
+from kproxy.linux.nftables.table import SetText, TableText, parse_script
+from kproxy.render.nftables.serviceport import ElementValue
 
 _BASE = """\
 add table {t} {{ comment "rules for kube-proxy" ; }}

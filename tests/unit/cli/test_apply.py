@@ -80,7 +80,7 @@ def test_a_dry_run_changes_nothing(kproxy: Run, namespace: str) -> None:
 def test_the_machines_own_rules_need_a_yes(kproxy_on_the_machine: Run) -> None:
     done = kproxy_on_the_machine("apply", *MINI)
     assert done.returncode == 2
-    assert "the machine's own iptables rules" in done.stderr
+    assert "the machine's own rules" in done.stderr
     assert "ip netns add NAME && kproxy apply ... --netns NAME" in done.stderr
     assert "--yes" in done.stderr
 

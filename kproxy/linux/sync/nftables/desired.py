@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kproxy.linux.nftables.ownership import service_of
-from kproxy.linux.nftables.table import ElementRef, ElementValue, TableText
+from kproxy.linux.nftables.table import SetText, TableText
+from kproxy.render import RenderedTable
+from kproxy.render.nftables.names import NODEPORT_IPS, TABLE, nft_family
+from kproxy.render.nftables.renderer import Renderer
+from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 
@@ -25,7 +29,7 @@ class DesiredTable(msgspec.Struct, frozen=True):
 
     Attributes:
         owners: the Service port of chains that belong to one, `namespace/name[:port]`.
-        origins: gives the origin of every object. Asked only when somebody wants to know.
+        origins: gives the origin of every object. Asked only when anybody wants to know.
     """
 
     family: IPFamily
@@ -36,6 +40,42 @@ class DesiredTable(msgspec.Struct, frozen=True):
     def owner_of_chain(self, chain: str) -> str:
         """The Service port whose chain or affinity set it is; "" if it is none's."""
         return self.owners.get(chain) or service_of(chain)
+
+
+def desired_table(rendered: RenderedTable) -> DesiredTable:
+    """What the kernel should hold for a rendered table."""
+    renderer = rendered.renderer
+    return DesiredTable(
+        rendered.options.family,
+        table_text(renderer),
+        {chain: str(name) for name in rendered.state.service_ports for chain in renderer.chains_of(name)},
+        lambda: _origins(rendered),
+    )
+
+
+def table_text(renderer: Renderer) -> TableText:
+    """The table that a renderer holds."""
+    base = renderer.base
+    rules = renderer.chains()
+    sets = {name: SetText("set", definition) for name, (definition, _) in base.sets.items()}
+    sets |= {name: SetText("map", definition) for name, (definition, _) in base.maps.items()}
+    sets |= {name: SetText("set", definition) for name, definition in renderer.affinity_sets().items()}
+    return TableText(
+        f"{nft_family(renderer.options.family)} {TABLE}",
+        base.table,
+        {chain: base.chains[chain][0] if chain in base.chains else "" for chain in sorted(rules)},
+        {chain: own for chain, own in rules.items() if own},
+        sets,
+        renderer.elements(),
+    )
+
+
+def _origins(rendered: RenderedTable) -> TableOrigins:
+    found = rendered.renderer.origins(rendered.state)
+    base = rendered.renderer.base
+    rules = {chain: [Origin(f"base rule: {rule.reason}") for rule in own] for chain, own in base.rules.items()}
+    elements = {(NODEPORT_IPS, ip): Origin("base element: address of the node") for ip in base.nodeport_ips or ()}
+    return TableOrigins({**rules, **found.rules}, found.sets, {**elements, **found.elements})
 
 
 class ElementOwners:

@@ -2,8 +2,8 @@
 
 As in iptables mode: read what is there, compare, write only the difference, read back, compare again. What changes for
 packets is one transaction, so a failure leaves the table as it was, with nothing to put back but what transactions
-before it prepared. When one of these has been carried out, or the second comparison fails since somebody else wrote at
-the same time, what was there before is brought back by the same means; the error says what it came to.
+before it prepared. When one of these has been carried out, or the second comparison fails since another program wrote
+at the same time, what was there before is brought back by the same means; the error says what it came to.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TableDifference(msgspec.Struct, frozen=True):
 
     Attributes:
         before: what the kernel holds, spelled as what is wanted; None if there is no table.
-        kept: chains that should go but stay, since somebody else's rules lead to them.
+        kept: chains that should go but stay, since another program's rules lead to them.
         foreign: what else is in the table.
     """
 
@@ -132,7 +132,7 @@ def reconcile_table(
         transactions=len(transactions) + deletions if written else 0,
         processes=len(transactions) + deletions if written else 0,
         services=services,
-        kept=tuple(KeptChain(desired.text.name, chain, "a rule of somebody else") for chain in found.kept),
+        kept=tuple(KeptChain(desired.text.name, chain, "a rule of another program") for chain in found.kept),
         steps=tuple(watch.times),
         notes=tuple(notes),
         elements_added=len(change.elements),

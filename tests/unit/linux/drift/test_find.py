@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.drift.find import Finding, family_findings
+from kproxy.linux.drift.find import family_findings
+from kproxy.linux.drift.finding import Finding
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.sync.desired import desired_rules

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from kproxy.linux.nftables.change import Change, deletion_script, difference, plan_transactions
-from kproxy.linux.nftables.table import ElementValue, SetText, TableText, element_text, parse_script
+from kproxy.linux.nftables.table import SetText, TableText, parse_script
+from kproxy.render.nftables.serviceport import ElementValue
+from kproxy.render.nftables.table import element_text
 from tests.support.linux.nft_tables import make_table, random_tables
 
 

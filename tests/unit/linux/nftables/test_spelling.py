@@ -16,7 +16,7 @@ from kproxy.linux.nftables.spelling import (
     set_definition,
     set_signature,
 )
-from kproxy.linux.nftables.table import ElementValue
+from kproxy.render.nftables.serviceport import ElementValue
 
 MARK = {"meta": {"key": "mark"}}
 SADDR = {"payload": {"protocol": "ip", "field": "saddr"}}

@@ -1,0 +1,145 @@
+"""Drift in nftables mode: every difference between the table that is wanted and the one that the kernel holds.
+
+As in iptables mode each difference comes with its Service and with what it means for packets, and what others have in
+kube-proxy's table is no drift; it is noted. Rules of others inside kube-proxy's own chains are drift.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from kproxy.linux.drift import explain
+from kproxy.linux.drift.finding import Finding
+from kproxy.linux.nftables.table import TableText
+from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
+from kproxy.linux.sync.nftables.reconcile import MODE, TableDifference
+from kproxy.render.nftables.serviceport import ElementRef, ElementValue
+from kproxy.render.nftables.table import element_text
+from kproxy.render.origin import Origin
+
+
+def table_findings(desired: DesiredTable, difference: TableDifference) -> list[Finding]:
+    """All findings of one family: chains and their rules, then sets and maps, then elements."""
+    return list(_Finder(desired, difference).findings()) if difference else []
+
+
+def foreign_notes(table: str, difference: TableDifference) -> Iterator[str]:
+    """What the user should know of what others have in the table."""
+    if difference.foreign:
+        yield f"table {table} also holds what kube-proxy does not make, which stays: {', '.join(difference.foreign)}"
+    for chain in difference.kept:
+        yield f"chain {chain} of table {table} should go, and stays since a rule of another program leads to it"
+
+
+class _Finder:
+    def __init__(self, desired: DesiredTable, difference: TableDifference) -> None:
+        self._desired = desired
+        self._change = difference.change
+        self._before = difference.before or TableText(desired.text.name)
+        self._origins = desired.origins()
+        self._owners = ElementOwners(desired, (desired.text, self._before))
+
+    def findings(self) -> Iterator[Finding]:
+        change = self._change
+        if change.create is not None:
+            yield self._make("table-missing", "there is no table, so no Service works", "")
+            return
+        for chain in dict.fromkeys((*change.chains, *change.rules)):
+            yield from self._chain(chain)
+        for chain in change.stale_chains:
+            what = "nothing of kube-proxy's leads to it, so it does nothing until something does"
+            yield self._make("chain-extra", what, self._desired.owner_of_chain(chain), chain=chain)
+        for name in change.sets:
+            kind = "set-altered" if name in change.replaced_sets else "set-missing"
+            found = self._before.sets[name].definition if name in change.replaced_sets else ""
+            wanted = change.sets[name].definition
+            owner = self._desired.owner_of_chain(name)
+            yield self._make(kind, explain.faulty_set(name, owner), owner, set=name, wanted=wanted, found=found)
+        for name in change.stale_sets:
+            what = "no rule of kube-proxy's looks into it"
+            yield self._make("set-extra", what, self._desired.owner_of_chain(name), set=name)
+        yield from self._elements()
+
+    def _make(
+        self,
+        kind: str,
+        explanation: str,
+        service: str,
+        *,
+        chain: str = "",
+        set: str = "",
+        rule: int = 0,
+        wanted: str = "",
+        found: str = "",
+    ) -> Finding:
+        table = self._desired.text.name
+        family = self._desired.family.value
+        return Finding(family, MODE, kind, table, chain, explanation, service, rule, wanted, found, set)
+
+    def _chain(self, chain: str) -> Iterator[Finding]:
+        change, service = self._change, self._desired.owner_of_chain(chain)
+        if chain in change.replaced_chains:
+            wanted, found = change.chains[chain], self._before.chains[chain]
+            what = "packets meet its rules elsewhere than they should, or not at all"
+            yield self._make("chain-altered", what, service, chain=chain, wanted=wanted, found=found)
+        elif chain in change.chains:
+            what = explain.missing_chain(self._desired.text.name, chain, service)
+            yield self._make("chain-missing", what, service, chain=chain)
+        yield from self._rules(chain, service)
+
+    def _rules(self, chain: str, service: str) -> Iterator[Finding]:
+        wanted = list(self._desired.text.rules.get(chain, ()))
+        real = list(self._before.rules.get(chain, ()))
+        origins: list[Origin | None] = list(self._origins.rules.get(chain, ()))
+        if len(origins) != len(wanted):
+            origins = [None] * len(wanted)
+        if wanted != real and Counter(wanted) == Counter(real):
+            first = next(i for i, (one, other) in enumerate(zip(wanted, real, strict=True)) if one != other)
+            what = explain.reordered_rules(chain, service)
+            yield self._make(
+                "rules-reordered", what, service, chain=chain, rule=first + 1, wanted=wanted[first], found=real[first]
+            )
+            return
+        for tag, i1, i2, j1, j2 in SequenceMatcher(None, wanted, real, autojunk=False).get_opcodes():
+            if tag == "equal":
+                continue
+            both = min(i2 - i1, j2 - j1)
+            for index in range(i1, i2):
+                found = real[j1 + index - i1] if index < i1 + both else ""
+                kind = "rule-altered" if found else "rule-missing"
+                what = (explain.altered_rule if found else explain.missing_rule)(origins[index])
+                yield self._make(kind, what, service, chain=chain, rule=index + 1, wanted=wanted[index], found=found)
+            for number in range(j1 + both, j2):
+                what = explain.extra_nft_rule(chain, real[number], service)
+                yield self._make("rule-extra", what, service, chain=chain, rule=number + 1, found=real[number])
+
+    def _elements(self) -> Iterator[Finding]:
+        change, before = self._change, self._before
+        for ref, value in change.elements.items():
+            if ref[0] in change.sets:
+                continue  # told with the set
+            old = before.elements.get(ref)
+            service = self._service(ref, value)
+            origin = self._origins.elements.get(ref)
+            kind = "element-missing" if old is None else "element-altered"
+            what = explain.missing_element(ref[0], origin, service)
+            if old is not None:
+                what = f"packets are treated as another element says; as far as it differs, {what}"
+            found = "" if old is None else element_text(ref[1], old)
+            yield self._make(kind, what, service, set=ref[0], wanted=element_text(ref[1], value), found=found)
+        for ref in change.stale_elements:
+            if ref in change.elements:
+                continue
+            service = self._service(ref, before.elements[ref])
+            what = explain.extra_element(ref[0], service)
+            yield self._make(
+                "element-extra", what, service, set=ref[0], found=element_text(ref[1], before.elements[ref])
+            )
+
+    def _service(self, ref: ElementRef, value: ElementValue) -> str:
+        origin = self._origins.elements.get(ref)
+        if origin is not None and origin.service_port is not None:
+            return str(origin.service_port)
+        return self._owners.owner(ref, value)
