@@ -78,11 +78,11 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def min_sync_period(self) -> float:
-        return self.config.iptables.min_sync_period.seconds
+        return self.config.proxier.min_sync_period.seconds
 
     @property
     def sync_period(self) -> float:
-        return self.config.iptables.sync_period.seconds
+        return self.config.proxier.sync_period.seconds
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -93,9 +93,12 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
 
 def read_options(
-    config_path: str | None, flags: Mapping[str, str], hostname_override: str | None = None
+    config_path: str | None,
+    flags: Mapping[str, str],
+    hostname_override: str | None = None,
+    mode: str | None = None,
 ) -> ReadOptions:
-    """The configuration of a file or of flags; `hostname_override` goes before what either says.
+    """The configuration of a file or of flags; `hostname_override` and `mode` go before what either says.
 
     Args:
         config_path: None or "" for none.
@@ -106,10 +109,10 @@ def read_options(
         ConfigError: what is wrong with either.
         InputError: a mode that is not iptables.
     """
-    values = _values(flags)
+    values = _values(flags if mode is None else {**flags, "proxy-mode": mode})
     notes = [f"--{name}: has no effect: {BY_NAME[name].no_effect}" for name in sorted(flags) if BY_NAME[name].no_effect]
     if config_path:
-        loaded = load_config(config_path)
+        loaded = load_config(config_path, mode)
         config = _with_logging(loaded.config, values)
         ignored = [f"--{name}" for name in flags if not BY_NAME[name].is_logging and not BY_NAME[name].no_effect]
         if ignored:

@@ -26,7 +26,7 @@ from kproxy.cli.kernel import (
     variant_options,
     yes_option,
 )
-from kproxy.cli.options import parse_features
+from kproxy.cli.options import mode_option, parse_features
 from kproxy.cli.output import report_note, write_output
 from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
 from kproxy.cluster.inputs import read_cluster
@@ -67,6 +67,7 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
     help="KubeProxyConfiguration. Of the flags that it has fields for, only those for logging and --hostname-override "
     "count beside it.",
 )
+@mode_option
 @click.option("--node", metavar="NAME", help="This node's name. Default: hostnameOverride, else the host name.")
 @click.option("--hostname-override", metavar="NAME", help="The same, as kube-proxy calls it.")
 @click.option("--master", metavar="URL", help="The API server, over what the kubeconfig says.")
@@ -114,6 +115,7 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
 @kube_proxy_flags
 def command(
     config_path: str | None,
+    mode: str | None,
     node: str | None,
     hostname_override: str | None,
     master: str | None,
@@ -149,7 +151,7 @@ def command(
     """
     yes = yes or is_kube_proxys_own(click.get_current_context(), os.environ)
     config_file = _watch(config_path)  # before it is read, and the manifests below too: no change is missed
-    options = read_options(config_path, given_flags(flags), hostname_override)
+    options = read_options(config_path, given_flags(flags), hostname_override, mode)
     if write_config_to or cleanup:
         for note in options.notes:
             report_note(note)

@@ -181,6 +181,14 @@ def test_another_mode_is_refused() -> None:
         read_options(None, {"proxy-mode": "ipvs"})
 
 
+def test_a_mode_of_its_own_goes_before_file_and_flags(tmp_path: Path) -> None:
+    assert read_options(None, {"proxy-mode": "ipvs"}, mode="iptables").config.mode == "iptables"
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{HEAD}mode: ipvs\n")
+    found = read_options(str(file), {}, mode="iptables")
+    assert (found.config.mode, found.notes) == ("iptables", ())
+
+
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
 

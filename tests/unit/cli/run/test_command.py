@@ -124,6 +124,8 @@ def test_bad_input_is_told_before_anything_starts(kproxy: Run, tmp_path: Path) -
     for arguments, message in (
         (("--iptables-sync-period", "soon"), "--iptables-sync-period: Invalid value"),
         (("--proxy-mode", "nftables"), "proxy mode 'nftables'"),
+        (("--mode", "nftables"), "proxy mode 'nftables'"),
+        (("--mode", "ipvs"), "'ipvs' is not one of"),
         (("--config", tmp_path / "missing.yaml"), "missing.yaml: cannot be read"),
         (("--config", broken), "broken.yaml"),
         (("--netns", "kp-not-there", "-f", CLUSTER), "kp-not-there"),
