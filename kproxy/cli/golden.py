@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import colour_stdout, output_option, report_error, report_note, working, write_files, write_json
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
@@ -214,7 +215,7 @@ def _show_scenario(report: ScenarioReport) -> Iterator[str]:
             yield click.style(f"    {chain.table} {chain.chain}", fg="cyan")
             yield from map(_coloured, chain.lines)
     for packet in report.packet_differences:
-        yield f"  {PACKETS}: {packet.name} (node {packet.node})"
+        yield f"  {PACKETS}: {packet.name} (node {packet.node}{', nftables mode' if packet.mode == MODE_NFTABLES else ''})"
         yield from map(_coloured, packet.lines)
 
 

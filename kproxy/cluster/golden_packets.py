@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node
 from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_document
-from kproxy.dataplane import Index, index_ruleset
-from kproxy.dataplane.model.check import check_traceable
+from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.dataplane import Host, Index
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.expectation import Expectation, ExpectationError, compare_report, read_expectations
 from kproxy.dataplane.query.report import report
+from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError, Location
-from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter import Family
+from kproxy.netfilter.nftables.element import Element, Elements
+from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.render.golden import EXTENSIONS
 
 PACKETS = "packets.yaml"
 
 
 class PacketDifference(msgspec.Struct, frozen=True):
-    """A golden packet that does not go where it must; `lines` begin with "- ", "+ " or a blank."""
+    """A golden packet that does not go where it must in a mode; `lines` begin with "- ", "+ " or a blank."""
 
     name: str
     node: str
     lines: Sequence[str]
+    mode: str = MODE_IPTABLES
 
 
 class PacketsRun(NamedTuple):
-    """How many golden packets there are, and those that differ."""
+    """How many golden packets were sent, one that both modes get twice, and those that differ."""
 
     total: int
     differences: Sequence[PacketDifference]
@@ -55,7 +62,7 @@ def read_packets(path: Path) -> tuple[Expectation, ...]:
 def run_packets(
     path: Path, expected: Mapping[str, str], nodes: Sequence[Node], config: KubeProxyConfiguration
 ) -> PacketsRun:
-    """Runs a packets.yaml on expected rules, given by file name as in `expected/`.
+    """Runs a packets.yaml on expected rules, given by file name as in `expected/`, of either mode.
 
     Packets of a node whose file is missing are not run: that the file is missing is a difference of its own.
 
@@ -64,24 +71,68 @@ def run_packets(
     """
     expectations = read_packets(path)
     by_name = {node.metadata.name: node for node in nodes}
-    indexes: dict[str, Index] = {}
+    rules: dict[str, _Rules] = {}
     differences = []
+    sent = 0
     for index, expectation in enumerate(expectations):
         node = _node(path, index, expectation, by_name)
         family = expectation.question.packet.family
-        name = f"{node.metadata.name}.v{family.version}.save"
-        if name not in expected:
-            continue
-        around = Surroundings.known(node_host(node, config, family))
-        try:
-            if name not in indexes:
-                indexes[name] = _index(expected[name], f"expected/{name}", family)
-            lines = compare_report(expectation, report(indexes[name], around, expectation.question))
-        except InputError as error:
-            lines = [f"  {line}" for line in str(error).splitlines()]
-        if lines:
-            differences.append(PacketDifference(expectation.name, node.metadata.name, lines))
-    return PacketsRun(len(expectations), differences)
+        for mode, extension in EXTENSIONS.items():
+            name = f"{node.metadata.name}.v{family.version}.{extension}"
+            if name not in expected:
+                continue
+            sent += 1
+            in_mode = msgspec.structs.replace(config, mode=mode)
+            wanted = expectation.in_nftables_mode() if mode == MODE_NFTABLES else expectation
+            try:
+                if name not in rules:
+                    rules[name] = _Rules(expected[name], f"expected/{name}", family)
+                lines = rules[name].compare(wanted, Surroundings.known(_host(node, in_mode, family)))
+            except InputError as error:
+                lines = [f"  {line}" for line in str(error).splitlines()]
+            if lines:
+                differences.append(PacketDifference(expectation.name, node.metadata.name, lines, mode))
+    return PacketsRun(sent, differences)
+
+
+def _host(node: Node, config: KubeProxyConfiguration, family: Family) -> Host:
+    """The node as its Node object tells. In nftables mode kube-proxy leaves route_localnet as the kernel has it: off."""
+    host = node_host(node, config, family)
+    if config.mode != MODE_NFTABLES:
+        return host
+    off = {"net.ipv4.conf.all.route_localnet": 0}
+    return replace(host, sysctls=MappingProxyType(off | dict(host.sysctls)))
+
+
+class _Rules:
+    """The rules of one node and family, as a file has them."""
+
+    def __init__(self, text: str, name: str, family: Family) -> None:
+        self._family = family
+        self._file = read_rule_file(text, name)
+        self._index = HostRules([self._file]).index(family)
+
+    def compare(self, expectation: Expectation, around: Surroundings) -> list[str]:
+        """What differs, as `compare_report` says it."""
+        question = expectation.question
+        return compare_report(expectation, report(self._index_for(question), around, question))
+
+    def _index_for(self, question: Question) -> Index:
+        """The rules as the packet finds them: with its source in the sets that `recent` names."""
+        native, source = self._file.nftables, question.packet.src
+        if native is None or source is None or not question.recent:
+            return self._index
+        clients = Elements((Element(int(source)),))
+        tables = tuple(
+            replace(
+                table,
+                sets=tuple(
+                    replace(each, elements=clients) if each.name in question.recent else each for each in table.sets
+                ),
+            )
+            for table in native.tables
+        )
+        return HostRules([replace(self._file, nftables=NftRuleset(tables))]).index(self._family)
 
 
 def _node(path: Path, index: int, expectation: Expectation, nodes: Mapping[str, Node]) -> Node:
@@ -92,9 +143,3 @@ def _node(path: Path, index: int, expectation: Expectation, nodes: Mapping[str, 
     where = Location(str(path), field=f"packets[{index}].node")
     wanted = f"one of the Nodes expected ({', '.join(sorted(nodes))})"
     raise InputError(f"{where}: {wanted}{f', not {expectation.node!r}' if expectation.node else ''}")
-
-
-def _index(text: str, name: str, family: Family) -> Index:
-    ruleset = parse_save(text, name, family=family)
-    check_traceable(ruleset)
-    return index_ruleset(ruleset)

@@ -8,7 +8,7 @@ differs a little: `TOLERANCE` allows for a few such roundings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, NoReturn
 
@@ -22,7 +22,9 @@ from kproxy.dataplane.query.spec import PacketError, Question, read_question
 TOLERANCE: Final = Fraction(1, 1_000_000)
 """What Kubernetes' chances and the kernel's may differ by: less than a millionth, for any chain of up to 2000 rules."""
 
-_FIELDS: Final = ("name", "node", "from", "in", "origin", "to", "proto", "mark", "ctstate", "recent", "expect")
+_FIELDS: Final = (
+    "name", "node", "from", "in", "origin", "to", "proto", "mark", "ctstate", "recent", "expect", "expectNftables",
+)  # fmt: skip
 _QUESTION: Final = {"name": "name", "from": "src", "to": "dst", **{name: name for name in (
     "in", "origin", "proto", "mark", "ctstate", "recent")}}  # fmt: skip
 _REQUIRED: Final = ("name", "from", "to", "proto", "expect")
@@ -55,12 +57,18 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One golden packet; `node` is empty if it is the only one's."""
+    """One golden packet; `node` is empty if it is the only one's. `nftables` are the outcomes in kube-proxy's nftables
+    mode, `outcomes` those in iptables mode."""
 
     name: str
     node: str
     question: Question
     outcomes: tuple[Expected, ...]
+    nftables: tuple[Expected, ...]
+
+    def in_nftables_mode(self) -> Expectation:
+        """The same packet with the outcomes of nftables mode."""
+        return replace(self, outcomes=self.nftables)
 
 
 def read_expectations(document: object) -> tuple[Expectation, ...]:
@@ -111,17 +119,21 @@ def _packet(path: _Path, value: object) -> Expectation:
         name = {"src": "from", "dst": "to"}.get(error.field, error.field)
         where = (*path, name) if name in _FIELDS else path
         _fail(where, error.expected)
-    wanted = [
-        _outcome((*path, "expect", index), item)
-        for index, item in enumerate(_list((*path, "expect"), fields["expect"]))
-    ]
+    wanted = _outcomes((*path, "expect"), fields["expect"])
+    given = fields.get("expectNftables")
+    nftables = wanted if given is None else _outcomes((*path, "expectNftables"), given)
+    return Expectation(str(fields["name"]), str(fields.get("node") or ""), question, wanted, nftables)
+
+
+def _outcomes(path: _Path, value: object) -> tuple[Expected, ...]:
+    wanted = tuple(_outcome((*path, index), item) for index, item in enumerate(_list(path, value)))
     total = sum((item.chance for item in wanted), Fraction(0))
     if total != 1:
-        _fail((*path, "expect"), f"chances that sum to 1 expected, not to {total}")
+        _fail(path, f"chances that sum to 1 expected, not to {total}")
     keys = [(item.verdict, item.to, item.masquerade) for item in wanted]
     if len(set(keys)) != len(keys):
-        _fail((*path, "expect"), "each outcome only once expected")
-    return Expectation(str(fields["name"]), str(fields.get("node") or ""), question, tuple(wanted))
+        _fail(path, "each outcome only once expected")
+    return wanted
 
 
 def _outcome(path: _Path, value: object) -> Expected:

@@ -138,7 +138,7 @@ def test_json_has_every_difference(kproxy: Run, tmp_path: Path) -> None:
     assert (chain["table"], chain["chain"]) == ("nat", "KUBE-NODEPORTS")
     assert any("--dport 32199" in line for line in chain["lines"] if line.startswith("- "))
     assert any("--dport 32198" in line for line in chain["lines"] if line.startswith("+ "))
-    assert all(set(each) == {"name", "node", "lines"} for each in first["packetDifferences"])
+    assert all(set(each) == {"name", "node", "lines", "mode"} for each in first["packetDifferences"])
     assert first["packetDifferences"]
     assert (second["scenario"], second["status"], second["files"]) == ("set/unreadable", "unreadable", [])
     assert "cluster.yaml" in second["error"]

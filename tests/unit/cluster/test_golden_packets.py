@@ -21,11 +21,11 @@ def minikube(tmp_path: Path) -> Path:
     return tmp_path / "minikube"
 
 
-def test_all_packets_are_run(kproxy: Run) -> None:
+def test_all_packets_are_run_in_both_modes(kproxy: Run) -> None:
     written = sum(len(re.findall(r"^- name:", (path / "packets.yaml").read_text(), re.M)) for path in SCENARIOS)
     done = kproxy("golden", "check", cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "")
-    assert f"{len(SCENARIOS)} of {len(SCENARIOS)} scenarios as expected, with {written} packets" in done.stderr
+    assert f"{len(SCENARIOS)} of {len(SCENARIOS)} scenarios as expected, with {2 * written} packets" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,39 @@ def test_a_changed_rule_fails_a_packet(kproxy: Run, minikube: Path, old: str, ne
     assert "packets.yaml: " in done.stdout
     if told != "a pod":
         assert told in done.stdout.split("packets.yaml: ", 1)[1]
-    assert "0 of 1 scenarios as expected, with 14 packets" in done.stderr
+    assert "0 of 1 scenarios as expected, with 28 packets" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("tcp . 32198 : goto", "tcp . 32199 : goto", "+ ACCEPT to 192.168.49.2:32198, no masquerade, chance 1"),
+        ("1 : 10.244.0.37 . 8080", "1 : 10.244.0.38 . 8080", "+ ACCEPT to 10.244.0.38:8080"),
+        ("@hairpin-connections masquerade", "@hairpin-connections return", "no masquerade"),
+        ("@cluster-ips reject", "@cluster-ips accept", "- REJECT to 10.96.0.10:80, chance 1"),
+        ("jump services", "jump nowhere", "nowhere"),
+    ],
+)
+def test_a_changed_table_fails_a_packet_in_nftables_mode(
+    kproxy: Run, minikube: Path, old: str, new: str, told: str
+) -> None:
+    expected = minikube / "expected" / "minikube.v4.nft"
+    assert old in expected.read_text()
+    expected.write_text(expected.read_text().replace(old, new))
+    done = kproxy("golden", "check", "minikube")
+    assert done.returncode == 1
+    assert "nftables mode)" in done.stdout.split("packets.yaml: ", 1)[1]
+    assert told in done.stdout.split("packets.yaml: ", 1)[1]
+    assert kproxy("golden", "check", "minikube", "--mode", "iptables").returncode == 0
+
+
+def test_session_affinity_in_both_modes(kproxy: Run, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "rules_golden" / "session-affinity", tmp_path / "session-affinity")
+    packets = tmp_path / "session-affinity" / "packets.yaml"
+    packets.write_text(re.sub(r", affinity-[^]]*]", "]", packets.read_text()))
+    done = kproxy("golden", "check", "session-affinity")
+    assert done.returncode == 1
+    assert done.stdout.count("nftables mode)") == done.stdout.count("packets.yaml: ") == 3
 
 
 @pytest.mark.parametrize(
@@ -90,6 +122,12 @@ def test_rules_that_cannot_be_traced_are_a_difference(kproxy: Run, minikube: Pat
         ("chance: 1,", "chance: 1/2,", "packets[0].expect: chances that sum to 1 expected, not to 1/2"),
         ("chance: 1,", "chance: many,", "packets[0].expect[0].chance: a chance expected"),
         ("verdict: ACCEPT", "verdict: MAYBE", "packets[0].expect[0].verdict: ACCEPT, DROP or REJECT expected"),
+        ("  expectNftables:\n", "  expectNftables: 1\n", "packets.yaml: line"),
+        (
+            "  expectNftables:\n  - {verdict: ACCEPT,",
+            "  expectNftables:\n  - {verdict: DROP,",
+            "expectNftables[0].masquerade: only an accepted packet has it",
+        ),
         (", masquerade: false", "", "packets[0].expect[0].masquerade: true or false expected"),
         ("masquerade: false}", "masquerade: false, chance: 1}", 'key "chance" already set'),
         (
