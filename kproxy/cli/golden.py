@@ -215,7 +215,8 @@ def _show_scenario(report: ScenarioReport) -> Iterator[str]:
             yield click.style(f"    {chain.table} {chain.chain}", fg="cyan")
             yield from map(_coloured, chain.lines)
     for packet in report.packet_differences:
-        yield f"  {PACKETS}: {packet.name} (node {packet.node}{', nftables mode' if packet.mode == MODE_NFTABLES else ''})"
+        mode = ", nftables mode" if packet.mode == MODE_NFTABLES else ""
+        yield f"  {PACKETS}: {packet.name} (node {packet.node}{mode})"
         yield from map(_coloured, packet.lines)
 
 
