@@ -96,7 +96,7 @@ def run_packets(
 
 
 def _host(node: Node, config: KubeProxyConfiguration, family: Family) -> Host:
-    """The node as its Node object tells. In nftables mode kube-proxy leaves route_localnet off, as the kernel has it."""
+    """The node as its Node object tells. In nftables mode kube-proxy leaves route_localnet as the kernel has it."""
     host = node_host(node, config, family)
     if config.mode != MODE_NFTABLES:
         return host
