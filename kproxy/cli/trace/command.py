@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.options import feature_option
+from kproxy.cli.options import feature_option, mode_option
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_record
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
@@ -41,6 +41,7 @@ LIMITS = {"within": True, "above": False}
     "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Or those of these manifests' --node."
 )
 @click.option("--config", "config_path", metavar="FILE", help="With -f: KubeProxyConfiguration.")
+@mode_option
 @click.option("--node", metavar="NAME", help="With -f: the node. Default: hostnameOverride, else the only Node.")
 @feature_option
 @click.option("--netns", metavar="NAME", help="Or those of a network namespace, live.")
@@ -73,6 +74,7 @@ def command(
     ipsets: Sequence[str],
     filenames: Sequence[str],
     config_path: str | None,
+    mode: str | None,
     node: str | None,
     features: Features,
     netns: str | None,
@@ -103,7 +105,7 @@ def command(
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
-    _check_usage(rules, ipsets, filenames, netns, config_path, node, features, variant, host_path, local_ips)
+    _check_usage(rules, ipsets, filenames, netns, config_path or mode, node, features, variant, host_path, local_ips)
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
@@ -119,7 +121,7 @@ def command(
         source = LiveSource(netns, variant, host)
     else:
         with working("reading manifests"):
-            config = read_config(config_path, report_note)
+            config = read_config(config_path, report_note, mode)
             objects: list[RawObject] = []
             cluster = read_cluster(filenames, report_note, objects=objects, used=("v1/Pod",))
         target = select_target(cluster.nodes, config, node)
@@ -196,7 +198,7 @@ def _check_usage(
     if sum((bool(rules), bool(filenames), netns is not None)) != 1:
         raise click.UsageError("one source of rules expected: --rules, -f or --netns")
     if not filenames and (config_path or node or features != Features()):
-        raise click.UsageError("--config, --node and --feature go with -f")
+        raise click.UsageError("--config, --mode, --node and --feature go with -f")
     if ipsets and not rules:
         raise click.UsageError("--ipset goes with --rules")
     if netns is None and variant is not None:

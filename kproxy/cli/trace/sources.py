@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.output import working
 from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_text
@@ -32,9 +32,11 @@ from kproxy.dataplane.query.assumptions import (
 from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from kproxy.render import Features, Target, render_target
+from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.render import Features, Target, render_table, render_target
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.save import nft_ruleset
 
 
 class Source(Protocol):
@@ -129,6 +131,7 @@ class ManifestSource:
         self._host = host
         self._local_ips = tuple(local_ips)
         self._indexes: dict[Family, Index] = {}
+        self._tables: dict[Family, NftRuleset] = {}
         self._hosts: dict[Family, Host] = {}
 
     @property
@@ -147,9 +150,9 @@ class ManifestSource:
         family = question.packet.family
         node = self._target.node
         if node is None and not self._local_ips:
-            ruleset = self.index(family).ruleset
+            ruleset, table = self.index(family).ruleset, self._tables.get(family)
             localnet = shows_route_localnet(ruleset)
-            return surroundings_of_rules(named_addresses((ruleset,)), question.packet, route_localnet=localnet)
+            return surroundings_of_rules(named_addresses((ruleset,), table), question.packet, route_localnet=localnet)
         if family not in self._hosts:
             if node is None:
                 localnet = shows_route_localnet(self.index(family).ruleset)
@@ -158,7 +161,23 @@ class ManifestSource:
                 self._hosts[family] = node_host(node, self._config, family, self._local_ips)
         return Surroundings.known(self._hosts[family])
 
+    def _render_table(self, family: Family) -> Index:
+        cluster = self._cluster
+        rendered = render_table(
+            self._target,
+            family,
+            cluster.services,
+            cluster.endpoint_slices,
+            self._config,
+            self._features,
+            cluster.service_cidrs,
+        )
+        self._tables[family] = nft_ruleset(rendered.restore_text)
+        return index_ruleset((), nftables=self._tables[family], family=family)
+
     def _render(self, family: Family) -> Index:
+        if self._config.mode == MODE_NFTABLES:
+            return self._render_table(family)
         cluster = self._cluster
         rendered = render_target(
             self._target,

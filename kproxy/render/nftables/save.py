@@ -18,6 +18,11 @@ RELEASES: Final = {"1.0.6": Style((1, 0, 6)), "1.1.3": Style((1, 1, 3))}
 """The releases of nft whose listing is known: Debian 12's and Debian 13's."""
 
 
+def nft_ruleset(restore_text: str) -> NftRuleset:
+    """The rule set of a fresh namespace once the table that `restore_text` makes is in."""
+    return apply_commands(NftRuleset(), read_script(restore_text))
+
+
 def save_text(restore_text: str, release: str = "1.0.6") -> str:
     """The listing of the table that `restore_text` makes, by a release of `RELEASES`."""
-    return print_nft(apply_commands(NftRuleset(), read_script(restore_text)), RELEASES[release])
+    return print_nft(nft_ruleset(restore_text), RELEASES[release])

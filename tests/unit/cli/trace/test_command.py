@@ -34,6 +34,21 @@ def outcomes(run: Run, *arguments: str | Path, stdin: str = "") -> list[dict[str
     return found
 
 
+def test_manifests_in_nftables_mode(kproxy: Run) -> None:
+    other_port = (*MANIFESTS, *POD, "--dst", "10.96.0.10:80")
+    (found,) = outcomes(kproxy, *other_port, "--mode", "nftables")
+    assert (found["verdict"], found["hook"]) == ("REJECT", "FORWARD")
+    (found,) = outcomes(kproxy, *other_port, "--mode", "iptables")
+    assert found["verdict"] == "ACCEPT"
+    assert brief(outcomes(kproxy, *MANIFESTS, *POD, "--dst", WATCHERS, "--mode", "nftables")) == [
+        ("1/2", "ACCEPT", "10.244.0.36:8080", False),
+        ("1/2", "ACCEPT", "10.244.0.37:8080", False),
+    ]
+    done = kproxy("trace", "--rules", RULES, *POD, "--dst", WATCHERS, "--mode", "nftables")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--mode, --node and --feature go with -f" in done.stderr
+
+
 def brief(found: list[dict[str, Any]]) -> list[tuple[object, ...]]:
     return [(item["probability"], item["verdict"], item["dst"], item["masquerade"]) for item in found]
 
