@@ -13,7 +13,7 @@ import msgspec
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.options import feature_option, mode_option
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
-from kproxy.cli.trace.packets import Asked, read_packets, refusal_record
+from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
@@ -64,6 +64,10 @@ LIMITS = {"within": True, "above": False}
     "--ctstate", metavar="STATE", help="NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED or open; DNAT, SNAT too."
 )
 @click.option("--limit", type=click.Choice(list(LIMITS)), help="Decide matches on rates. Default: left open.")
+@click.option(
+    "--assume", "assumed", metavar="EXPR=yes|no", multiple=True, help="Decide a match that is open: rpfilter=yes."
+)
+@click.option("--summary", is_flag=True, help="One line a packet.")
 @click.option("--pcap", metavar="FILE", help="Trace the packets of a capture.")
 @click.option("--packets", metavar="FILE", help="Trace packets given as JSON lines; - for stdin.")
 @click.option("--paths", is_flag=True, help="Keep outcomes apart that differ only in path.")
@@ -82,6 +86,8 @@ def command(
     host_path: str | None,
     local_ips: Sequence[str],
     limit: str | None,
+    assumed: Sequence[str],
+    summary: bool,
     pcap: str | None,
     packets: str | None,
     paths: bool,
@@ -91,17 +97,19 @@ def command(
     dport: int | None,
     **fields: str | None,
 ) -> None:
-    """Trace a packet through iptables rules: where it goes, with which chance, by which rules, and what comes back.
+    """Trace a packet through a host's rules: where it goes, with which chance, by which rules, and what comes back.
 
-    Rules come from a dump (--rules), from manifests (-f), or from a namespace (--netns). What is not known of the host
-    stays open, and an outcome that depends on it is INDETERMINATE.
+    Rules come from dumps (--rules), from manifests (-f), or from a namespace
+    (--netns). Of one host there may be several dumps: of both variants of
+    iptables, and of nftables. What is not known of the host stays open, and an
+    outcome that depends on it is INDETERMINATE.
 
     \b
     Examples:
-      kproxy trace --rules dump.txt --local-ip 192.168.0.2 --src 10.244.0.9 --dst 10.96.0.10:53 --proto udp
-      kproxy trace -f cluster.yaml --node worker-1 --from pod/shop/cart-0 --to svc/shop/web:http
-      kproxy trace --rules dump.txt --src 10.0.0.9:4000 --dst 10.96.0.1:443 -o json
-      kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080 --in eth0 --html trace.html
+      kproxy trace --rules dump.txt --src 10.0.0.9:4000 --dst 10.96.0.1:443
+      kproxy trace --rules ipt.save --rules nft.txt --dst 10.96.0.1:443 -o json
+      kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
+      kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
@@ -127,12 +135,15 @@ def command(
         target = select_target(cluster.nodes, config, node)
         source = ManifestSource(cluster, config, target, features, host, local_ips)
         resolve = Names(cluster, target, partial(read_pods, objects), report_note).resolve
+    assumptions = _assumptions(assumed)
+    if summary and (output_format == "json" or html is not None):
+        raise click.UsageError("--summary is text: it goes with neither -o json nor --html")
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(source, asked) if many else {}
     if pcap is not None:
         asked = _of_families_with_rules(refused, asked)
     reports = [
-        refused.get(each.question.packet.family) or _report(source, each, paths, LIMITS.get(limit or ""))
+        refused.get(each.question.packet.family) or _report(source, each, paths, LIMITS.get(limit or ""), assumptions)
         for each in asked
     ]
     if html is not None:
@@ -143,7 +154,8 @@ def command(
         write_files({Path(html): report_page(only, source.label)})
         if output_format is None:
             return
-    _print(reports, asked, source.label, output_format or ("json" if packets else "text"), lines=bool(many))
+    shown = "summary" if summary else output_format or ("json" if packets else "text")
+    _print(reports, asked, source.label, shown, lines=bool(many))
     if packets is not None and refused:
         raise click.exceptions.Exit(1)
 
@@ -160,6 +172,18 @@ def _with_port(text: str | None, port: int, end: str) -> str:
     if endpoint.port not in (None, port):
         raise click.UsageError(f"{option} and the port of --{end} differ")
     return str(endpoint._replace(port=port))
+
+
+def _assumptions(texts: Sequence[str]) -> dict[str, bool]:
+    """`EXPR=yes|no` of --assume."""
+    found: dict[str, bool] = {}
+    for text in texts:
+        expression, equals, answer = text.rpartition("=")
+        if not equals or not expression.strip() or answer not in ("yes", "no"):
+            raise click.UsageError(f"--assume: EXPR=yes or EXPR=no expected, not {text!r}")
+        if found.setdefault(expression.strip(), answer == "yes") != (answer == "yes"):
+            raise click.UsageError(f"--assume: {expression.strip()!r} is both yes and no")
+    return found
 
 
 def _sets(paths: Sequence[str]) -> dict[str, IpSet]:
@@ -279,11 +303,11 @@ def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequenc
     return [each for each in asked if each.question.packet.family not in refused]
 
 
-def _report(source: Source, asked: Asked, paths: bool, limit: bool | None) -> Report:
+def _report(source: Source, asked: Asked, paths: bool, limit: bool | None, assumed: Mapping[str, bool]) -> Report:
     question = asked.question
     try:
         index = source.index(question.packet.family)
-        return report(index, source.around(question), question, paths=paths, limit=limit)
+        return report(index, source.around(question), question, paths=paths, limit=limit, assumed=assumed)
     except InputError as error:
         if not asked.source:
             raise
@@ -304,8 +328,15 @@ def _print(
             texts = [msgspec.json.format(text) for text in texts]
         write_output("".join(f"{text.decode()}\n" for text in texts), None)
         return
-    from kproxy.cli.trace.text import report_text
+    from kproxy.cli.trace.text import report_text, summary_line
 
+    if output_format == "summary":
+        line = "".join(
+            f"{refusal_line(each.question, item)}\n" if isinstance(item, InputError) else summary_line(item)
+            for item, each in zip(reports, asked, strict=True)
+        )
+        write_output(line if colour_stdout() else click.unstyle(line), None)
+        return
     shown = []
     for item, each in zip(reports, asked, strict=True):
         assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON

@@ -14,6 +14,7 @@ from kproxy.cluster.inputs import read_text
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.query.spec import Question, read_question, write_question
 from kproxy.errors import InputError, Location
+from kproxy.netfilter.family import protocol_name
 
 Resolve = Callable[[Mapping[str, object]], Mapping[str, object]]
 
@@ -53,6 +54,12 @@ def refusal_record(question: Question, error: InputError, source: str) -> bytes:
     return msgspec.json.encode(
         {"packet": write_question(question), "outcomes": [], "error": str(error), "source": source}
     )
+
+
+def refusal_line(question: Question, error: InputError) -> str:
+    """The summary of a packet that cannot be traced."""
+    packet = question.packet
+    return f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}: error: {error}"
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:

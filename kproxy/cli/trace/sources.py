@@ -19,7 +19,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfigurati
 from kproxy.cli.output import working
 from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_text
-from kproxy.cluster.rules import HostRules, check_iptables, read_rule_file
+from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane import Host, Index, IpSet, index_ruleset
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
@@ -204,6 +204,7 @@ class LiveSource:
         self._netns = netns
         self._variant = variant
         self._given = host
+        self._rules: HostRules | None = None
         self._indexes: dict[Family, Index] = {}
 
     @property
@@ -211,21 +212,25 @@ class LiveSource:
         return f"namespace {self._netns}"
 
     def index(self, family: Family) -> Index:
-        from kproxy.cli.trace.live import read_rules
+        from kproxy.cli.trace.live import read_host_rules
 
+        if self._rules is None:
+            self._rules = read_host_rules(self._netns, self._variant)
         if family not in self._indexes:
-            ruleset = read_rules(self._netns, family, self._variant)
-            self._indexes[family] = index_ruleset(check_iptables(ruleset, self.label))
+            self._indexes[family] = self._rules.index(family)
         return self._indexes[family]
 
     def around(self, question: Question) -> Surroundings:
-        return Surroundings.known(self._host)
+        found = Surroundings.known(self._host)
+        more = () if self._rules is None else self._rules.assumptions()
+        return dataclasses.replace(found, assumptions=more)
 
     @cached_property
     def _host(self) -> Host:
-        from kproxy.cli.trace.live import read_host_facts
+        from kproxy.cli.trace.live import read_host_facts, read_live_sets
 
-        return self._given if self._given is not None else read_host_facts(self._netns)
+        host = self._given if self._given is not None else read_host_facts(self._netns)
+        return with_sets(host, read_live_sets(self._netns))
 
 
 def _text(path: str) -> str:

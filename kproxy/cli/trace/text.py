@@ -1,5 +1,5 @@
-"""A report as a tree in plain text: the way that all outcomes share, then each outcome with the rest of its way, and a
-summary with chances and replies."""
+"""A report in plain text: the outcomes with chances and replies, then as a tree the way that all of them share, and the
+rest of each one's way."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from kproxy.cli.trace.words import (
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
+from kproxy.netfilter.family import protocol_name
 
 MOST_BRANCHES = 8
 """Outcomes whose way is shown; all are in the summary."""
@@ -62,14 +63,28 @@ def report_text(report: Report, label: str) -> str:
             _add_way(branch, reported.outcome.steps[shared:])
         hidden = len(report.outcomes) - MOST_BRANCHES
         if hidden > 0:
-            root.add(f"... and {hidden} more outcomes, listed below")
-    lines = [click.style(packet_words(report.question), bold=True), f"rules: {label}", *root.lines()]
-    lines += ["", click.style("outcomes" if several else "outcome", bold=True)]
+            root.add(f"... and {hidden} more outcomes, listed above")
+    lines = [click.style(packet_words(report.question), bold=True)]
     width = max(len(percent(item.outcome.probability)) for item in report.outcomes)
     for reported in report.outcomes:
         lines += _summary(reported, width)
+    hints = dict.fromkeys(hint for item in report.outcomes for hint in item.outcome.hints)
+    lines += [click.style(f"would settle it: {hint}", fg="yellow") for hint in hints]
     lines += [click.style(f"assumed: {text}", fg="yellow") for text in report.assumptions]
+    lines += ["", f"rules: {label}", *root.lines()]
+    lines += [f"{hook}: {line}" for hook, calls in report.hooks for line in calls]
     return "\n".join(lines) + "\n"
+
+
+def summary_line(report: Report) -> str:
+    """A report in one line: the packet, and each outcome with its chance."""
+    fates = [
+        f"{percent(item.outcome.probability)} {_verdict(item.outcome.verdict)} {item.outcome.src} → {item.outcome.dst}"
+        for item in report.outcomes
+    ]
+    packet = report.question.packet
+    name = protocol_name(packet.protocol)
+    return f"{name} {packet.source} → {packet.destination}: {'; '.join(fates)}\n"
 
 
 def _heading(reported: Reported) -> str:

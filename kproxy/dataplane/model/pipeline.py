@@ -136,6 +136,19 @@ class Pipeline:
         """The index of the NAT stage at a hook that has one."""
         return next(index for index, stage in enumerate(self.stages(hook, variant)) if stage.kind is StageKind.NAT)
 
+    def describe(self, hook: Hook) -> tuple[str, ...]:
+        """What is called at a hook, in order, with priorities: `-100 nat: nftables ip kube-proxy nat-prerouting`."""
+        lines = []
+        for stage in self.stages(hook):
+            if stage.kind is StageKind.CONNTRACK:
+                lines.append(f"{stage.priority} conntrack")
+            elif stage.chains:
+                names = ", ".join(str(stage.chains[index]) for index in stage.orders[0])
+                nat = "nat: " if stage.kind is StageKind.NAT else ""
+                unsure = " (or in another order)" if len(stage.orders) > 1 else ""
+                lines.append(f"{stage.priority} {nat}{names}{unsure}")
+        return tuple(lines)
+
     def base_chains(self) -> tuple[BaseChain, ...]:
         """All chains of all hooks, in the order in which a packet would meet them."""
         return tuple(chain for hook in IP_HOOKS for stage in self.stages(hook) for chain in stage.chains)

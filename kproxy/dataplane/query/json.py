@@ -75,18 +75,20 @@ class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"ou
 
 
 class ReportRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A packet and its outcomes; their probabilities add up to 1. `source` says where the packet was read, of many."""
+    """A packet and its outcomes; their probabilities add up to 1. `source` says where the packet was read, of many;
+    `hooks` which base chains each hook calls, in order, of a host with more than the rules of one iptables."""
 
     packet: dict[str, object]
     outcomes: tuple[OutcomeRecord, ...]
     assumptions: tuple[str, ...] = ()
     source: str = ""
+    hooks: dict[str, tuple[str, ...]] = {}
 
 
 def report_record(report: Report, source: str = "") -> ReportRecord:
     """Turns a report into what programs read."""
     outcomes = tuple(map(_outcome, report.outcomes))
-    return ReportRecord(write_question(report.question), outcomes, report.assumptions, source)
+    return ReportRecord(write_question(report.question), outcomes, report.assumptions, source, dict(report.hooks))
 
 
 def _outcome(reported: Reported) -> OutcomeRecord:

@@ -16,6 +16,7 @@ from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.hooks import IP_HOOKS
 
 _MAX_POSSIBLE: Final = 16
 """Possibilities that an INDETERMINATE outcome lists."""
@@ -50,11 +51,13 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer to a question; `assumptions` are what was taken for granted because it was not given."""
+    """The answer to a question; `assumptions` are what was taken for granted because it was not given.
+    `hooks` are the base chains of each hook in order, of a host with more than the rules of one iptables."""
 
     question: Question
     outcomes: tuple[Reported, ...]
     assumptions: tuple[str, ...] = ()
+    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def report(
@@ -83,7 +86,11 @@ def report(
             break
         outcomes = joined
     reported = tuple(Reported(item, reply_of(index, question.on(host), item, assumed)) for item in outcomes)
-    return Report(question, reported, (*assumptions, *_odd(host, question)))
+    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    if index.several or index.nftables is not None:
+        found = ((hook.value, index.pipeline.describe(hook)) for hook in IP_HOOKS)
+        hooks = tuple((hook, lines) for hook, lines in found if lines)
+    return Report(question, reported, (*assumptions, *_odd(host, question)), hooks)
 
 
 def _odd(host: Host, question: Question) -> tuple[str, ...]:

@@ -24,9 +24,17 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
 
 
-def load(variant: str, text: str, family: str = "ip") -> None:
-    command = ["ip", "netns", "exec", NAME, f"{family}tables-{variant}-restore"]
-    subprocess.run(command, input=text, text=True, check=True)
+IPSET = "create kp-blocked hash:ip family inet\nadd kp-blocked 203.0.113.7\n"
+
+
+def inside(*command: str, text: str = "") -> None:
+    subprocess.run(["ip", "netns", "exec", NAME, *command], input=text, text=True, check=True)
+
+
+def load(variant: str, text: str, family: str = "ip", before: str = "") -> None:
+    if before:
+        inside("ipset", "restore", text=before)
+    inside(f"{family}tables-{variant}-restore", text=text)
 
 
 @pytest.fixture
@@ -89,12 +97,24 @@ def test_forwarding_that_is_off_drops(namespace: str) -> None:
 def test_namespaces_that_do_not_do(namespace: str) -> None:
     code, _, stderr = trace(*NODE_PORT)
     assert (code, "no rules" in stderr) == (2, True)
+
+
+def test_everything_that_is_there_counts(namespace: str) -> None:
+    """Both variants of iptables and native nftables: what drops in any of them is dropped."""
     load("nft", RULES.read_text())
-    load("legacy", RULES.read_text())
-    code, _, stderr = trace(*NODE_PORT)
-    assert code == 2
-    assert "rules of both variants, nft and legacy: say which with --variant" in stderr
-    assert trace(*NODE_PORT, "--variant", "legacy")[0] == 0
+    load("legacy", "*raw\n-A PREROUTING -m set --match-set kp-blocked src -j DROP\nCOMMIT\n", before=IPSET)
+    code, answer, stderr = trace(*NODE_PORT)
+    assert (code, stderr) == (0, "")
+    assert [item["verdict"] for item in answer["outcomes"]] == ["DROP"]
+    assert answer["outcomes"][0]["path"][-1]["source"] == "iptables-legacy"
+    code, answer, _ = trace(*NODE_PORT, "--variant", "nft")
+    assert answer["outcomes"][0]["verdict"] == "ACCEPT"
+    inside("ipset", "del", "kp-blocked", "203.0.113.7")
+    inside("nft", "-f", "-", text="table inet own { chain in { type filter hook forward priority 10\n drop\n}\n}\n")
+    code, answer, _ = trace(*NODE_PORT)
+    (item,) = answer["outcomes"]
+    assert (item["verdict"], item["path"][-1]["table"]) == ("DROP", "inet own")
+    assert any("inet own in" in line for line in answer["hooks"]["FORWARD"])
 
 
 def test_a_namespace_that_is_not_there() -> None:
