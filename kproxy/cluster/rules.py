@@ -85,10 +85,8 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
     """
     source = source or label
     kind = recognise(text)
-    if kind is RuleKind.NFT:
+    if kind in (RuleKind.NFT, RuleKind.NFT_JSON):
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
-    if kind is RuleKind.NFT_JSON:
-        raise InputError(f"{label}: nft's JSON is not read: give what nft list ruleset prints")
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (which goes with --ipset)")
     rules = IptablesRules.of(parse_save(text, source))

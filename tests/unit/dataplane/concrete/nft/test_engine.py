@@ -1,0 +1,201 @@
+"""nftables in the concrete engine: what each expression and statement does, chances, sets, unknowns."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+
+from kproxy.dataplane import Connection, Host, Outcome, index_ruleset, make_packet, trace, trace_reply
+from kproxy.dataplane.concrete.nft.sets import IndexedElements
+from kproxy.dataplane.concrete.nft.values import Uniform
+from kproxy.netfilter import Family
+from kproxy.netfilter.nftables.element import Element
+from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.value import Prefix, Range
+
+HOST = Host.simple(["192.168.0.2"])
+PACKET = make_packet("10.244.0.9:4000", "10.96.0.1:80", "tcp", in_interface="eth0")
+
+
+def outcomes(rules: str, packet: object = PACKET, host: Host = HOST, **given: object) -> list[Outcome]:
+    index = index_ruleset((), nftables=parse_nft(rules), family=Family.IPV4)
+    return list(trace(index, host, packet, **given).outcomes)  # type: ignore[arg-type]
+
+
+def filtered(match: str, packet: object = PACKET, host: Host = HOST, **given: object) -> list[Outcome]:
+    rules = f"table ip t {{ chain c {{ type filter hook forward priority 0\n {match} drop\n }}\n }}\n"
+    return outcomes(rules, packet, host, **given)
+
+
+HOLDS = {
+    "ip daddr 10.96.0.0/16": True,
+    "ip daddr != 10.96.0.0/16": False,
+    "ip saddr { 10.244.0.1-10.244.0.9, 192.0.2.1 }": True,
+    "ip6 saddr ::1": False,
+    "tcp dport 80": True,
+    "udp dport 80": False,
+    "udp dport != 80": False,
+    "th dport 80-90": True,
+    "meta l4proto { tcp, udp }": True,
+    "ip daddr . tcp dport { 10.96.0.1 . 80, 10.96.0.1 . 81 }": True,
+    "ip daddr . tcp dport { 10.96.0.0/16 . 70-79 }": False,
+    'iifname "eth*"': True,
+    'iifname { "lo", "cni0" }': False,
+    "ct state new": True,
+    "ct state established,related": False,
+    "ct direction original": True,
+    "ct status dnat": False,
+    "ct original ip daddr 10.96.0.1": True,
+    "fib saddr type local": False,
+    "meta mark 0": True,
+    "meta mark & 0x4000 == 0x4000": False,
+    "meta skuid 0": False,
+    "@nh,128,8 10": True,
+    "tcp flags syn": True,
+    "tcp flags & (syn | ack) == syn | ack": False,
+    "ip version 4": True,
+    "meta nfproto ipv4": True,
+}
+
+
+@pytest.mark.parametrize("match", HOLDS)
+def test_matches(match: str) -> None:
+    family = "inet" if "nfproto" in match or "ip6" in match else "ip"
+    rules = f"table {family} t {{ chain c {{ type filter hook forward priority 0\n {match} drop\n }}\n }}\n"
+    (outcome,) = outcomes(rules)
+    assert outcome.verdict == ("DROP" if HOLDS[match] else "ACCEPT")
+
+
+def test_what_is_open_makes_only_what_depends_on_it_indeterminate() -> None:
+    (outcome,) = filtered("meta cgroup 5")
+    assert outcome.verdict == "INDETERMINATE"
+    assert outcome.reasons == ("ip t c rule 1: meta cgroup is not known",)
+    assert outcome.hints == ("--assume 'meta cgroup 5=yes|no'",)
+    assert {item.verdict for item in outcome.possible} == {"ACCEPT", "DROP"}
+    assert [item.verdict for item in filtered("ip daddr 10.9.9.9 meta cgroup 5")] == ["ACCEPT"]
+    assert [item.verdict for item in filtered("meta cgroup 5 ip daddr 10.9.9.9")] == ["ACCEPT"]
+
+
+@pytest.mark.parametrize(("expression", "verdict"), [("meta cgroup 5", "DROP"), ("cgroup", "DROP")])
+def test_assumptions_decide_what_is_open(expression: str, verdict: str) -> None:
+    for answer, expected in ((True, verdict), (False, "ACCEPT")):
+        (outcome,) = filtered("meta cgroup 5", assumed={expression: answer})
+        assert outcome.verdict == expected
+    (known,) = filtered("tcp dport 80", assumed={"tcp dport 80": False})
+    assert known.verdict == "DROP"
+
+
+def test_a_rate_is_decided_by_limit() -> None:
+    assert [item.verdict for item in filtered("limit rate over 5/second", limit=False)] == ["DROP"]
+    assert [item.verdict for item in filtered("limit rate over 5/second", limit=True)] == ["ACCEPT"]
+    (outcome,) = filtered("limit rate over 5/second")
+    assert outcome.hints == ("--limit within|above",)
+
+
+SPLIT = """table ip t {
+chain c { type nat hook prerouting priority -100
+meta l4proto tcp dnat ip addr . port to numgen random mod 3 map { 0 : 10.0.0.1 . 8080, 1 : 10.0.0.2 . 8080, 2 : 10.0.0.1 . 8080 }
+}
+}
+"""  # noqa: E501
+
+
+def test_numgen_has_the_chances_of_reciprocal_scale() -> None:
+    found = {item.dst: item.probability for item in outcomes(SPLIT)}
+    first, second, third = (Uniform(3).chance(number, number) for number in range(3))
+    assert (first, second, third) == (
+        Fraction(1431655766, 1 << 32), Fraction(1431655765, 1 << 32), Fraction(1431655765, 1 << 32),
+    )  # fmt: skip
+    assert found == {"10.0.0.1:8080": first + third, "10.0.0.2:8080": second}
+    (dropped, rest) = sorted(filtered("numgen random mod 10 < 3"), key=lambda item: item.verdict, reverse=True)
+    assert (dropped.verdict, rest.verdict) == ("DROP", "ACCEPT")
+    assert dropped.probability == Uniform(10).chance(0, 2)
+
+
+@pytest.mark.parametrize("modulus", [1, 2, 3, 7, 1000, (1 << 32) - 1])
+def test_chances_of_all_numbers_add_up(modulus: int) -> None:
+    drawn = Uniform(modulus, 5)
+    assert drawn.chance(0, 1 << 33) == 1
+    assert drawn.chance(5, 5) + drawn.chance(6, 1 << 33) == 1
+    counted = sum((number * modulus) >> 32 == 0 for number in range(0, 1 << 32, 1 << 27))
+    assert abs(drawn.chance(5, 5) - Fraction(counted, 32)) <= Fraction(1, 32)
+
+
+def test_a_set_is_remembered_and_a_reply_finds_it() -> None:
+    rules = """table ip t {
+set seen { type ipv4_addr; flags dynamic,timeout; timeout 1h; }
+chain c { type filter hook prerouting priority 0
+ip saddr @seen drop
+update @seen { ip saddr }
+}
+}
+"""
+    index = index_ruleset((), nftables=parse_nft(rules), family=Family.IPV4)
+    (first,) = trace(index, HOST, PACKET).outcomes
+    assert first.verdict == "ACCEPT"
+    assert first.elements == {("ip t", "seen"): {0x0AF40009: True}}
+    (second,) = trace(index, dataclasses.replace(HOST, elements=first.elements), PACKET).outcomes
+    assert second.verdict == "DROP"
+    (answer,) = trace_reply(index, HOST, first).outcomes
+    assert answer.elements[("ip t", "seen")] == {0x0AF40009: True, 0x0A600001: True}
+
+
+def test_verdicts_end_what_they_end() -> None:
+    rules = """table ip t {
+chain late { type filter hook forward priority 10
+tcp dport 81 drop
+}
+chain early { type filter hook forward priority -10; policy drop;
+jump sub
+tcp dport 80 accept
+}
+chain sub { tcp dport 81 accept
+tcp dport 82 goto other
+return
+drop
+}
+chain other { tcp dport 83 drop
+}
+}
+"""
+    found = {
+        port: outcomes(rules, make_packet("10.244.0.9:4000", f"10.96.0.1:{port}", "tcp"))[0] for port in (80, 81, 82)
+    }
+    assert {port: item.verdict for port, item in found.items()} == {80: "ACCEPT", 81: "DROP", 82: "DROP"}
+    assert found[81].steps[-1].chain == "late"
+    assert found[82].steps[-1].kind == "policy"
+
+
+def test_reject_says_how() -> None:
+    rejects = {
+        "reject": "icmp-port-unreachable",
+        "reject with icmp host-prohibited": "icmp-host-prohibited",
+        "reject with tcp reset": "tcp-reset",
+    }
+    for text, expected in rejects.items():
+        rules = f"table ip t {{ chain c {{ type filter hook forward priority 0\n meta l4proto tcp {text}\n }}\n }}\n"
+        (outcome,) = outcomes(rules)
+        assert (outcome.verdict, outcome.reject) == ("REJECT", expected)
+
+
+def test_nat_only_for_the_first_packet() -> None:
+    assert len(outcomes(SPLIT)) == 2
+    (outcome,) = outcomes(SPLIT, connection=Connection("ESTABLISHED"))
+    assert (outcome.verdict, outcome.dst) == ("ACCEPT", "10.96.0.1:80")
+
+
+def test_lookups() -> None:
+    elements = IndexedElements(
+        [
+            Element((1, 6, 80), "exact"),
+            Element((Prefix(0x0A000000, 8, 32), 6, Range(1, 100)), "net"),
+            Element((2, 6, Range(5, 9)), "range"),
+        ]
+    )
+    found = {key: elements.find(key) for key in ((1, 6, 80), (0x0A010203, 6, 100), (0x0A010203, 6, 101), (2, 6, 4))}
+    assert [None if item is None else item.data for item in found.values()] == ["exact", "net", None, None]
+    ranges = IndexedElements([Element(Range(10 * n, 10 * n + 5), n) for n in range(10_000)])
+    assert ranges.find(50_003) == Element(Range(50_000, 50_005), 5000)
+    assert ranges.find(50_006) is None
