@@ -286,7 +286,7 @@ def test_a_long_list_of_outcomes_is_cut_in_the_tree_only(kproxy: Run, scenario: 
     done = kproxy("trace", *arguments, "--src", "10.244.0.9", "--dst", dst)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("chance ") == count
-    assert ("more outcomes, listed below" in done.stdout) is (count > 8)
+    assert ("more outcomes, listed above" in done.stdout) is (count > 8)
 
 
 def test_help_shows_examples(kproxy: Run) -> None:
