@@ -135,7 +135,8 @@ def compare(
         tell("comparing structure")
         setup = set_up(one, other)
         remarks = _remarks(one, other)
-        if setup.sides[0].key() == setup.sides[1].key():
+        empty = setup.structure.chain(())
+        if setup.sides[0].key(empty) == setup.sides[1].key(empty):
             return Comparison(True, remarks=remarks)
         return _compare(setup, (one, other), host, tell, examine, remarks)
 

@@ -27,7 +27,7 @@ from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
-from kproxy.dataplane.symbolic.normalize import Side
+from kproxy.dataplane.symbolic.side import HostSide
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
@@ -339,7 +339,7 @@ class Watch:
     lists: Mapping[str, str]
 
 
-def watch_of(setup: Setup, side: Side) -> Watch:
+def watch_of(setup: Setup, side: HostSide) -> Watch:
     """What to watch on a side."""
     variables, read = setup.variables, setup.targets.read_lists
     mark = connmark = 0

@@ -5,15 +5,30 @@ Theory: docs/symbolic.md, "The function".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.conditions import Conditions
-from kproxy.dataplane.symbolic.hooks import Features, HookPipeline
+from kproxy.dataplane.symbolic.hooks import NATIVE, Features, HookPipeline
 from kproxy.dataplane.symbolic.leaves import Outcomes
+from kproxy.dataplane.symbolic.lists import name_sets, parts_of_lists, parts_of_sets
 from kproxy.dataplane.symbolic.nat import Translation
+from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
+from kproxy.dataplane.symbolic.nftables.expressions import Expressions
+from kproxy.dataplane.symbolic.nftables.marks import marks_of
+from kproxy.dataplane.symbolic.nftables.structure import (
+    NftSide,
+    NftStructure,
+    asks_ttl,
+    interfaces_of,
+    parts_of,
+    sets_asked,
+    table_name,
+)
+from kproxy.dataplane.symbolic.nftables.translation import destinations as native_destinations
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure, reduce_both
+from kproxy.dataplane.symbolic.side import HostRules, HostSide
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import UNCHANGED, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
@@ -38,6 +53,8 @@ from kproxy.netfilter.iptables.targets import (
     TproxyTarget,
     TtlTarget,
 )
+from kproxy.netfilter.nftables.expression import Ct
+from kproxy.netfilter.nftables.statement import Notrack, Statement, Tproxy
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Setup:
 
     family: Family
     structure: Structure
-    sides: tuple[Side, Side]
+    sides: tuple[HostSide, HostSide]
     variables: Variables
     outcomes: Outcomes
     translation: Translation
@@ -81,15 +98,24 @@ class _Marks:
             else:
                 self.connection_changed |= UINT32
 
+    def take_native(self, statement: Statement) -> None:
+        """The marks of a native rule."""
+        use = marks_of(statement)
+        self.tested |= use.tested
+        self.changed |= use.changed
+        self.connection_read |= use.connection_read
+        self.connection_changed |= use.connection_changed
+
     def watched(self, variables: Variables) -> list[int]:
         mark, connection = self.changed & ~self.tested, self.connection_changed & self.connection_read
         levels = [variables.mark + 31 - bit for bit in range(32) if mark >> bit & 1]
         return levels + [variables.connmark + 31 - bit for bit in range(32) if connection >> bit & 1]
 
 
-def _stateful(*rulesets: Ruleset) -> frozenset[str]:
+def _stateful(rulesets: Iterable[Ruleset], structure: NftStructure) -> frozenset[str]:
     """The tables with rules that ask for the connection."""
-    return frozenset(
+    native = any(isinstance(part, Ct) for chain in structure.chains for rule in chain.rules for part in parts_of(rule))
+    return frozenset({NATIVE} if native else ()) | frozenset(
         table.name
         for ruleset in rulesets
         for table in ruleset.tables
@@ -100,45 +126,92 @@ def _stateful(*rulesets: Ruleset) -> frozenset[str]:
     )
 
 
-def family_of(rulesets: Iterable[Ruleset]) -> Family:
-    """The family of rule sets of which at least one says; IPv4 if none does."""
-    return next((ruleset.family for ruleset in rulesets if ruleset.family is not None), Family.IPV4)
-
-
-def set_up(one: Ruleset, other: Ruleset) -> Setup:
-    """Prepare to compare two rule sets of one family.
+def set_up(one: Ruleset | HostRules, other: Ruleset | HostRules, family: Family | None = None) -> Setup:
+    """Prepare to compare two sides, for packets of one family: the one that rules tell, or IPv4.
 
     Raises:
         DataplaneError: a jump to a chain that is not there, or a loop.
     """
-    family = family_of((one, other))
-    structure, ours, theirs = reduce_both(one, other)
+    rules = (HostRules.of(one), HostRules.of(other))
+    found = next((item.family for item in rules if item.family is not None), Family.IPV4) if family is None else family
+    structure, *iptables = reduce_both(rules[0].rulesets, rules[1].rulesets)
+    native = NftStructure()
+    sides = _sides(rules, found, iptables, native)
+    features, names, read_lists = _Features(), set[str](), set[str]()
     marks = _Marks()
-    names: set[str] = set()
     destinations = set()
-    read_lists: set[str] = set()
-    ttl = tproxy = untracking = False
     for normalized in structure.rules:
         rule, target = normalized.rule, normalized.target
         names |= {name.value for name in (rule.in_interface, rule.out_interface) if name is not None}
         marks.take(normalized)
         for match in normalized.matches:
-            ttl = ttl or isinstance(match, (TtlMatch, HlMatch))
+            features.ttl = features.ttl or isinstance(match, (TtlMatch, HlMatch))
             if isinstance(match, RecentMatch) and match.action.value != "set":
                 read_lists.add(match.name)
-        ttl = ttl or isinstance(target, (TtlTarget, HlTarget))
-        tproxy = tproxy or isinstance(target, TproxyTarget)
-        untracking = (
-            untracking or isinstance(target, NotrackTarget) or (isinstance(target, CtTarget) and target.notrack)
+        features.ttl = features.ttl or isinstance(target, (TtlTarget, HlTarget))
+        features.tproxy = features.tproxy or isinstance(target, TproxyTarget)
+        features.untracking = features.untracking or (
+            isinstance(target, NotrackTarget) or (isinstance(target, CtTarget) and target.notrack)
         )
-        destinations |= set(destinations_of(target, family))
+        destinations |= set(destinations_of(target, found))
+    for chain in native.chains:
+        read_lists |= {chain.lists[name] for name in sets_asked(chain) if name in chain.lists}
+        for statement in (statement for rule in chain.rules for statement in rule):
+            marks.take_native(statement)
+            names |= set(interfaces_of(statement, chain.table))
+            features.ttl = features.ttl or asks_ttl(statement)
+            features.tproxy = features.tproxy or isinstance(statement, Tproxy)
+            features.untracking = features.untracking or isinstance(statement, Notrack)
+    destinations |= native_destinations((table for side in sides for table in side.native.tables), found)
     destinations.discard(UNCHANGED)
-    variables = Variables(family, Interfaces(names), len(destinations) + 1)
+    variables = Variables(found, Interfaces(names), len(destinations) + 1)
     outcomes = Outcomes(variables, marks.watched(variables))
     translation = Translation(variables, outcomes, (UNCHANGED, *sorted(destinations)))
     targets = Targets(variables, outcomes, translation, frozenset(read_lists))
-    evaluator = Evaluator(structure, variables, outcomes, Conditions(variables), targets)
-    pipeline = HookPipeline(
-        variables, outcomes, targets, evaluator, Features(ttl, tproxy, untracking, _stateful(one, other))
+    conditions = Conditions(variables)
+    mixed = any(item.iptables for item in rules) and any(item.nftables.tables for item in rules)
+    evaluator = Evaluator(structure, variables, outcomes, conditions, targets, simple_chances=mixed)
+    evaluators = (
+        evaluator,
+        NftEvaluator(
+            native, variables, outcomes, Expressions(variables, conditions, simple_chances=mixed), targets,
+            _timeouts(sides),
+        ),
+    )  # fmt: skip
+    stateful = _stateful([ruleset for item in rules for ruleset in item.rulesets], native)
+    in_play = Features(features.ttl, features.tproxy, features.untracking, stateful)
+    pipeline = HookPipeline(variables, outcomes, targets, *evaluators, in_play)
+    return Setup(found, structure, sides, variables, outcomes, translation, targets, pipeline)
+
+
+@dataclass
+class _Features:
+    ttl: bool = False
+    tproxy: bool = False
+    untracking: bool = False
+
+
+def _sides(
+    rules: tuple[HostRules, HostRules], family: Family, iptables: Sequence[list[Side]], native: NftStructure
+) -> tuple[HostSide, HostSide]:
+    tables = [item.tables(family) for item in rules]
+    renamed = [{name: alias for side in sides for name, alias in side.lists.items()} for sides in iptables]
+    lists = [parts_of_lists(item.rulesets, names) for item, names in zip(rules, renamed, strict=True)]
+    sets = name_sets(lists, [parts_of_sets(held, family) for held in tables])
+    one, other = (
+        HostSide(rules[number], iptables[number], NftSide(native, tables[number], sets[number]), renamed[number])
+        for number in (0, 1)
     )
-    return Setup(family, structure, (ours, theirs), variables, outcomes, translation, targets, pipeline)
+    return one, other
+
+
+def _timeouts(sides: Iterable[HostSide]) -> dict[str, int]:
+    """How long elements stay in sets that are state, in milliseconds, by the names of these."""
+    result = {}
+    for side in sides:
+        for table in side.native.tables:
+            for item in table.sets:
+                alias = side.native.lists.get((table_name(table), item.name))
+                if alias is not None and item.timeout is not None:
+                    result[alias] = item.timeout
+    return result

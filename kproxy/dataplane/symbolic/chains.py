@@ -45,6 +45,7 @@ from kproxy.netfilter.iptables.targets import (
 
 _MAX_REMEMBERED: Final = 300_000
 _SHORT: Final = 3
+_MAX_DENOMINATOR: Final = 10_000
 _MAX_DESTINATIONS: Final = 64
 _OF_THE_PACKET: Final = (MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch)
 _GOING_ON: Final = (NoneType, MarkTarget, ConnmarkTarget)
@@ -64,12 +65,23 @@ class PreparedRule:
 
 
 class Evaluator:
-    """Evaluates the chains of both sides over the same variables."""
+    """Evaluates the chains of both sides over the same variables.
+
+    With `simple_chances`, a probability is the simple fraction that iptables rounded to 31 bits.
+    """
 
     def __init__(
-        self, structure: Structure, variables: Variables, outcomes: Outcomes, conditions: Conditions, targets: Targets
+        self,
+        structure: Structure,
+        variables: Variables,
+        outcomes: Outcomes,
+        conditions: Conditions,
+        targets: Targets,
+        *,
+        simple_chances: bool = False,
     ) -> None:
         self._structure = structure
+        self._simple_chances = simple_chances
         self._variables = variables
         self._diagrams = variables.diagrams
         self._outcomes = outcomes
@@ -183,7 +195,7 @@ class Evaluator:
             asked = self._conditions.match(match, stage, normalized.rank)
             steps.append(asked)
             if isinstance(asked, Chance):
-                chance *= asked.chance
+                chance *= simple_chance(asked.chance) if self._simple_chances else asked.chance
             elif isinstance(asked, RecentCheck):
                 plain = False
             else:
@@ -296,6 +308,12 @@ class Evaluator:
             else:
                 result = diagrams.ite(step, result, after)
         return result
+
+
+def simple_chance(chance: Fraction) -> Fraction:
+    """The simplest fraction that iptables rounds to this chance: 1/3 for 715827883/2147483648."""
+    near = chance.limit_denominator(_MAX_DENOMINATOR)
+    return near if abs(near - chance) < Fraction(1, 1 << 31) else chance
 
 
 def asks_the_same_everywhere(normalized: NormalizedRule) -> bool:

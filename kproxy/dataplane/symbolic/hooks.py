@@ -2,35 +2,51 @@
 
 Theory: docs/symbolic.md, "Backwards".
 
-It is the pipeline of `concrete.hooks` and `concrete.input`, for every host at once: whether an address is the host's
-own, and by which interface a packet leaves, are variables. What else a host may do to a packet on its own (refuse to
-forward it, say) depends on the packet alone and not on the rules, so it can only make more packets alike; the functions
-are those of a host that lets everything pass.
+It is the pipeline of `model.pipeline` as `concrete.hooks` and `concrete.input` follow it, for every host at once:
+whether an address is the host's own, and by which interface a packet leaves, are variables. What else a host may do to
+a packet on its own (refuse to forward it, say) depends on the packet alone and not on the rules, so it can only make
+more packets alike; the functions are those of a host that lets everything pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import ICMP, ICMPV6
+from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind
+from kproxy.dataplane.model.pipeline import Stage as PipelineStage
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
-from kproxy.dataplane.symbolic.nodes import TRUE, Node
-from kproxy.dataplane.symbolic.normalize import Side
+from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
+from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.side import HostSide
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import CONNTRACK_HOOKS, NAT_PRIORITIES, ChainType, Hook, Variant
 from kproxy.netfilter.iptables.codec import Range
 
 LO: Final = 1
 MULTICAST: Final = FreeVariable("multicast", "multicast is for this host, not to be passed on")
 """The evaluator does not follow multicast; here it goes either way, so that a difference on it is not missed."""
 NFT: Final = FreeVariable("variant", "these are rules of iptables-nft, not of iptables-legacy")
+NATIVE: Final = "nftables"
+"""Stands for all native tables where tables of iptables are named."""
+
+
+class Segment(Enum):
+    """The parts of a hook, in order: before connection tracking, before the NAT core, after it."""
+
+    UNTRACKED = auto()
+    BEFORE_NAT = auto()
+    AFTER_NAT = auto()
 
 
 @dataclass(frozen=True)
@@ -57,8 +73,8 @@ ORIGINS: Final = ("arriving", "local")
 
 @dataclass(frozen=True)
 class Features:
-    """What the rules of either side use, so that the rest need not be followed. `stateful` are the tables with
-    rules that ask for the connection."""
+    """What the rules of either side use, so that the rest need not be followed. `stateful` are the tables of iptables
+    with rules that ask for the connection, and `NATIVE`."""
 
     ttl: bool
     tproxy: bool
@@ -70,7 +86,13 @@ class HookPipeline:
     """Builds the functions of both sides."""
 
     def __init__(
-        self, variables: Variables, outcomes: Outcomes, targets: Targets, evaluator: Evaluator, features: Features
+        self,
+        variables: Variables,
+        outcomes: Outcomes,
+        targets: Targets,
+        evaluator: Evaluator,
+        native: NftEvaluator,
+        features: Features,
     ) -> None:
         self._variables = variables
         self._diagrams = variables.diagrams
@@ -78,13 +100,14 @@ class HookPipeline:
         self._targets = targets
         self._translation = targets.translation
         self._evaluator = evaluator
+        self._native = native
         self._features = features
         self._stages: dict[tuple[object, ...], Stage] = {}
         self._continuations: dict[tuple[object, ...], Continuation] = {}
         self._end = outcomes.sure(Outcome("ACCEPT"))
         self._to_multicast = variables.address_under(variables.dst, MULTICAST_NETWORKS[variables.family])
 
-    def function(self, side: Side, origin: str, state: ConntrackCase) -> Node:
+    def function(self, side: HostSide, origin: str, state: ConntrackCase) -> Node:
         """What becomes of a packet of this origin and state."""
         variables, diagrams = self._variables, self._diagrams
         hook = "PREROUTING" if origin == "arriving" else "OUTPUT"
@@ -93,7 +116,7 @@ class HookPipeline:
             other = self._outcomes.change_header(self._tracked(side, origin, CONNTRACK_CASES[-1]), "not tracked")
             node = diagrams.ite(diagrams.equals(variables.untracked, 1), other, node)
         raw = ConntrackCase("before", "INVALID", False, False)
-        node = self._run(side, "raw", hook, raw, BEFORE, node)
+        node = self._segment(side, Hook(hook), Segment.UNTRACKED, raw, node)
         node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
         if state.fresh:
             node = self._outcomes.forget_marks_of_dropped(node)
@@ -107,58 +130,135 @@ class HookPipeline:
     def _dropped(self) -> Node:
         return self._translation.with_destination(self._targets.drop, 0)
 
-    def _run(
+    def _segment(
         self,
-        side: Side,
-        table: str,
-        hook: str,
+        side: HostSide,
+        hook: Hook,
+        segment: Segment,
         state: ConntrackCase,
-        phase: str,
-        accept: Node,
+        node: Node,
         *,
         local: bool = False,
         looped: bool = False,
-        onward: Node = 2,
-        rerouted: Node = 2,
+        variant: Variant | None = None,
     ) -> Node:
-        """A table at a hook, if the side has it."""
-        found = side.hooks.get((table, hook))
-        if found is None:
-            return accept
-        if table not in self._features.stateful and state.fresh:
+        """The chains of one part of a hook, NAT's apart: from the last to the first."""
+        part = Segment.UNTRACKED if hook in CONNTRACK_HOOKS else Segment.BEFORE_NAT
+        if hook not in NAT_PRIORITIES:
+            part = Segment.AFTER_NAT
+        parts = []
+        for stage in side.pipeline.stages(hook, variant):
+            if stage.kind is StageKind.CONNTRACK:
+                part = Segment.BEFORE_NAT
+            elif stage.kind is StageKind.NAT:
+                part = Segment.AFTER_NAT
+            elif part is segment:
+                parts.append(stage)
+        before = hook in (Hook.PREROUTING, Hook.OUTPUT) and segment is not Segment.AFTER_NAT and not looped
+        phase = BEFORE if before else AFTER
+        for stage in reversed(parts):
+            node = self._in_some_order(
+                side, stage, hook, node,
+                lambda base, after: self._run(
+                    side, base, segment, state, phase, Continuation(_NOWHERE, after), local=local, looped=looped
+                ),
+            )  # fmt: skip
+        return node
+
+    def _in_some_order(
+        self, side: HostSide, stage: PipelineStage, hook: Hook, end: Node, run: Callable[[BaseChain, Node], Node]
+    ) -> Node:
+        """The chains of a stage; in each order, if it is not known which was registered first."""
+        result = None
+        for order in stage.orders:
+            node = end
+            for index in reversed(order):
+                node = run(stage.chains[index], node)
+            if result is None:
+                result = node
+                continue
+            names = " before ".join(str(stage.chains[index]) for index in order)
+            result = self._diagrams.ite(self._variables.free(FreeVariable("order", f"{hook}: {names}")), node, result)
+        return end if result is None else result
+
+    def _nat(
+        self,
+        side: HostSide,
+        hook: Hook,
+        state: ConntrackCase,
+        accept: Node,
+        onward: Node,
+        rerouted: Node = ZERO,
+        *,
+        local: bool = False,
+        variant: Variant | None = None,
+    ) -> Node:
+        """The NAT core: the chains of type nat, until one of them translates."""
+        stages = side.pipeline.stages(hook, variant)
+        stage = next(stage for stage in stages if stage.kind is StageKind.NAT)
+        phase = BEFORE if hook in (Hook.PREROUTING, Hook.OUTPUT) else AFTER
+        return self._in_some_order(
+            side, stage, hook, accept,
+            lambda base, after: self._run(
+                side, base, Segment.BEFORE_NAT, state, phase,
+                Continuation(_NOWHERE, after, onward, rerouted, accept), local=local,
+            ),
+        )  # fmt: skip
+
+    def _run(
+        self,
+        side: HostSide,
+        base: BaseChain,
+        segment: Segment,
+        state: ConntrackCase,
+        phase: str,
+        continuation: Continuation,
+        *,
+        local: bool = False,
+        looped: bool = False,
+    ) -> Node:
+        """One base chain."""
+        native = base.source is Source.NFTABLES
+        if (NATIVE if native else base.table) not in self._features.stateful and state.fresh:
             state = CONNTRACK_CASES[0]  # no rule of the table can tell, so that the results are shared
+        table = base.table
+        if native:
+            table = "nat" if base.type is ChainType.NAT else "raw" if segment is Segment.UNTRACKED else "filter"
+        hook = base.hook
         stage_key = (hook, table, state, phase, local, looped)
         stage = self._stages.get(stage_key)
         if stage is None:
             stage = self._stages[stage_key] = Stage(
-                hook,
+                hook.value,
                 table,
                 state.ctstate,
                 state.tracked,
                 state.fresh,
                 phase,
-                input=hook in ("PREROUTING", "INPUT", "FORWARD") or (hook == "POSTROUTING" and not local),
-                output=hook in ("OUTPUT", "FORWARD", "POSTROUTING"),
+                input=hook in (Hook.PREROUTING, Hook.INPUT, Hook.FORWARD) or (hook is Hook.POSTROUTING and not local),
+                output=hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING),
                 looped=looped,
             )
-        continuation_key = (stage, accept, onward, rerouted)
-        continuation = self._continuations.get(continuation_key)
-        if continuation is None:
-            continuation = self._continuations[continuation_key] = Continuation(stage, accept, onward, rerouted)
-        chain, policy = found
-        return self._evaluator.table(chain, policy, continuation)
+        key = (stage, continuation.accept, continuation.onward, continuation.rerouted, continuation.kept)
+        found = self._continuations.get(key)
+        if found is None:
+            found = self._continuations[key] = replace(continuation, stage=stage)
+        chain, policy = side.chain(base)
+        if native:
+            return self._native.base_chain(chain, policy, found)
+        return self._evaluator.table(chain, policy, found)
 
-    def _tracked(self, side: Side, origin: str, state: ConntrackCase) -> Node:
+    def _tracked(self, side: HostSide, origin: str, state: ConntrackCase) -> Node:
         """From conntrack to the end."""
         if origin == "local":
             straight, rerouted = self._out(side, state)
-            node = self._destination(side, "OUTPUT", state, straight, rerouted)
-            return self._run(side, "mangle", "OUTPUT", state, BEFORE, node)
-        after = self._routed(side, state)
-        node = self._destination(side, "PREROUTING", state, after, after)
-        return self._run(side, "mangle", "PREROUTING", state, BEFORE, node)
+            node = self._destination(side, Hook.OUTPUT, state, straight, rerouted)
+            return self._segment(side, Hook.OUTPUT, Segment.BEFORE_NAT, state, node)
+        after = self._segment(side, Hook.PREROUTING, Segment.AFTER_NAT, state, self._routed(side, state))
+        node = self._destination(side, Hook.PREROUTING, state, after, after)
+        return self._segment(side, Hook.PREROUTING, Segment.BEFORE_NAT, state, node)
 
-    def _destination(self, side: Side, hook: str, state: ConntrackCase, onward: Node, rerouted: Node) -> Node:
+    def _destination(self, side: HostSide, hook: Hook, state: ConntrackCase, onward: Node, rerouted: Node) -> Node:
         """The nat table where it translates destinations."""
         variables, diagrams = self._variables, self._diagrams
         if not state.fresh:
@@ -167,7 +267,7 @@ class HookPipeline:
             return self._translation.with_destination(onward, 0)
         untranslated = diagrams.restrict(onward, ((variables.dnat, 0),))
         accept = self._translation.with_destination(untranslated, 0)
-        node = self._run(side, "nat", hook, state, BEFORE, accept, onward=onward, rerouted=rerouted)
+        node = self._nat(side, hook, state, accept, onward, rerouted)
         for key, level in list(variables.free_variables.items()):
             if isinstance(key, FreeVariable) and key.kind == "conntrack" and isinstance(key.where, tuple):
                 node = self._answered(node, level, key.where)
@@ -206,7 +306,7 @@ class HookPipeline:
 
     # after PREROUTING
 
-    def _routed(self, side: Side, state: ConntrackCase) -> Node:
+    def _routed(self, side: HostSide, state: ConntrackCase) -> Node:
         variables, diagrams = self._variables, self._diagrams
         onward = self._forward(side, state)
         inward = self._input(side, state)
@@ -226,34 +326,39 @@ class HookPipeline:
         refused = diagrams.either(diagrams.either(strange, nowhere), variables.between(variables.dst, *zero))
         return diagrams.ite(refused, self._targets.drop, node)
 
-    def _input(self, side: Side, state: ConntrackCase) -> Node:
-        """The tables of INPUT. Which of nat and security comes first depends on the variant."""
-        node = self._source_last(side, state)
-        if side.has_rules("nat", "INPUT") and side.has_rules("security", "INPUT"):
-            first = self._source_first(side, state)
-            if side.variant:
-                node = first if side.variant == "nft" else node
-            else:
-                node = self._diagrams.ite(self._variables.free(NFT), first, node)
-        for table in ("filter", "mangle"):
-            node = self._run(side, table, "INPUT", state, AFTER, node)
-        return node
+    def _input(self, side: HostSide, state: ConntrackCase) -> Node:
+        """The chains of INPUT. Which of nat and security comes first depends on the variant of iptables."""
+        result = None
+        for variant in side.pipeline.variants(Hook.INPUT):
+            after = self._segment(side, Hook.INPUT, Segment.AFTER_NAT, state, self._end, variant=variant)
+            node = self._source(side, Hook.INPUT, state, after, after, variant=variant)
+            node = self._segment(side, Hook.INPUT, Segment.BEFORE_NAT, state, node, variant=variant)
+            if result is None:
+                result = node
+            else:  # legacy comes first
+                result = self._diagrams.ite(self._variables.free(NFT), node, result)
+        assert result is not None
+        return result
 
-    def _source_last(self, side: Side, state: ConntrackCase) -> Node:
-        node = self._end
-        if state.fresh:
-            node = self._run(side, "nat", "INPUT", state, AFTER, node, onward=node)
-        return self._run(side, "security", "INPUT", state, AFTER, node)
-
-    def _source_first(self, side: Side, state: ConntrackCase) -> Node:
+    def _source(
+        self,
+        side: HostSide,
+        hook: Hook,
+        state: ConntrackCase,
+        same: Node,
+        after: Node,
+        *,
+        local: bool = False,
+        variant: Variant | None = None,
+    ) -> Node:
+        """The NAT core where it translates sources: `same` is the function of a packet that keeps its own."""
         diagrams, variables = self._diagrams, self._variables
-        after = self._run(side, "security", "INPUT", state, AFTER, self._end)
         if state.fresh:
-            accept = diagrams.restrict(after, ((variables.snat, 0),))
-            return self._run(side, "nat", "INPUT", state, AFTER, accept, onward=after)
+            accept = diagrams.restrict(same, ((variables.snat, 0),))
+            return self._nat(side, hook, state, accept, after, local=local, variant=variant)
         if state.tracked:
-            return diagrams.ite(self._translated(False), self._other_source(after), after)
-        return after
+            return diagrams.ite(self._translated(False), self._other_source(after), same)
+        return same
 
     def _other_source(self, node: Node) -> Node:
         """The function for a packet whose source the connection translates to an unknown one."""
@@ -269,28 +374,21 @@ class HookPipeline:
         moved |= {now[1]: translated[1], now[1] + 1: translated[1] + 1}
         return self._diagrams.permute(node, moved | kinds)
 
-    def _forward(self, side: Side, state: ConntrackCase) -> Node:
+    def _forward(self, side: HostSide, state: ConntrackCase) -> Node:
         variables, diagrams = self._variables, self._diagrams
         node = self._postrouting(side, state, self._end, local=False)
-        for table in ("security", "filter", "mangle"):
-            node = self._run(side, table, "FORWARD", state, AFTER, node)
+        node = self._segment(side, Hook.FORWARD, Segment.AFTER_NAT, state, node)
         if self._features.ttl:
             node = self._targets.decremented(node)
         if self._features.tproxy:
             node = diagrams.ite(diagrams.equals(variables.assigned, 1), self._targets.drop, node)
         return node
 
-    def _postrouting(self, side: Side, state: ConntrackCase, end: Node, *, local: bool) -> Node:
-        diagrams, variables = self._diagrams, self._variables
-        same = self._same_source(end) if local else end
-        if state.fresh:
-            accept = diagrams.restrict(same, ((variables.snat, 0),))
-            node = self._run(side, "nat", "POSTROUTING", state, AFTER, accept, local=local, onward=end)
-        elif state.tracked and local:
-            node = diagrams.ite(self._translated(False), self._other_source(end), same)
-        else:
-            node = same
-        return self._run(side, "mangle", "POSTROUTING", state, AFTER, node, local=local)
+    def _postrouting(self, side: HostSide, state: ConntrackCase, end: Node, *, local: bool) -> Node:
+        after = self._segment(side, Hook.POSTROUTING, Segment.AFTER_NAT, state, end, local=local)
+        same = self._same_source(after) if local else after
+        node = self._source(side, Hook.POSTROUTING, state, same, after, local=local)
+        return self._segment(side, Hook.POSTROUTING, Segment.BEFORE_NAT, state, node, local=local)
 
     def _same_source(self, node: Node) -> Node:
         """The function for a packet whose source was not rewritten: what is asked of it later is what is asked now."""
@@ -315,7 +413,7 @@ class HookPipeline:
 
     # after OUTPUT's nat table
 
-    def _out(self, side: Side, state: ConntrackCase) -> tuple[Node, Node]:
+    def _out(self, side: HostSide, state: ConntrackCase) -> tuple[Node, Node]:
         """From OUTPUT's filter table on: for a packet that keeps its destination, and for one that is routed again.
 
         Only POSTROUTING sees the interface that routing chose the second time (way._route_again).
@@ -331,21 +429,24 @@ class HookPipeline:
             elsewhere,
         )
         straight, rerouted = after, again
-        for table in ("security", "filter"):
-            straight = self._run(side, table, "OUTPUT", state, AFTER, straight)
-            rerouted = self._run(side, table, "OUTPUT", state, AFTER, rerouted)
+        straight, rerouted = (
+            self._segment(side, Hook.OUTPUT, Segment.AFTER_NAT, state, node) for node in (straight, rerouted)
+        )
         by_lo = diagrams.restrict(straight, ((variables.out_interface, LO),))
         straight = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), by_lo, straight)
         return straight, rerouted
 
-    def _loop(self, side: Side, state: ConntrackCase) -> Node:
+    def _loop(self, side: HostSide, state: ConntrackCase) -> Node:
         """The way back in, by the loopback interface: the nat tables are not walked again."""
         node = self._end
-        for table in ("security", "filter", "mangle"):
-            node = self._run(side, table, "INPUT", state, AFTER, node, looped=True)
-        for table in ("mangle", "raw"):
-            node = self._run(side, table, "PREROUTING", state, AFTER, node, looped=True)
+        for hook in (Hook.INPUT, Hook.PREROUTING):
+            for segment in (Segment.AFTER_NAT, Segment.BEFORE_NAT, Segment.UNTRACKED):
+                node = self._segment(side, hook, segment, state, node, looped=True)
         return node
+
+
+_NOWHERE: Final = Stage("", "", "", False, False, AFTER, False, False)
+"""Takes the place of a stage in a continuation that has none yet."""
 
 
 def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> Node:

@@ -53,12 +53,15 @@ class Continuation:
         accept: the function for a packet that the table accepts.
         onward: in the nat table, the function for a translated packet after the hook, for whatever destination.
         rerouted: as `onward`, for a packet whose destination address changed.
+        kept: in a nat table, the function for a packet that a rule sends where it goes anyway: other chains of type nat
+            are not asked then.
     """
 
     stage: Stage
     accept: Node
     onward: Node = ZERO
     rerouted: Node = ZERO
+    kept: Node = ZERO
 
 
 class Translation:
@@ -234,14 +237,14 @@ class Translation:
         if there == FALSE:
             return diagrams.restrict(sent, fixed)
         if destination.port == KEEP:
-            stays = continuation.accept
+            stays = continuation.kept
         else:
             other_port = self._send(Destination(KEEP, destination.port), continuation.onward)
             stays = self._with_exact_destination(
                 diagrams.restrict(other_port, ((variables.dnat, 1),)), destination, number
             )
             here = variables.port_in(variables.dport, Range(destination.port, destination.port))
-            stays = diagrams.ite(here, continuation.accept, stays)
+            stays = diagrams.ite(here, continuation.kept, stays)
         return diagrams.restrict(diagrams.ite(there, stays, sent), fixed)
 
     def treated(self, destination: Destination, continuation: Continuation) -> Node:

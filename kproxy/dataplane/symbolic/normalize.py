@@ -14,12 +14,11 @@ the one side plays the part of which list of the other; renaming lists one to on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.dataplane.model.variant import detect_variant
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset, Table
 from kproxy.netfilter.iptables.matches import (
     CommentMatch,
@@ -136,7 +135,6 @@ class Side:
         roles: dict[tuple[str, str, int], Hashable],
     ) -> None:
         self.ruleset = ruleset
-        self.variant = detect_variant(ruleset)
         self.hooks: dict[tuple[str, str], tuple[int, str]] = {}
         self._structure = structure
         self.lists = lists
@@ -151,18 +149,6 @@ class Side:
                 built_in = table.chain(name)
                 if built_in is not None:
                     self.hooks[table.name, name] = numbers[name], built_in.policy or "ACCEPT"
-
-    def has_rules(self, table: str, hook: str) -> bool:
-        """Whether a built-in chain holds rules that count."""
-        found = self.hooks.get((table, hook))
-        return found is not None and bool(self._structure.chains[found[0]])
-
-    def key(self) -> tuple[object, ...]:
-        """Equal for two sides of one structure that treat every packet alike for this reason alone."""
-        empty = self._structure.chain(())
-        orders = self.has_rules("nat", "INPUT") and self.has_rules("security", "INPUT")
-        positions = sorted((position, hook) for position, hook in self.hooks.items() if hook != (empty, "ACCEPT"))
-        return (*positions, self.variant if orders else None)
 
     def _chain(self, table: str, chain: Chain, numbers: dict[str, int]) -> int:
         structure = self._structure
@@ -328,35 +314,36 @@ def match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:
     return roles
 
 
-def reduce_both(one: Ruleset, other: Ruleset) -> tuple[Structure, Side, Side]:
-    """Both rule sets over one structure.
+def reduce_both(one: Sequence[Ruleset], other: Sequence[Ruleset]) -> tuple[Structure, list[Side], list[Side]]:
+    """The rule sets of both sides over one structure.
 
     Raises:
         DataplaneError: see `ordered_chains`.
     """
     structure = Structure()
-    reached = [{table.name: ordered_chains(table) for table in ruleset.tables} for ruleset in (one, other)]
-    contexts: list[dict[tuple[str, str], int]] = [{}, {}]
+    found = tuple(
+        [(ruleset, {table.name: ordered_chains(table) for table in ruleset.tables}) for ruleset in rulesets]
+        for rulesets in (one, other)
+    )
     lists: dict[str, str] = {}
     roles: tuple[Roles, Roles] = ({}, {})
-    if any(_has_state_by_name(found) for found in reached):
-        for position, ruleset in enumerate((one, other)):
-            for table in ruleset.tables:
-                contexts[position] |= contexts_of(structure, table, reached[position][table.name])
-        parts = [
-            list_parts(ruleset, reached[position], contexts[position]) for position, ruleset in enumerate((one, other))
-        ]
+    if any(_has_state_by_name(reached) for rulesets in found for _, reached in rulesets):
+        parts: list[dict[str, Part]] = [{}, {}]
+        rates: list[Rates] = [{}, {}]
+        for number, rulesets in enumerate(found):
+            for ruleset, reached in rulesets:
+                contexts: dict[tuple[str, str], int] = {}
+                for table in ruleset.tables:
+                    contexts |= contexts_of(structure, table, reached[table.name])
+                parts[number] |= list_parts(ruleset, reached, contexts)
+                rates[number] |= rate_rules(structure, ruleset, reached, contexts)
         lists = match_lists(parts[0], parts[1])
-        rates = [
-            rate_rules(structure, ruleset, reached[position], contexts[position])
-            for position, ruleset in enumerate((one, other))
-        ]
         roles = match_rates(rates[0], rates[1])
-    return (
-        structure,
-        Side(structure, one, reached[0], {}, roles[0]),
-        Side(structure, other, reached[1], lists, roles[1]),
+    ours, theirs = (
+        [Side(structure, ruleset, reached, names, roles[number]) for ruleset, reached in rulesets]
+        for number, (rulesets, names) in enumerate(zip(found, ({}, lists), strict=True))
     )
+    return structure, ours, theirs
 
 
 def _has_state_by_name(reached: dict[str, list[Chain]]) -> bool:

@@ -1,0 +1,517 @@
+"""Expressions and comparisons of nftables as quantities and conditions.
+
+Theory: docs/symbolic.md, "nftables".
+
+What iptables asks, too, is asked in the same way (`symbolic.conditions`), so that it is the same variable on both sides
+of a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.symbolic.conditions import Conditions
+from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
+from kproxy.dataplane.symbolic.nftables.quantity import (
+    Bits,
+    Cases,
+    Constant,
+    Opaque,
+    OpaqueError,
+    Quantity,
+    Random,
+    Small,
+    Wide,
+    any_of,
+    numbers,
+    random_chances,
+)
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.variables import LOCAL, MULTICAST, UNICAST, Variables
+from kproxy.netfilter.address import Network
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.codec import Range as IptablesRange
+from kproxy.netfilter.iptables.matches import ConntrackMatch, OwnerMatch
+from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.nftables.element import Element
+from kproxy.netfilter.nftables.expression import (
+    AnonymousMap,
+    AnonymousSet,
+    Binary,
+    Concat,
+    Ct,
+    Expression,
+    Fib,
+    Meta,
+    Numgen,
+    Payload,
+    SetReference,
+)
+from kproxy.netfilter.nftables.ruleset import Table
+from kproxy.netfilter.nftables.sets import Set
+from kproxy.netfilter.nftables.statement import Match, Operator
+from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, Range, Single, Value
+
+_NFPROTO: Final = {Family.IPV4: 2, Family.IPV6: 10}
+_ETHERTYPE: Final = {Family.IPV4: 0x0800, Family.IPV6: 0x86DD}
+_FIB_KINDS: Final = (1, 2, 3, 5)
+"""nft's numbers of the kinds of addresses, in the order of `variables.ADDRESS_KINDS`."""
+_CT_STATES: Final = {1: "INVALID", 2: "ESTABLISHED", 4: "RELATED", 8: "NEW", 64: "UNTRACKED"}
+_CT_STATUS: Final = {1: "EXPECTED", 2: "SEEN_REPLY", 4: "ASSURED", 8: "CONFIRMED", 16: "SNAT", 32: "DNAT"}
+_CT_TUPLES: Final = {
+    ("original", "saddr"): "ctorigsrc", ("original", "daddr"): "ctorigdst",
+    ("reply", "saddr"): "ctreplsrc", ("reply", "daddr"): "ctrepldst",
+    ("original", "proto-src"): "ctorigsrcport", ("original", "proto-dst"): "ctorigdstport",
+    ("reply", "proto-src"): "ctreplsrcport", ("reply", "proto-dst"): "ctrepldstport",
+}  # fmt: skip
+_OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
+    "&": lambda one, other: one & other,
+    "|": lambda one, other: one | other,
+    "^": lambda one, other: one ^ other,
+    "<<": lambda one, other: one << other,
+    ">>": lambda one, other: one >> other,
+}
+
+
+class TupleQuantity(Quantity):
+    """An address or port of the connection's tuples: `among` asks `-m conntrack`."""
+
+    def __init__(self, ask: Callable[[Single], Node], variables: Variables, bits: int, present: Node) -> None:
+        self._ask = ask
+        self._variables = variables
+        self.bits = bits
+        self.present = present
+
+    def among(self, values: Sequence[Single]) -> Node:
+        return any_of(self._variables.diagrams, (self._ask(value) for value in values))
+
+
+class Selected(NamedTuple):
+    """An element that a key may select: for which packets, and with what chance."""
+
+    condition: Node
+    chance: Fraction
+    element: Element | None
+
+
+class Expressions:
+    """Reads expressions; one for both sides, so that equal expressions are equal conditions.
+
+    With `simple_chances`, a random number has each value with the same chance, as its writer meant it.
+    """
+
+    def __init__(self, variables: Variables, conditions: Conditions, *, simple_chances: bool = False) -> None:
+        self.variables = variables
+        self._simple_chances = simple_chances
+        self.conditions = conditions
+        self._sets: dict[tuple[object, ...], Node] = {}
+
+    def _opaque(self, expression: object, stage: Stage, present: Node = TRUE) -> Quantity:
+        text = text_of(expression)
+        where = (stage.hook, stage.table)
+        quantity = Opaque(text, lambda asked: self.variables.free(FreeVariable("opaque", asked, where)))
+        if present != TRUE:
+            object.__setattr__(quantity, "present", present)
+        return quantity
+
+    # quantities
+
+    def quantity(self, expression: Expression, stage: Stage) -> Quantity:
+        """What an expression of one part yields."""
+        if isinstance(expression, (int, str)):
+            return Constant(expression)
+        found: Quantity | None = None
+        if isinstance(expression, Payload):
+            found = self._payload(expression)
+        elif isinstance(expression, Meta):
+            found = self._meta(expression, stage)
+        elif isinstance(expression, Ct):
+            found = self._ct(expression, stage)
+        elif isinstance(expression, Fib):
+            found = self._fib(expression)
+        elif isinstance(expression, Binary):
+            found = self._binary(expression, stage)
+        elif isinstance(expression, Numgen):
+            found = self._numgen(expression)
+        return self._opaque(expression, stage) if found is None else found
+
+    def _protocol(self, *protocols: int) -> Node:
+        return self.variables.diagrams.among(self.variables.protocol, [(number, number) for number in protocols])
+
+    def _small(self, level: int, change: Callable[[int], int | str], present: Node = TRUE, bits: int = 8) -> Small:
+        items = tuple(change(value) for value in range(self.variables.diagrams.sizes[level]))
+        return Small(self.variables, level, items, present, bits)
+
+    def _wide(self, level: int, bits: int, present: Node = TRUE) -> Wide:
+        return Wide(self.variables, level, (1 << bits) - 1, present, bits)
+
+    def _payload(self, expression: Payload) -> Quantity | None:
+        variables, header, name = self.variables, expression.protocol, expression.field
+        number = HEADERS_BY_TRANSPORT.get(header)
+        if header in ("ip", "ip6"):
+            ours = TRUE if (header == "ip") == (variables.family is Family.IPV4) else FALSE
+            return self._network(name, ours)
+        if header == "th" or number is not None:
+            present = variables.has_ports() if number is None else self._protocol(number)
+            if name in ("sport", "dport"):
+                return self._wide(variables.sport if name == "sport" else variables.dport, 16, present)
+            if header == "tcp" and name == "flags":
+                return self._small(variables.tcp_flags, lambda value: value, present)
+            return None
+        if header in ("icmp", "icmpv6") and name in ("type", "code"):
+            present = self._protocol(1 if header == "icmp" else 58)
+            level = variables.icmp_type if name == "type" else variables.icmp_code
+            return self._small(level, lambda value: value, present)
+        return None
+
+    def _network(self, name: str, ours: Node) -> Quantity | None:
+        variables = self.variables
+        if name in ("saddr", "daddr"):
+            return self._wide(variables.src if name == "saddr" else variables.dst, variables.family.bits, ours)
+        change: Callable[[int], int] = int
+        if name in ("protocol", "nexthdr"):
+            level = variables.protocol
+        elif name in ("ttl", "hoplimit"):
+            level = variables.ttl
+        elif name == "dscp":
+            level, change = variables.tos, lambda value: value >> 2
+        elif name == "ecn":
+            level, change = variables.tos, lambda value: value & 3
+        elif name == "version":
+            return Constant(4 if variables.family is Family.IPV4 else 6)
+        elif name == "length" and variables.family is Family.IPV4:
+            return self._wide(variables.length, 16, ours)
+        else:
+            return None
+        return self._small(level, change, ours)
+
+    def _meta(self, expression: Meta, stage: Stage) -> Quantity | None:
+        variables, key = self.variables, expression.key
+        if key == "l4proto":
+            return self._small(variables.protocol, lambda value: value)
+        if key == "nfproto":
+            return Constant(_NFPROTO[variables.family])
+        if key == "protocol":
+            return Constant(_ETHERTYPE[variables.family])
+        if key == "mark":
+            return self.mark_bits(variables.mark)
+        if key == "length":
+            return self._wide(variables.length, 16)
+        if key in ("iifname", "iif", "oifname", "oif"):
+            inward = key.startswith("i")
+            if not (stage.input if inward else stage.output):
+                return Constant("")
+            names = variables.interfaces.names
+            level = variables.in_interface if inward else variables.out_interface
+            return self._small(level, lambda value: names[value], bits=0)
+        if key in ("skuid", "skgid"):
+            return TupleQuantity(lambda value: self._owner(key[2:], value), variables, 32, TRUE)
+        return None
+
+    def _owner(self, name: str, value: Single) -> Node:
+        interval = numbers(value)
+        if interval is None:
+            raise OpaqueError
+        wanted = Negatable(IptablesRange(*interval))
+        match = OwnerMatch(uid_owner=wanted) if name == "uid" else OwnerMatch(gid_owner=wanted)
+        return self.conditions.owner(match)
+
+    def mark_bits(self, level: int, present: Node = TRUE) -> Bits:
+        """A mark as a number."""
+        diagrams = self.variables.diagrams
+        return Bits(self.variables, tuple(diagrams.equals(level + bit, 1) for bit in range(32)), present)
+
+    def _ct(self, expression: Ct, stage: Stage) -> Quantity | None:
+        variables, diagrams = self.variables, self.variables.diagrams
+        key = expression.key
+        if key == "state":
+            states = {bit: self.conditions.state(frozenset({name}), stage) for bit, name in _CT_STATES.items()}
+            return self._flags(states, 7)
+        present = TRUE if stage.tracked else FALSE
+        if key == "mark":
+            return self.mark_bits(variables.connmark, present)
+        if key == "status":
+            return self._flags({bit: self._ct_status(name, stage) for bit, name in _CT_STATUS.items()}, 10, present)
+        if key == "direction":
+            backward = FALSE if stage.fresh else diagrams.equals(variables.reply, 1)
+            return Cases(variables, ((backward, 1), (TRUE, 0)), present, 8)
+        if key == "protocol":
+            return self._small(variables.protocol, lambda value: value, present)
+        if key == "l3proto":
+            return Cases(variables, ((TRUE, _NFPROTO[variables.family]),), present, 8)
+        option = _CT_TUPLES.get((expression.direction or "", key.removeprefix("ip6 ").removeprefix("ip ")))
+        if option is not None:
+            return TupleQuantity(
+                lambda value: self._tuple(option, value, stage), variables, 16 if "port" in option else 32, present
+            )
+        return self._opaque(expression, stage, present)
+
+    def _tuple(self, option: str, value: Single, stage: Stage) -> Node:
+        interval = numbers(value)
+        if interval is None:
+            raise OpaqueError
+        family = self.variables.family
+        wanted: Negatable[IptablesRange] | Negatable[Network]
+        if option.endswith("port"):
+            wanted = Negatable(IptablesRange(*interval))
+        else:
+            size = interval[1] - interval[0] + 1
+            if size & (size - 1) or interval[0] % size:
+                raise OpaqueError
+            wanted = Negatable(Network(family, interval[0], family.full_mask ^ (size - 1)))
+        found = self.conditions.match(ConntrackMatch(**{option: wanted}), stage, 0)  # type: ignore[arg-type]
+        assert isinstance(found, int), found
+        return found
+
+    def _ct_status(self, name: str, stage: Stage) -> Node:
+        if name in ("SNAT", "DNAT"):
+            return self.conditions.state(frozenset({name}), stage)
+        return self.conditions.status(frozenset({name}), stage)
+
+    def _flags(self, nodes: dict[int, Node], width: int, present: Node = TRUE) -> Bits:
+        return Bits(
+            self.variables, tuple(nodes.get(1 << bit, FALSE) for bit in range(width - 1, -1, -1)), present, width
+        )
+
+    def _fib(self, expression: Fib) -> Quantity | None:
+        variables = self.variables
+        selectors = tuple(name for name in expression.selectors if name != "mark")
+        if expression.result != "type" or expression.check or selectors not in (("saddr",), ("daddr",)):
+            return None
+        address, kind = (
+            (variables.src, variables.src_kind) if selectors == ("saddr",) else (variables.dst, variables.dst_kind)
+        )
+        if variables.family is Family.IPV4:
+            return self._small(kind, lambda value: _FIB_KINDS[value], bits=32)
+        group = variables.address_under(address, Network(Family.IPV6, 0xFF << 120, 0xFF << 120))
+        local = variables.diagrams.equals(kind, LOCAL)
+        return Cases(
+            variables, ((group, _FIB_KINDS[MULTICAST]), (local, _FIB_KINDS[LOCAL]), (TRUE, _FIB_KINDS[UNICAST]))
+        )
+
+    def _numgen(self, expression: Numgen) -> Quantity:
+        modulus, offset = expression.modulus, expression.offset
+        if expression.mode == "random" and not self._simple_chances:
+            return Random(random_chances(modulus, offset))
+        # `inc` takes one number after the other, so that each comes up once in `modulus` packets.
+        return Random(tuple((number + offset, Fraction(1, modulus)) for number in range(modulus)))
+
+    def _binary(self, expression: Binary, stage: Stage) -> Quantity | None:
+        one, other = self.quantity(expression.left, stage), self.quantity(expression.right, stage)
+        apply = _OPERATIONS[expression.operator]
+        if isinstance(one, Constant) and isinstance(other, Constant):
+            assert isinstance(one.value, int), one
+            assert isinstance(other.value, int), other
+            return Constant(apply(one.value, other.value) & (1 << 32) - 1)
+        if isinstance(one, Bits):
+            return self._bitwise(expression.operator, one, other)
+        if isinstance(other, Constant) and isinstance(other.value, int):
+            number = other.value
+            if isinstance(one, Small):
+                return one.changed(lambda value: apply(value, number))
+            if isinstance(one, Wide) and expression.operator == "&":
+                return Wide(self.variables, one.level, one.mask & number, one.present, one.bits)
+        return None
+
+    def _bitwise(self, operator: str, one: Bits, other: Quantity) -> Quantity | None:
+        diagrams, width = self.variables.diagrams, one.bits
+        if operator in ("<<", ">>"):
+            if not isinstance(other, Constant) or not isinstance(other.value, int):
+                return None
+            shift = min(other.value, width)
+            nodes = (
+                (*one.nodes[shift:], *[FALSE] * shift)
+                if operator == "<<"
+                else (*[FALSE] * shift, *one.nodes[: width - shift])
+            )
+            return Bits(self.variables, nodes, one.present, width)
+        if isinstance(other, Constant) and isinstance(other.value, int):
+            number = other.value
+            beside = tuple(TRUE if number >> bit & 1 else FALSE for bit in range(width - 1, -1, -1))
+        elif isinstance(other, Bits) and other.bits == width:
+            beside = other.nodes
+        else:
+            return None
+        join = {
+            "&": diagrams.both,
+            "|": diagrams.either,
+            "^": lambda first, second: diagrams.ite(first, diagrams.negate(second), second),
+        }[operator]
+        return Bits(
+            self.variables, tuple(map(join, one.nodes, beside)), diagrams.both(one.present, other.present), width
+        )
+
+    # keys and sets
+
+    def key(self, expression: Expression, stage: Stage) -> tuple[Quantity, ...]:
+        """The parts of a key."""
+        if isinstance(expression, Concat):
+            return tuple(self.quantity(part, stage) for part in expression.parts)
+        if isinstance(expression, tuple):
+            return tuple(self.quantity(part, stage) for part in expression)
+        return (self.quantity(expression, stage),)
+
+    def present(self, key: Iterable[Quantity]) -> Node:
+        """All parts of a key have values."""
+        result = TRUE
+        for part in key:
+            result = self.variables.diagrams.both(result, part.present)
+        return result
+
+    def holds(self, key: tuple[Quantity, ...], value: Value) -> Node:
+        """The key is this constant, or in it."""
+        parts = value if isinstance(value, tuple) else (value,)
+        diagrams = self.variables.diagrams
+        result = TRUE
+        for quantity, part in sorted(zip(key, parts, strict=True), key=lambda pair: -getattr(pair[0], "level", 0)):
+            result = diagrams.both(quantity.among((part,)), result)
+        return result
+
+    def in_set(self, key: tuple[Quantity, ...], elements: Iterable[Element], name: object) -> Node:
+        """The key is one of a set's elements. `name` is the same for the same elements."""
+        memory = (name, key)
+        found = self._sets.get(memory)
+        if found is None:
+            keys = [element.key for element in elements]
+            if CatchAll.CATCH_ALL in keys:
+                found = TRUE
+            elif len(key) == 1:
+                found = key[0].among([item for item in keys if not isinstance(item, (tuple, CatchAll))])
+            else:
+                nodes = (self.holds(key, item) for item in keys if not isinstance(item, CatchAll))
+                found = any_of(self.variables.diagrams, nodes)
+            self._sets[memory] = found
+        return found
+
+    # comparisons
+
+    def match(self, match: Match, stage: Stage, table: Table, state_of: Callable[[Set, Match], Node | None]) -> Node:
+        """The condition that a comparison holds. `state_of` gives that of a set whose elements change."""
+        try:
+            return self._match(match, stage, table, state_of)
+        except OpaqueError:
+            return self._opaque(match, stage).among((1,))
+
+    def _match(self, match: Match, stage: Stage, table: Table, state_of: Callable[[Set, Match], Node | None]) -> Node:
+        diagrams, right = self.variables.diagrams, match.right
+        key = self.key(match.left, stage)
+        present = self.present(key)
+        inside: Node | None
+        if isinstance(right, (SetReference, AnonymousSet)):
+            inside = self._member(key, match, right, table, state_of)
+        elif isinstance(right, (int, str, Prefix, Range, InterfacePrefix, tuple)):
+            inside = self._compared(key, match.operator, right)
+        else:
+            raise OpaqueError
+        if match.operator in (Operator.NE, Operator.NONE):
+            inside = diagrams.negate(inside)
+        return diagrams.both(present, inside)
+
+    def _member(
+        self,
+        key: tuple[Quantity, ...],
+        match: Match,
+        right: SetReference | AnonymousSet,
+        table: Table,
+        state_of: Callable[[Set, Match], Node | None],
+    ) -> Node:
+        if isinstance(right, AnonymousSet):
+            return self.in_set(key, right.elements, right.elements)
+        found = table.set(right.name)
+        if found is None:
+            raise OpaqueError
+        state = state_of(found, match)
+        return (
+            self.in_set(key, found.elements, (table.family, table.name, found.name, id(found)))
+            if state is None
+            else state
+        )
+
+    def _compared(self, key: tuple[Quantity, ...], operator: Operator, right: Value) -> Node:
+        if operator in (Operator.EQ, Operator.NE):
+            return self.holds(key, right)
+        if len(key) != 1 or not isinstance(right, int):
+            raise OpaqueError
+        quantity, last = key[0], (1 << key[0].bits) - 1
+        if operator in (Operator.ANY, Operator.NONE):
+            if isinstance(quantity, Bits):
+                return quantity.any_bit(right)
+            if isinstance(quantity, Small):
+                return quantity.changed(lambda value: int(bool(value & right))).among((1,))
+            raise OpaqueError
+        first, end = {
+            Operator.LT: (0, right - 1),
+            Operator.LE: (0, right),
+            Operator.GT: (right + 1, last),
+            Operator.GE: (right, last),
+        }[operator]
+        return quantity.among((Range(first, end),)) if first <= end else FALSE
+
+    def chance(self, drawn: Random, match: Match) -> Fraction:
+        """The chance that a random number compares so. Raises OpaqueError."""
+        fits = Fraction(0)
+        for number, chance in drawn.chances:
+            right = match.right
+            if isinstance(right, AnonymousSet):
+                inside = self.in_set((Constant(number),), right.elements, right.elements)
+            elif isinstance(right, (int, str, Prefix, Range, InterfacePrefix, tuple)):
+                inside = self._compared((Constant(number),), match.operator, right)
+            else:
+                raise OpaqueError
+            negated = match.operator is Operator.NE
+            fits += chance if (inside == TRUE) != negated else 0
+        return fits
+
+    # maps
+
+    def select(
+        self, expression: Expression, elements: Iterable[Element], stage: Stage
+    ) -> tuple[Node, list[tuple[Fraction, list[tuple[Node, Element]]]]]:
+        """What a key selects: the condition that it has a value, and for each outcome of chance, with its probability,
+        the elements with the conditions that select them. Conditions of one outcome exclude one another."""
+        key = self.key(expression, stage)
+        drawn = [position for position, part in enumerate(key) if isinstance(part, Random)]
+        if not drawn:
+            rows = [(self._selects(key, element), element) for element in elements]
+            return self.present(key), [(Fraction(1), _with_catch_all(rows))]
+        if len(drawn) > 1:
+            raise OpaqueError
+        position = drawn[0]
+        draw = key[position]
+        assert isinstance(draw, Random), draw
+        result = []
+        listed = list(elements)
+        for number, chance in draw.chances:
+            fixed = (*key[:position], Constant(number), *key[position + 1 :])
+            rows = [(self._selects(fixed, element), element) for element in listed]
+            result.append((chance, _with_catch_all([row for row in rows if row[0] != FALSE])))
+        return self.present(key), result
+
+    def _selects(self, key: tuple[Quantity, ...], element: Element) -> Node:
+        return TRUE if isinstance(element.key, CatchAll) else self.holds(key, element.key)
+
+
+def _with_catch_all(rows: list[tuple[Node, Element]]) -> list[tuple[Node, Element]]:
+    """The element `*` last: it is selected where no other is."""
+    return sorted(rows, key=lambda row: isinstance(row[1].key, CatchAll))
+
+
+def elements_of(table: Table, where: SetReference | AnonymousMap) -> Iterable[Element]:
+    """The elements of a map. Raises OpaqueError if there is no such map."""
+    if isinstance(where, AnonymousMap):
+        return where.elements
+    found = table.set(where.name)
+    if found is None:
+        raise OpaqueError
+    return found.elements
+
+
+def text_of(item: object) -> str:
+    """An expression or statement in words, for what is unknown."""
+    text = getattr(item, "text", None)
+    return text if isinstance(text, str) and text else str(item)
+
+
+HEADERS_BY_TRANSPORT: Final = {"tcp": 6, "udp": 17, "dccp": 33, "sctp": 132, "udplite": 136}

@@ -1,0 +1,247 @@
+"""The chains of nftables, by number: equal numbers are equal rules, whatever the names of chains and sets.
+
+Theory: docs/symbolic.md, "Normalized rules".
+
+Comments, counters and logs do not count. A chain's number holds the numbers of the chains it calls and the elements of
+the sets it names; of sets that rules change (`update @set`), which are state, it holds the name instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.pipeline import BaseChain, Source
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import ChainType, Hook
+from kproxy.netfilter.nftables.element import Element
+from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, MapLookup, Meta, Payload, SetReference
+from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table, TableFamily
+from kproxy.netfilter.nftables.stateful import Counter, Last
+from kproxy.netfilter.nftables.statement import Log, Match, Nat, ObjectReference, SetUpdate, Statement, VerdictMap
+from kproxy.netfilter.nftables.value import InterfacePrefix, Verdict
+
+FAMILIES: Final = {Family.IPV4: (TableFamily.IP, TableFamily.INET), Family.IPV6: (TableFamily.IP6, TableFamily.INET)}
+
+_NOT_INTERFACES: Final = frozenset({"iifname", "iif", "oifname", "oif", "mark", "l4proto", "nfproto", "protocol"})
+"""Strings that statements with interfaces hold, too: the keys of `meta`. Too many names do no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedChain:
+    """A chain: its rules as statements that count. `table` has its sets, `callees` the numbers of the chains of this
+    table by name, `lists` the names of its sets that are state."""
+
+    rules: tuple[tuple[Statement, ...], ...]
+    table: Table
+    callees: Mapping[str, int]
+    lists: Mapping[str, str]
+
+
+@dataclass
+class NftStructure:
+    """The chains of both sides, by number."""
+
+    chains: list[NormalizedChain] = field(default_factory=list)
+    _numbers: dict[object, int] = field(default_factory=dict)
+
+    def number(self, key: object, chain: NormalizedChain) -> int:
+        """A number that equal chains share."""
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.chains)
+            self.chains.append(chain)
+        return found
+
+
+def is_idle(statement: Statement) -> bool:
+    """Whether a statement changes no packet's treatment."""
+    if isinstance(statement, (Counter, Last, Log)):
+        return True
+    return isinstance(statement, ObjectReference) and statement.kind == "counter"
+
+
+def evaluated_tables(ruleset: NftRuleset, family: Family) -> Iterator[Table]:
+    """The tables that packets of a family come through. Tables of iptables-nft are not among them: nft does not show
+    what their rules are (give iptables-save's output, too)."""
+    for table in ruleset.tables:
+        if table.family in FAMILIES[family] and "dormant" not in table.flags and table.managed_by is None:
+            yield table
+
+
+def changed_sets(table: Table) -> frozenset[str]:
+    """The sets of a table that its rules change."""
+    return frozenset(
+        statement.set
+        for chain in table.chains
+        for rule in chain.rules
+        for statement in rule.statements
+        if isinstance(statement, SetUpdate)
+    )
+
+
+def parts_of(value: object) -> Iterator[object]:
+    """A statement or expression and everything in it but the elements of sets."""
+    yield value
+    if isinstance(value, tuple):
+        for item in value:
+            yield from parts_of(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for item in dataclasses.fields(value):
+            if item.name != "elements":
+                yield from parts_of(getattr(value, item.name))
+
+
+def verdicts_of(statement: Statement, table: Table) -> Iterator[Verdict]:
+    """The verdicts that a statement may give."""
+    if isinstance(statement, Verdict):
+        yield statement
+        return
+    if not isinstance(statement, VerdictMap):
+        return
+    found = table.set(statement.map.name) if isinstance(statement.map, SetReference) else statement.map
+    for element in () if found is None else found.elements:
+        if isinstance(element.data, Verdict):
+            yield element.data
+
+
+def native_chains(tables: Iterable[Table]) -> list[BaseChain]:
+    """The base chains of tables, in their order."""
+    return [
+        BaseChain(
+            Source.NFTABLES, table_name(table), chain.name, ChainType(chain.base.type), Hook.of_nft(chain.base.hook),
+            chain.base.priority,
+        )
+        for table in tables
+        for chain in table.chains
+        if chain.base is not None
+    ]  # fmt: skip
+
+
+def sets_asked(chain: NormalizedChain) -> frozenset[str]:
+    """The names of the sets and maps that a chain's rules look up."""
+    return frozenset(part.name for rule in chain.rules for part in parts_of(rule) if isinstance(part, SetReference))
+
+
+def interfaces_of(statement: Statement, table: Table) -> Iterator[str]:
+    """The names and patterns of interfaces that a statement compares with; a pattern ends in `+`."""
+    parts = list(parts_of(statement))
+    if not any(isinstance(part, Meta) and part.key in ("iifname", "iif", "oifname", "oif") for part in parts):
+        return
+    elements = [
+        element.key
+        for part in parts
+        if isinstance(part, (SetReference, AnonymousSet, AnonymousMap))
+        for element in _elements(part, table)
+    ]
+    for value in parts_of((*parts, *elements)):
+        if isinstance(value, InterfacePrefix):
+            yield f"{value.prefix}+"
+        elif isinstance(value, str) and 0 < len(value) < 16 and value not in _NOT_INTERFACES:
+            yield value
+
+
+def _elements(part: SetReference | AnonymousSet | AnonymousMap, table: Table) -> Iterable[Element]:
+    if not isinstance(part, SetReference):
+        return part.elements
+    found = table.set(part.name)
+    return () if found is None else found.elements
+
+
+def asks_ttl(statement: Statement) -> bool:
+    """Whether a statement reads or writes the TTL."""
+    return any(isinstance(part, Payload) and part.field in ("ttl", "hoplimit") for part in parts_of(statement))
+
+
+class NftSide:
+    """The native rules of one side. `base_chains` has the number and policy of each, by table and name; `lists` the
+    names of the sets that are state, by table and set."""
+
+    def __init__(
+        self, structure: NftStructure, tables: Iterable[Table], lists: Mapping[tuple[str, str], str] | None = None
+    ) -> None:
+        self._structure = structure
+        self.lists: dict[tuple[str, str], str] = {}
+        self.base_chains: dict[tuple[str, str], tuple[int, str]] = {}
+        self.tables = tuple(tables)
+        for table in self.tables:
+            state = {
+                name: (lists or {}).get((table_name(table), name), f"{table_name(table)} {name}")
+                for name in changed_sets(table)
+            }
+            self.lists |= {(table_name(table), name): alias for name, alias in state.items()}
+            numbers: dict[str, int] = {}
+            for chain in table.chains:
+                if chain.base is not None:
+                    self._number(table, chain, numbers, state, ())
+                    policy = (chain.base.policy or "accept").upper()
+                    self.base_chains[table_name(table), chain.name] = numbers[chain.name], policy
+
+    def _number(
+        self, table: Table, chain: Chain, numbers: dict[str, int], lists: Mapping[str, str], path: tuple[str, ...]
+    ) -> int:
+        found = numbers.get(chain.name)
+        if found is not None:
+            return found
+        if chain.name in path:
+            raise DataplaneError(f"table {table_name(table)}: a loop of jumps: {' -> '.join((*path, chain.name))}")
+        rules = []
+        keys: list[object] = []
+        for rule in chain.rules:
+            statements = tuple(statement for statement in rule.statements if not is_idle(statement))
+            if not statements:
+                continue
+            rules.append(statements)
+            below = (*path, chain.name)
+            keys.append(tuple(self._key(table, statement, chain, numbers, lists, below) for statement in statements))
+        normalized = NormalizedChain(tuple(rules), table, numbers, lists)
+        result = numbers[chain.name] = self._structure.number((table.family, tuple(keys)), normalized)
+        return result
+
+    def _key(
+        self, table: Table, statement: Statement, chain: Chain, numbers: dict[str, int], lists: Mapping[str, str],
+        path: tuple[str, ...],
+    ) -> object:  # fmt: skip
+        callees: list[int] = []
+        for verdict in verdicts_of(statement, table):
+            if verdict.chain is not None:
+                callee = table.chain(verdict.chain)
+                if callee is None:
+                    raise DataplaneError(
+                        f"table {table_name(table)}: chain {chain.name} jumps to chain {verdict.chain}, "
+                        "which is not there"
+                    )
+                callees.append(self._number(table, callee, numbers, lists, path))
+        if isinstance(statement, Verdict):
+            return statement.kind, tuple(callees)
+        names = [part.name for part in parts_of(statement) if isinstance(part, SetReference)]
+        if isinstance(statement, SetUpdate):
+            names.append(statement.set)
+        contents: list[object] = []
+        for name in names:
+            found = table.set(name)
+            contents.append(lists.get(name) or (None if found is None else found.elements))
+        plain = nameless(statement) if names else statement
+        return plain, tuple(contents), tuple(callees)
+
+
+def nameless(statement: Statement) -> Statement:
+    """A statement without the names of sets, which their content stands beside."""
+    anonymous = SetReference("")
+    if isinstance(statement, Match) and isinstance(statement.right, SetReference):
+        return dataclasses.replace(statement, right=anonymous)
+    if isinstance(statement, VerdictMap) and isinstance(statement.map, SetReference):
+        return dataclasses.replace(statement, map=anonymous)
+    if isinstance(statement, SetUpdate):
+        return dataclasses.replace(statement, set="")
+    if isinstance(statement, Nat) and isinstance(statement.address, MapLookup):
+        return dataclasses.replace(statement, address=MapLookup(statement.address.key, anonymous))
+    return statement
+
+
+def table_name(table: Table) -> str:
+    """`ip kube-proxy`."""
+    return f"{table.family.value} {table.name}"

@@ -1,0 +1,86 @@
+"""One side of a comparison: all rules of a host, reduced, and its base chains in the order of the hooks.
+
+Theory: docs/symbolic.md, "Normalized rules".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kproxy.dataplane.model.pipeline import BaseChain, IptablesRules, Pipeline, Source, StageKind, make_pipeline
+from kproxy.dataplane.symbolic.nftables.structure import NftSide, evaluated_tables, native_chains
+from kproxy.dataplane.symbolic.normalize import Side
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import IP_HOOKS
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """The rules of a host: those of iptables, at most one rule set of each variant, and those of native nftables."""
+
+    iptables: tuple[IptablesRules, ...] = ()
+    nftables: NftRuleset = field(default_factory=NftRuleset)
+
+    @classmethod
+    def of(cls, rules: Ruleset | HostRules) -> HostRules:
+        """A rule set of iptables as a host's."""
+        return rules if isinstance(rules, HostRules) else cls((IptablesRules.of(rules),))
+
+    @property
+    def rulesets(self) -> tuple[Ruleset, ...]:
+        """The rule sets of iptables."""
+        return tuple(item.ruleset for item in self.iptables)
+
+    @property
+    def family(self) -> Family | None:
+        """The family, if the rules tell; tables of nftables can hold both."""
+        return next((ruleset.family for ruleset in self.rulesets if ruleset.family is not None), None)
+
+    @property
+    def rule_count(self) -> int:
+        """How many rules there are."""
+        return sum(ruleset.rule_count for ruleset in self.rulesets) + sum(1 for _ in self.nftables.rules())
+
+    def tables(self, family: Family) -> tuple[Table, ...]:
+        """The native tables that packets of a family come through."""
+        return tuple(evaluated_tables(self.nftables, family))
+
+
+class HostSide:
+    """A side's rules, reduced. `lists` renames lists and sets that are state."""
+
+    def __init__(self, rules: HostRules, iptables: Sequence[Side], native: NftSide, lists: Mapping[str, str]) -> None:
+        self.rules = rules
+        self.lists = lists
+        self.native = native
+        self._iptables = {item.source: side for item, side in zip(rules.iptables, iptables, strict=True)}
+        self.pipeline: Pipeline = make_pipeline(rules.iptables, native_chains(native.tables))
+
+    def chain(self, base: BaseChain) -> tuple[int, str]:
+        """The number and the policy of a base chain."""
+        if base.source is Source.NFTABLES:
+            return self.native.base_chains[base.table, base.chain]
+        return self._iptables[base.source].hooks[base.table, base.chain]
+
+    def key(self, empty: int) -> tuple[object, ...]:
+        """Equal for two sides of one structure that treat every packet alike for this reason alone. `empty` is the
+        number of the chain of iptables without rules."""
+        return tuple(
+            (hook, variant, stage.kind, self._called(stage.chains, empty), stage.orders)
+            for hook in IP_HOOKS
+            for variant in (self.pipeline.variants(hook) if len(self.pipeline.variants(hook)) > 1 else (None,))
+            for stage in self.pipeline.stages(hook, variant)
+            if stage.kind is StageKind.CONNTRACK or self._called(stage.chains, empty)
+        )
+
+    def _called(self, chains: Iterable[BaseChain], empty: int) -> tuple[object, ...]:
+        called: list[object] = []
+        for base in chains:
+            number, policy = self.chain(base)
+            native = base.source is Source.NFTABLES
+            if native or (number, policy) != (empty, "ACCEPT"):
+                called.append((native, base.type if native else base.table, number, policy))
+        return tuple(called)
