@@ -28,6 +28,8 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, ORIGINS
+from kproxy.dataplane.symbolic.side import HostRules
+from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import NfacctMatch
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.save import collector_paused
@@ -111,15 +113,17 @@ class _Key(NamedTuple):
 
 
 def compare(
-    one: Ruleset,
-    other: Ruleset,
+    one: Ruleset | HostRules,
+    other: Ruleset | HostRules,
     *,
+    family: Family | None = None,
     host: Host | None = None,
     progress: Progress | None = None,
     examine: int | None = EXAMINED,
 ) -> Comparison:
-    """Compare two rule sets.
+    """Compare two rule sets, or all rules of two hosts.
 
+    `family` says for which packets, if no rule does: tables of nftables can be for both.
     With `host`, only packets that its known addresses allow count; else what holds must hold for every host. `examine`
     limits how many differing regions are put into words, and leaves out unusual packets where usual ones differ, too
     (`Comparison.unusual`); None: everything.
@@ -127,29 +131,30 @@ def compare(
     Raises:
         DataplaneError: the rule sets are of two families, or one jumps to a chain that is not there, or in a loop.
     """
-    families = {ruleset.family for ruleset in (one, other) if ruleset.family is not None}
+    sides = (HostRules.of(one), HostRules.of(other))
+    families = {rules.family for rules in sides if rules.family is not None}
     if len(families) > 1:
         raise DataplaneError("rule sets of one family expected, not one of IPv4 and one of IPv6")
     tell = progress or (lambda _what: None)
     with collector_paused(), deep_recursion():
         tell("comparing structure")
-        setup = set_up(one, other)
-        remarks = _remarks(one, other)
+        setup = set_up(*sides, family)
+        remarks = _remarks(*sides)
         empty = setup.structure.chain(())
         if setup.sides[0].key(empty) == setup.sides[1].key(empty):
             return Comparison(True, remarks=remarks)
-        return _compare(setup, (one, other), host, tell, examine, remarks)
+        return _compare(setup, sides, host, tell, examine, remarks)
 
 
 def _compare(
     setup: Setup,
-    rulesets: tuple[Ruleset, Ruleset],
+    sides: tuple[HostRules, HostRules],
     host: Host | None,
     tell: Progress,
     examine: int | None,
     remarks: tuple[str, ...],
 ) -> Comparison:
-    examiner = Examiner(setup, rulesets, host)
+    examiner = Examiner(setup, sides, host)
     regions: dict[Site, list[Region]] = {}
     for origin in ORIGINS:
         for state in CONNTRACK_CASES:
@@ -187,7 +192,7 @@ def _compare(
     differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
     left = len(regions) - examined if regions else 0
     if not differences and not undecided:
-        remarks += _mark_remarks(*rulesets)
+        remarks += _mark_remarks(*sides)
     return Comparison(not differences and not undecided, differences, left, unusual, tuple(undecided), remarks)
 
 
@@ -213,17 +218,22 @@ def trace_witness(
     return first, second
 
 
-def _remarks(one: Ruleset, other: Ruleset) -> tuple[str, ...]:
+def _remarks(one: HostRules, other: HostRules) -> tuple[str, ...]:
     """What differs without changing how packets are treated: rules that log, and counters."""
     return _counted(_idle_texts(one), _idle_texts(other))
 
 
-def _mark_remarks(one: Ruleset, other: Ruleset) -> tuple[str, ...]:
+def _mark_remarks(one: HostRules, other: HostRules) -> tuple[str, ...]:
     """Of rule sets that are alike: rules that mark. The value that a mark ends with is compared only in bits that no
     rule asks for; of the others, routing policy or a second pass through the rules could tell."""
     return _counted(*(
-        Counter(rule.target.to_save() for _, _, _, rule in ruleset.rules() if isinstance(rule.target, MarkTarget))
-        for ruleset in (one, other)
+        Counter(
+            rule.target.to_save()
+            for ruleset in side.rulesets
+            for _, _, _, rule in ruleset.rules()
+            if isinstance(rule.target, MarkTarget)
+        )
+        for side in (one, other)
     ))  # fmt: skip
 
 
@@ -239,9 +249,9 @@ def _rules(count: int) -> str:
     return "1 rule" if count == 1 else f"{count} rules"
 
 
-def _idle_texts(ruleset: Ruleset) -> Counter[str]:
+def _idle_texts(rules: HostRules) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for _, _, _, rule in ruleset.rules():
+    for _, _, _, rule in (found for ruleset in rules.rulesets for found in ruleset.rules()):
         counts.update(match.to_save() for match in rule.matches if isinstance(match, NfacctMatch))
         if isinstance(rule.target, (LogTarget, NflogTarget, TraceTarget)):
             counts[rule.target.to_save()] += 1

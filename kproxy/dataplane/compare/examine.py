@@ -32,11 +32,11 @@ from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.leaves import INDETERMINATE
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
+from kproxy.dataplane.symbolic.side import HostRules
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.targets import SnatTarget
 
 _MAX_TRIES: Final = 60
@@ -93,11 +93,11 @@ class Shown(NamedTuple):
 class Examiner:
     """Examines regions of one comparison."""
 
-    def __init__(self, setup: Setup, rulesets: tuple[Ruleset, Ruleset], host: Host | None) -> None:
+    def __init__(self, setup: Setup, sides: tuple[HostRules, HostRules], host: Host | None) -> None:
         self._setup = setup
         self._variables = setup.variables
         self._diagrams = setup.variables.diagrams
-        self._rulesets = rulesets
+        self._rules = sides
         self._indexes: list[Index | None] = [None, None]
         self._host = host
         self._sources = tuple(
@@ -123,8 +123,14 @@ class Examiner:
         if not opaque:
             return frozenset()
         first, second = (
-            {match.to_save() for _, _, _, rule in ruleset.rules() for match in rule.matches} & opaque
-            for ruleset in self._rulesets
+            {
+                match.to_save()
+                for ruleset in rules.rulesets
+                for _, _, _, rule in ruleset.rules()
+                for match in rule.matches
+            }
+            & opaque
+            for rules in self._rules
         )
         return frozenset(first ^ second)
 
@@ -333,7 +339,7 @@ class Examiner:
     def _index(self, number: int) -> Index:
         found = self._indexes[number]
         if found is None:
-            found = self._indexes[number] = index_ruleset(self._rulesets[number])
+            found = self._indexes[number] = index_ruleset(self._rules[number].iptables)
         return found
 
     def _chances(self, item: Distribution, values: Mapping[int, int]) -> tuple[tuple[str, Fraction], ...]:

@@ -18,6 +18,7 @@ from kproxy.dataplane.symbolic.nftables.quantity import (
     Bits,
     Cases,
     Constant,
+    Flags,
     Opaque,
     OpaqueError,
     Quantity,
@@ -227,13 +228,12 @@ class Expressions:
         variables, diagrams = self.variables, self.variables.diagrams
         key = expression.key
         if key == "state":
-            states = {bit: self.conditions.state(frozenset({name}), stage) for bit, name in _CT_STATES.items()}
-            return self._flags(states, 7)
+            return Flags(variables, lambda bit: self._ct_state(bit, stage), sum(_CT_STATES), bits=7)
         present = TRUE if stage.tracked else FALSE
         if key == "mark":
             return self.mark_bits(variables.connmark, present)
         if key == "status":
-            return self._flags({bit: self._ct_status(name, stage) for bit, name in _CT_STATUS.items()}, 10, present)
+            return Flags(variables, lambda bit: self._ct_status(bit, stage), sum(_CT_STATUS), present, 10)
         if key == "direction":
             backward = FALSE if stage.fresh else diagrams.equals(variables.reply, 1)
             return Cases(variables, ((backward, 1), (TRUE, 0)), present, 8)
@@ -265,15 +265,14 @@ class Expressions:
         assert isinstance(found, int), found
         return found
 
-    def _ct_status(self, name: str, stage: Stage) -> Node:
+    def _ct_state(self, bit: int, stage: Stage) -> Node:
+        return self.conditions.state(frozenset({_CT_STATES[bit]}), stage)
+
+    def _ct_status(self, bit: int, stage: Stage) -> Node:
+        name = _CT_STATUS[bit]
         if name in ("SNAT", "DNAT"):
             return self.conditions.state(frozenset({name}), stage)
         return self.conditions.status(frozenset({name}), stage)
-
-    def _flags(self, nodes: dict[int, Node], width: int, present: Node = TRUE) -> Bits:
-        return Bits(
-            self.variables, tuple(nodes.get(1 << bit, FALSE) for bit in range(width - 1, -1, -1)), present, width
-        )
 
     def _fib(self, expression: Fib) -> Quantity | None:
         variables = self.variables
@@ -311,6 +310,8 @@ class Expressions:
             number = other.value
             if isinstance(one, Small):
                 return one.changed(lambda value: apply(value, number))
+            if isinstance(one, Flags) and expression.operator == "&":
+                return Flags(self.variables, one.ask, one.mask & number, one.present, one.bits)
             if isinstance(one, Wide) and expression.operator == "&":
                 return Wide(self.variables, one.level, one.mask & number, one.present, one.bits)
         return None
@@ -436,7 +437,7 @@ class Expressions:
             raise OpaqueError
         quantity, last = key[0], (1 << key[0].bits) - 1
         if operator in (Operator.ANY, Operator.NONE):
-            if isinstance(quantity, Bits):
+            if isinstance(quantity, (Bits, Flags)):
                 return quantity.any_bit(right)
             if isinstance(quantity, Small):
                 return quantity.changed(lambda value: int(bool(value & right))).among((1,))

@@ -163,6 +163,28 @@ class Bits(Quantity):
 
 
 @dataclass(frozen=True)
+class Flags(Quantity):
+    """A number of which each bit is a condition of its own: `ask` gives that of one bit. Only what a rule asks for is
+    made."""
+
+    variables: Variables
+    ask: Callable[[int], Node]
+    mask: int
+    present: Node = TRUE
+    bits: int = 32
+
+    def among(self, values: Sequence[Single]) -> Node:
+        asked = (1 << bit & self.mask for bit in range(self.bits - 1, -1, -1))
+        nodes = tuple(self.ask(bit) if bit else FALSE for bit in asked)
+        return Bits(self.variables, nodes, self.present, self.bits).among(values)
+
+    def any_bit(self, mask: int) -> Node:
+        """At least one of these bits is set."""
+        asked = (1 << bit & self.mask & mask for bit in range(self.bits))
+        return any_of(self.variables.diagrams, (self.ask(bit) for bit in asked if bit))
+
+
+@dataclass(frozen=True)
 class Cases(Quantity):
     """A number that conditions decide: the first that holds."""
 
