@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
+from kproxy.dataplane.symbolic.nftables.text import positive, text_of
 from kproxy.netfilter.iptables.codec import Masked
 from kproxy.netfilter.iptables.matches import (
     HashlimitMatch,
@@ -22,6 +23,13 @@ from kproxy.netfilter.iptables.matches import (
 from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
+from kproxy.netfilter.nftables.expression import Meta
+from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.netfilter.nftables.ruleset import Rule as NftRule
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.stateful import ConnectionLimit, Limit, Quota
+from kproxy.netfilter.nftables.statement import Match as NftMatch
+from kproxy.netfilter.nftables.statement import ObjectReference, Operator, SetUpdate, Statement
 
 
 def assume(ruleset: Ruleset, assumed: tuple[tuple[FreeVariable, bool], ...]) -> Ruleset:
@@ -81,3 +89,37 @@ def _assumed(match: Match, answers: Mapping[str, bool]) -> tuple[Match | None, b
     if isinstance(match, (LimitMatch, OpaqueMatch, PhysdevMatch)) or match.to_save() in answers:
         return None, answers.get(match.to_save())
     return None, None
+
+
+def assume_native(ruleset: NftRuleset, assumed: tuple[tuple[FreeVariable, bool], ...]) -> NftRuleset:
+    """Native rules with the answers of some statements put in."""
+    if not assumed:
+        return ruleset
+    answers = {variable.text: answer for variable, answer in assumed}
+    tables = []
+    for table in ruleset.tables:
+        chains = tuple(
+            dataclasses.replace(chain, rules=tuple(_assume_native(rule, table, answers) for rule in chain.rules))
+            for chain in table.chains
+        )
+        tables.append(dataclasses.replace(table, chains=chains))
+    return NftRuleset(tuple(tables))
+
+
+_NEVER: Final = NftMatch(Meta("mark"), Operator.LT, 0)
+"""A comparison that no packet fulfils, and that no dump has."""
+
+
+def _assume_native(rule: NftRule, table: NftTable, answers: Mapping[str, bool]) -> NftRule:
+    kept: list[Statement] = []
+    for statement in rule.statements:
+        asked, negated = positive(statement) if isinstance(statement, NftMatch) else (statement, False)
+        answer = None
+        if isinstance(statement, (NftMatch, Limit, Quota, ConnectionLimit, SetUpdate, ObjectReference)):
+            answer = answers.get(text_of(asked, table))
+        if answer is None:
+            kept.append(statement)
+        elif answer == negated:
+            kept.append(_NEVER)
+    return rule if len(kept) == len(rule.statements) and _NEVER not in kept else dataclasses.replace(
+        rule, statements=tuple(kept))  # fmt: skip

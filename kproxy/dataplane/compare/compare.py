@@ -28,7 +28,7 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, ORIGINS
-from kproxy.dataplane.symbolic.side import HostRules
+from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import NfacctMatch
 from kproxy.netfilter.iptables.ruleset import Ruleset
@@ -113,8 +113,8 @@ class _Key(NamedTuple):
 
 
 def compare(
-    one: Ruleset | HostRules,
-    other: Ruleset | HostRules,
+    one: Ruleset | SideRules,
+    other: Ruleset | SideRules,
     *,
     family: Family | None = None,
     host: Host | None = None,
@@ -131,7 +131,7 @@ def compare(
     Raises:
         DataplaneError: the rule sets are of two families, or one jumps to a chain that is not there, or in a loop.
     """
-    sides = (HostRules.of(one), HostRules.of(other))
+    sides = (SideRules.of(one), SideRules.of(other))
     families = {rules.family for rules in sides if rules.family is not None}
     if len(families) > 1:
         raise DataplaneError("rule sets of one family expected, not one of IPv4 and one of IPv6")
@@ -148,7 +148,7 @@ def compare(
 
 def _compare(
     setup: Setup,
-    sides: tuple[HostRules, HostRules],
+    sides: tuple[SideRules, SideRules],
     host: Host | None,
     tell: Progress,
     examine: int | None,
@@ -209,7 +209,7 @@ def trace_witness(
     rulesets: tuple[Ruleset | Index, Ruleset | Index], difference: Difference
 ) -> tuple[TraceResult, TraceResult]:
     """The two traces of a difference's witness."""
-    from kproxy.dataplane.compare.witness import assumed_index
+    from kproxy.dataplane.compare.observe import assumed_index
 
     first, second = (
         trace(assumed_index(rules, item), item.host, item.packet, item.connection)
@@ -218,12 +218,12 @@ def trace_witness(
     return first, second
 
 
-def _remarks(one: HostRules, other: HostRules) -> tuple[str, ...]:
+def _remarks(one: SideRules, other: SideRules) -> tuple[str, ...]:
     """What differs without changing how packets are treated: rules that log, and counters."""
     return _counted(_idle_texts(one), _idle_texts(other))
 
 
-def _mark_remarks(one: HostRules, other: HostRules) -> tuple[str, ...]:
+def _mark_remarks(one: SideRules, other: SideRules) -> tuple[str, ...]:
     """Of rule sets that are alike: rules that mark. The value that a mark ends with is compared only in bits that no
     rule asks for; of the others, routing policy or a second pass through the rules could tell."""
     return _counted(*(
@@ -249,7 +249,7 @@ def _rules(count: int) -> str:
     return "1 rule" if count == 1 else f"{count} rules"
 
 
-def _idle_texts(rules: HostRules) -> Counter[str]:
+def _idle_texts(rules: SideRules) -> Counter[str]:
     counts: Counter[str] = Counter()
     for _, _, _, rule in (found for ruleset in rules.rulesets for found in ruleset.rules()):
         counts.update(match.to_save() for match in rule.matches if isinstance(match, NfacctMatch))

@@ -20,10 +20,11 @@ from kproxy.dataplane.compare.describe import (
     fate_text,
 )
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at, summed
+from kproxy.dataplane.compare.observe import index_rules, names_of, observe, watch_of
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
-from kproxy.dataplane.compare.witness import Situation, Values, observe, situation_of, watch_of
-from kproxy.dataplane.concrete.index import Index, index_ruleset
+from kproxy.dataplane.compare.witness import Situation, Values, situation_of
+from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
@@ -32,7 +33,7 @@ from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.leaves import INDETERMINATE
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
-from kproxy.dataplane.symbolic.side import HostRules
+from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
@@ -93,7 +94,7 @@ class Shown(NamedTuple):
 class Examiner:
     """Examines regions of one comparison."""
 
-    def __init__(self, setup: Setup, sides: tuple[HostRules, HostRules], host: Host | None) -> None:
+    def __init__(self, setup: Setup, sides: tuple[SideRules, SideRules], host: Host | None) -> None:
         self._setup = setup
         self._variables = setup.variables
         self._diagrams = setup.variables.diagrams
@@ -112,7 +113,7 @@ class Examiner:
         )
         self._picker = Picker(setup, host)
         self._watches = [watch_of(setup, side) for side in setup.sides]
-        self._names = [{ours: theirs for theirs, ours in watch.lists.items()} for watch in self._watches]
+        self._names = [names_of(side, watch) for side, watch in zip(setup.sides, self._watches, strict=True)]
         self._one_sided: frozenset[str] | None = None
 
     def _find_one_sided(self) -> frozenset[str]:
@@ -339,7 +340,7 @@ class Examiner:
     def _index(self, number: int) -> Index:
         found = self._indexes[number]
         if found is None:
-            found = self._indexes[number] = index_ruleset(self._rules[number].iptables)
+            found = self._indexes[number] = index_rules(self._rules[number], self._setup.family)
         return found
 
     def _chances(self, item: Distribution, values: Mapping[int, int]) -> tuple[tuple[str, Fraction], ...]:

@@ -2,43 +2,28 @@
 evaluator makes of it.
 
 The symbolic engine says that two rule sets differ; a witness shows it. `Situation` turns values of the variables into a
-packet, a host and a connection; `observe` sends the packet through a rule set and says what becomes of it in the terms
-in which rule sets are compared. What a host cannot be given (the answer of a match that is not interpreted) is put into
+packet, a host and a connection. What a host cannot be given (the answer of a match that is not interpreted) is put into
 the rules: the match is taken out, or the rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from kproxy.dataplane.compare.assume import assume
-from kproxy.dataplane.concrete.explore import Exploration
-from kproxy.dataplane.concrete.hooks import HookPipeline
-from kproxy.dataplane.concrete.index import Index, index_ruleset
-from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import Packet
-from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT
-from kproxy.dataplane.symbolic.side import HostSide
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.iptables.ruleset import Ruleset
-from kproxy.netfilter.iptables.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
 
-Observation = tuple[object, ...]
-"""What becomes of a packet as far as rule sets are compared by it."""
-
-_EFFECTS: Final = (CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget)
 _SYSCTLS: Final = MappingProxyType(
     {SHORT_SYSCTLS[name]: 1 for name in ("ip_forward", "ip6_forward", "route_localnet", "accept_local")}
     | {SHORT_SYSCTLS["rp_filter"]: 0}
@@ -55,6 +40,15 @@ class Situation:
     connection: Connection
     assumed: tuple[tuple[FreeVariable, bool], ...] = ()
     variant: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideNames:
+    """Lists and sets on one side, by their names on both: the list's own name; the set's table and name, and how many
+    seconds elements stay in it, None for ever."""
+
+    lists: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sets: Mapping[str, tuple[str, str, int | None]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Values:
@@ -95,13 +89,13 @@ def situation_of(
     origin: str,
     state: ConntrackCase,
     destinations: tuple[Destination, ...],
-    lists: Mapping[str, str] = MappingProxyType({}),
+    names: SideNames | None = None,
     sources: tuple[int, ...] = (),
 ) -> Situation | None:
     """The situation that the values describe, None if there can be none.
 
-    `destinations` are the destinations that may come up, `lists` the names of `-m recent` lists on this side, `sources`
-    the addresses that SNAT may choose.
+    `destinations` are the destinations that may come up, `names` those of lists and sets on this side, `sources` the
+    addresses that SNAT may choose.
     """
     read = Values(variables, values)
     packet = read.packet(origin)
@@ -114,7 +108,7 @@ def situation_of(
     if origin == "local":
         packet = packet.replace(uid=owner[0], gid=owner[1], socket=owner[2])
     connection = _connection(read, packet, state, answers)
-    host = _host(read, packet, origin, state, destinations, answers, lists, sources)
+    host = _host(read, packet, origin, state, destinations, answers, names or SideNames(), sources)
     if host is None:
         return None
     assumed = tuple(
@@ -200,7 +194,7 @@ def _host(
     state: ConntrackCase,
     destinations: tuple[Destination, ...],
     answers: Mapping[FreeVariable, bool],
-    lists: Mapping[str, str],
+    names: SideNames,
     sources: tuple[int, ...],
 ) -> Host | None:
     variables = read.variables
@@ -250,8 +244,8 @@ def _host(
     if known[dst] != read.get(variables.dst_kind) or known[src] != read.get(variables.src_kind):
         return None
     local = {address for address, kind in known.items() if kind == LOCAL}
-    names = variables.interfaces.names
-    first, later = names[read.get(variables.out_interface)], names[read.get(variables.translated_out)]
+    devices = variables.interfaces.names
+    first, later = devices[read.get(variables.out_interface)], devices[read.get(variables.translated_out)]
     whole = family.full_mask
     routes = [Route(Network(family, dst, whole), first if first != "lo" else None)]
     other = later if origin == "local" and later not in ("", "lo") else first
@@ -261,7 +255,7 @@ def _host(
     for number, address in enumerate(wide):
         beside = InterfaceAddress(family, address ^ 1, 24, address)
         interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
-    recent = _recent(read, packet, answers, destinations, lists, sources)
+    recent = _recent(read, packet, answers, destinations, sources)
     if recent is None:
         return None
     sockets = frozenset(
@@ -274,7 +268,8 @@ def _host(
         interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
         routes=tuple(routes),
         sysctls=_SYSCTLS,
-        recent=recent,
+        recent={names.lists.get(name, name): held for name, held in recent.items()},
+        elements=_elements(recent, names),
         transparent=sockets,
     )
 
@@ -284,7 +279,6 @@ def _recent(
     packet: Packet,
     answers: Mapping[FreeVariable, bool],
     destinations: tuple[Destination, ...],
-    lists: Mapping[str, str],
     sources: tuple[int, ...],
 ) -> dict[str, dict[int, tuple[int, ...]]] | None:
     """Contents of the lists that give all these answers; None if there are none."""
@@ -319,84 +313,25 @@ def _recent(
         )
         if found is None:
             return None
-        result.setdefault(lists.get(name, name), {})[address] = found
+        result.setdefault(name, {})[address] = found
+    return result
+
+
+def _elements(
+    recent: Mapping[str, Mapping[int, tuple[int, ...]]], names: SideNames
+) -> dict[tuple[str, str], dict[Hashable, Hashable]]:
+    """The same contents as elements of sets: those that are not too old."""
+    result: dict[tuple[str, str], dict[Hashable, Hashable]] = {}
+    for name, held in recent.items():
+        found = names.sets.get(name)
+        if found is not None:
+            table, which, seconds = found
+            result[table, which] = {
+                address: True if any(seconds is None or age <= seconds for age in ages) else None
+                for address, ages in held.items()
+            }
     return result
 
 
 def _held(about: Listed, ages: tuple[int, ...]) -> bool:
     return sum(about.seconds is None or age <= about.seconds for age in ages) >= about.hits
-
-
-# what the concrete evaluator says
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Which bits of the marks outcomes are compared by, and which lists, with the names they have on the first side."""
-
-    mark: int
-    connmark: int
-    lists: Mapping[str, str]
-
-
-def watch_of(setup: Setup, side: HostSide) -> Watch:
-    """What to watch on a side."""
-    variables, read = setup.variables, setup.targets.read_lists
-    mark = connmark = 0
-    for level in setup.outcomes.watched:
-        if level < variables.connmark:
-            mark |= 1 << 31 - (level - variables.mark)
-        else:
-            connmark |= 1 << 31 - (level - variables.connmark)
-    names = side.lists or {name: name for name in read}
-    return Watch(mark, connmark, {name: ours for name, ours in names.items() if ours in read})
-
-
-def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
-    """The rules ready for a trace, with what the situation assumes put in."""
-    index = rules if isinstance(rules, Index) else index_ruleset(rules)
-    variant = index.variant or situation.variant
-    if not situation.assumed and variant == index.variant:
-        return index
-    return index_ruleset(assume(index.ruleset, situation.assumed), index.note, variant)
-
-
-def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[Observation, Fraction]:
-    """What becomes of the packet, with chances.
-
-    Raises:
-        DataplaneError: as `trace`.
-    """
-    index = assumed_index(rules, situation)
-    exploration = Exploration(HookPipeline(index, situation.host), State(situation.packet, situation.connection))
-    held = situation.host.recent or {}
-    result: dict[Observation, Fraction] = {}
-    for arrival in exploration.paths():
-        state, end = arrival.end.state, arrival.end
-        packet = state.packet
-        goes = end.verdict == "ACCEPT"
-        effects = set()
-        for step in arrival.steps:
-            if step.kind == "rule":
-                chain = index.ruleset.chain(step.table, step.chain)
-                target = chain.rules[step.rule - 1].target if chain is not None else None
-                if isinstance(target, CtTarget) and target.notrack:
-                    continue
-                if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
-                    effects.add(target.to_save())
-        effects |= {
-            f"{watch.lists[name]} {address} {bool(ages)}"
-            for (name, address), ages in state.recent
-            if name in watch.lists and ages != held.get(name, {}).get(address, ())
-        }
-        tracked = state.has_connection
-        seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == "INDETERMINATE" else "")
-        if goes:
-            source = (state.masqueraded, packet.src, packet.sport)
-            seen += (packet.dst, packet.dport, source, packet.mark & watch.mark, packet.ttl, packet.tos)
-            seen += (state.tracking,)
-        if tracked and (goes or state.connection.state == "ESTABLISHED"):
-            seen += (state.connection.mark & watch.connmark,)
-        seen += (tuple(sorted(effects)),)
-        result[seen] = result.get(seen, Fraction(0)) + arrival.chance
-    return result

@@ -28,7 +28,7 @@ from kproxy.dataplane.symbolic.nftables.structure import (
 )
 from kproxy.dataplane.symbolic.nftables.translation import destinations as native_destinations
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure, reduce_both
-from kproxy.dataplane.symbolic.side import HostRules, HostSide
+from kproxy.dataplane.symbolic.side import HostSide, SideRules
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import UNCHANGED, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
@@ -126,13 +126,18 @@ def _stateful(rulesets: Iterable[Ruleset], structure: NftStructure) -> frozenset
     )
 
 
-def set_up(one: Ruleset | HostRules, other: Ruleset | HostRules, family: Family | None = None) -> Setup:
+def set_up(
+    one: Ruleset | SideRules, other: Ruleset | SideRules, family: Family | None = None, *, exact: bool = False
+) -> Setup:
     """Prepare to compare two sides, for packets of one family: the one that rules tell, or IPv4.
+
+    iptables and nftables round a chance of one in three differently, by less than 2^-31. Where rules of both are
+    compared, chances are taken as the simple fractions that they stand for, unless the comparison is to be `exact`.
 
     Raises:
         DataplaneError: a jump to a chain that is not there, or a loop.
     """
-    rules = (HostRules.of(one), HostRules.of(other))
+    rules = (SideRules.of(one), SideRules.of(other))
     found = next((item.family for item in rules if item.family is not None), Family.IPV4) if family is None else family
     structure, *iptables = reduce_both(rules[0].rulesets, rules[1].rulesets)
     native = NftStructure()
@@ -169,7 +174,7 @@ def set_up(one: Ruleset | HostRules, other: Ruleset | HostRules, family: Family 
     translation = Translation(variables, outcomes, (UNCHANGED, *sorted(destinations)))
     targets = Targets(variables, outcomes, translation, frozenset(read_lists))
     conditions = Conditions(variables)
-    mixed = any(item.iptables for item in rules) and any(item.nftables.tables for item in rules)
+    mixed = not exact and any(item.iptables for item in rules) and any(item.nftables.tables for item in rules)
     evaluator = Evaluator(structure, variables, outcomes, conditions, targets, simple_chances=mixed)
     evaluators = (
         evaluator,
@@ -192,7 +197,7 @@ class _Features:
 
 
 def _sides(
-    rules: tuple[HostRules, HostRules], family: Family, iptables: Sequence[list[Side]], native: NftStructure
+    rules: tuple[SideRules, SideRules], family: Family, iptables: Sequence[list[Side]], native: NftStructure
 ) -> tuple[HostSide, HostSide]:
     tables = [item.tables(family) for item in rules]
     renamed = [{name: alias for side in sides for name, alias in side.lists.items()} for sides in iptables]

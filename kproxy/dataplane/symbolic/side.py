@@ -18,16 +18,16 @@ from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 
 
 @dataclass(frozen=True, slots=True)
-class HostRules:
+class SideRules:
     """The rules of a host: those of iptables, at most one rule set of each variant, and those of native nftables."""
 
     iptables: tuple[IptablesRules, ...] = ()
     nftables: NftRuleset = field(default_factory=NftRuleset)
 
     @classmethod
-    def of(cls, rules: Ruleset | HostRules) -> HostRules:
+    def of(cls, rules: Ruleset | SideRules) -> SideRules:
         """A rule set of iptables as a host's."""
-        return rules if isinstance(rules, HostRules) else cls((IptablesRules.of(rules),))
+        return rules if isinstance(rules, SideRules) else cls((IptablesRules.of(rules),))
 
     @property
     def rulesets(self) -> tuple[Ruleset, ...]:
@@ -52,7 +52,7 @@ class HostRules:
 class HostSide:
     """A side's rules, reduced. `lists` renames lists and sets that are state."""
 
-    def __init__(self, rules: HostRules, iptables: Sequence[Side], native: NftSide, lists: Mapping[str, str]) -> None:
+    def __init__(self, rules: SideRules, iptables: Sequence[Side], native: NftSide, lists: Mapping[str, str]) -> None:
         self.rules = rules
         self.lists = lists
         self.native = native

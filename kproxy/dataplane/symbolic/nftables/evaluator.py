@@ -18,10 +18,11 @@ from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, moment
 from kproxy.dataplane.symbolic.leaves import INDETERMINATE, Bits, Expression, Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
-from kproxy.dataplane.symbolic.nftables.expressions import Expressions, elements_of, text_of
+from kproxy.dataplane.symbolic.nftables.expressions import Expressions, elements_of
 from kproxy.dataplane.symbolic.nftables.marks import linear_bits
 from kproxy.dataplane.symbolic.nftables.quantity import OpaqueError, Random
 from kproxy.dataplane.symbolic.nftables.structure import NftStructure, NormalizedChain, parts_of, verdicts_of
+from kproxy.dataplane.symbolic.nftables.text import positive, text_of
 from kproxy.dataplane.symbolic.nftables.translation import constant_target, is_of, looked_up, target_of_data, targets_of
 from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, Node
 from kproxy.dataplane.symbolic.targets import Targets
@@ -34,7 +35,7 @@ from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.targets import DscpTarget, HlTarget, NotrackTarget, RejectTarget, TtlTarget
 from kproxy.netfilter.nftables import statement as nft
 from kproxy.netfilter.nftables.element import Element
-from kproxy.netfilter.nftables.expression import Ct, MapLookup, Meta, Payload
+from kproxy.netfilter.nftables.expression import Ct, MapLookup, Meta, Payload, SetReference
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Limit, Quota
 from kproxy.netfilter.nftables.value import Verdict
 
@@ -168,11 +169,11 @@ class NftEvaluator:
         statement = place.rule[position]
         action = self._statements.get(type(statement))
         if action is None:
-            return self._stop(Outcome(INDETERMINATE, text_of(statement)), place)
+            return self._stop(Outcome(INDETERMINATE, text_of(statement, place.chain.table)), place)
         try:
             return action(statement, place, position, after)
         except OpaqueError:
-            return self._stop(Outcome(INDETERMINATE, text_of(statement)), place)
+            return self._stop(Outcome(INDETERMINATE, text_of(statement, place.chain.table)), place)
 
     def _stop(self, outcome: Outcome, place: _Place) -> Node:
         return self._targets.stop(outcome, place.continuation)
@@ -196,7 +197,7 @@ class NftEvaluator:
             fits = self._expressions.chance(key[0], statement)
             return self._mixed([(fits, self._from(place, position + 1, after)), (1 - fits, after)])
         condition = self._expressions.match(
-            statement, stage, place.chain.table, lambda found, match: self._state(found.name, match.left, place)
+            statement, stage, place.chain.table, lambda found, match: self._state(found.name, match, place)
         )
         return self._inside(condition, place, after, lambda inner, rest: self._from(inner, position + 1, rest))
 
@@ -250,9 +251,11 @@ class NftEvaluator:
     def _mangle(self, statement: nft.Mangle, place: _Place, position: int, after: Node) -> Node:
         target, variables = statement.target, self._variables
         following = self._from(place, position + 1, after)
-        text = f"{text_of(target)} set {text_of(statement.value)}"
+        text = text_of(statement, place.chain.table)
         if isinstance(target, Meta) and target.key in _PLAIN_META:
             return following
+        if not place.continuation.stage.tracked and any(isinstance(part, Ct) for part in parts_of(statement.value)):
+            return after  # without a connection there is nothing to read, and the rule ends
         if isinstance(target, (Meta, Ct)) and target.key == "mark":
             level = variables.mark if isinstance(target, Meta) else variables.connmark
             if isinstance(target, Ct) and not place.continuation.stage.tracked:
@@ -332,41 +335,44 @@ class NftEvaluator:
         return self._targets.apply(NotrackTarget(), following, place.fixed, place.continuation)
 
     def _leaves(self, statement: nft.Dup | nft.FlowAdd, place: _Place, position: int, after: Node) -> Node:
-        return self._outcomes.leave_behind(self._from(place, position + 1, after), text_of(statement))
+        return self._outcomes.leave_behind(
+            self._from(place, position + 1, after), text_of(statement, place.chain.table)
+        )
 
     def _header(self, statement: nft.ResetOption, place: _Place, position: int, after: Node) -> Node:
-        return self._outcomes.change_header(self._from(place, position + 1, after), text_of(statement))
+        return self._outcomes.change_header(
+            self._from(place, position + 1, after), text_of(statement, place.chain.table)
+        )
 
     def _rate(self, statement: Limit | Quota | ConnectionLimit, place: _Place, position: int, after: Node) -> Node:
-        return self._diagrams.ite(self._within(statement, place), self._from(place, position + 1, after), after)
+        return self._diagrams.ite(self._rate_kept(statement, place), self._from(place, position + 1, after), after)
 
-    def _within(self, statement: Limit | Quota | ConnectionLimit, place: _Place) -> Node:
-        """Whether a limit is kept is unknown; `over` asks the opposite."""
-        held = self._variables.free(FreeVariable("rate", text_of(statement), place.role))
-        return self._diagrams.negate(held) if statement.over else held
+    def _rate_kept(self, statement: nft.Statement, place: _Place) -> Node:
+        """Whether a limit lets the packet pass is unknown."""
+        return self._variables.free(FreeVariable("rate", text_of(statement, place.chain.table), place.role))
 
     def _object(self, statement: nft.ObjectReference, place: _Place, position: int, after: Node) -> Node:
         following = self._from(place, position + 1, after)
         if statement.kind in ("limit", "quota"):
-            text = f"{statement.kind} name {text_of(statement.name)}"
-            return self._diagrams.ite(self._variables.free(FreeVariable("rate", text)), following, after)
+            return self._diagrams.ite(self._rate_kept(statement, place._replace(role="")), following, after)
         if statement.kind == "synproxy":
-            return self._stop(Outcome(INDETERMINATE, text_of(statement)), place)
-        return self._outcomes.change_header(following, f"{statement.kind} {text_of(statement.name)}")
+            return self._stop(Outcome(INDETERMINATE, text_of(statement, place.chain.table)), place)
+        return self._outcomes.change_header(following, text_of(statement, place.chain.table))
 
     # sets that rules change
 
-    def _state(self, name: str, key: object, place: _Place) -> Node | None:
+    def _state(self, name: str, asked: nft.Match, place: _Place) -> Node | None:
         """Whether a set holds the packet's key, if that is state; None for a set whose elements are known."""
         state = place.chain.lists.get(name)
         if state is None:
             return None
-        match = self._as_list(state, key)
+        match = self._as_list(state, asked.left)
         if match is not None:
             found = self._expressions.conditions.match(match, place.continuation.stage, 0)
             assert isinstance(found, RecentCheck), found
             return found.condition
-        return self._variables.free(self._set_variable(state, key, place))
+        text = text_of(positive(asked)[0], place.chain.table)
+        return self._variables.free(self._set_variable(state, asked.left, text, place))
 
     def _as_list(self, state: str, key: object, action: str = "rcheck") -> RecentMatch | None:
         """A set of addresses with a time-out is what a list of `-m recent` is; None if it is another set."""
@@ -378,17 +384,17 @@ class NftEvaluator:
         seconds = None if timeout is None or action == "set" else timeout // 1000
         return RecentMatch(Negatable(action), state, Address(family, family.full_mask), sides[key.field], seconds)
 
-    def _set_variable(self, state: str, key: object, place: _Place) -> FreeVariable:
+    def _set_variable(self, state: str, key: object, text: str, place: _Place) -> FreeVariable:
         fields = {part.field for part in parts_of(key) if isinstance(part, Payload)}
         side = "dest" if fields & {"daddr", "dport"} else "source"
         when = moment(side, place.continuation.stage)
-        return FreeVariable("set", f"{text_of(key)} @{state}", (state, text_of(key), (when,)))
+        return FreeVariable("set", text, (state, (when,)))
 
     def _set_update(self, statement: nft.SetUpdate, place: _Place, position: int, after: Node) -> Node:
         following = self._from(place, position + 1, after)
-        for item in statement.stateful:
-            if isinstance(item, (Limit, Quota, ConnectionLimit)):
-                following = self._diagrams.ite(self._within(item, place), following, after)
+        limits = [item for item in statement.stateful if isinstance(item, (Limit, Quota, ConnectionLimit))]
+        if limits:
+            following = self._diagrams.ite(self._rate_kept(statement, place), following, after)
         state = place.chain.lists[statement.set]
         adds = statement.operation != "delete"
         match = self._as_list(state, statement.key, "set" if adds else "remove")
@@ -399,9 +405,9 @@ class NftEvaluator:
                 assert isinstance(found, RecentCheck), found
                 return self._targets.seen(found, following, following, stage)
             return self._targets.seen(RecentCheck(TRUE, match), following, following, stage)
-        variable = self._set_variable(state, statement.key, place)
+        asked = nft.Match(statement.key, nft.Operator.EQ, SetReference(statement.set))
+        variable = self._set_variable(state, statement.key, text_of(asked, place.chain.table), place)
         level = self._variables.free_variables.get(variable)
         if level is not None:
             following = self._diagrams.restrict(following, ((level, int(adds)),))
-        verb = "is added to" if adds else "is removed from"
-        return self._outcomes.leave_behind(following, f"{text_of(statement.key)} {verb} {state}")
+        return self._outcomes.leave_behind(following, text_of(statement, place.chain.table))

@@ -29,6 +29,7 @@ from kproxy.dataplane.symbolic.nftables.quantity import (
     numbers,
     random_chances,
 )
+from kproxy.dataplane.symbolic.nftables.text import positive, text_of
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import LOCAL, MULTICAST, UNICAST, Variables
 from kproxy.netfilter.address import Network
@@ -109,14 +110,6 @@ class Expressions:
         self.conditions = conditions
         self._sets: dict[tuple[object, ...], Node] = {}
 
-    def _opaque(self, expression: object, stage: Stage, present: Node = TRUE) -> Quantity:
-        text = text_of(expression)
-        where = (stage.hook, stage.table)
-        quantity = Opaque(text, lambda asked: self.variables.free(FreeVariable("opaque", asked, where)))
-        if present != TRUE:
-            object.__setattr__(quantity, "present", present)
-        return quantity
-
     # quantities
 
     def quantity(self, expression: Expression, stage: Stage) -> Quantity:
@@ -136,7 +129,7 @@ class Expressions:
             found = self._binary(expression, stage)
         elif isinstance(expression, Numgen):
             found = self._numgen(expression)
-        return self._opaque(expression, stage) if found is None else found
+        return Opaque() if found is None else found
 
     def _protocol(self, *protocols: int) -> Node:
         return self.variables.diagrams.among(self.variables.protocol, [(number, number) for number in protocols])
@@ -246,7 +239,7 @@ class Expressions:
             return TupleQuantity(
                 lambda value: self._tuple(option, value, stage), variables, 16 if "port" in option else 32, present
             )
-        return self._opaque(expression, stage, present)
+        return Opaque(present)
 
     def _tuple(self, option: str, value: Single, stage: Stage) -> Node:
         interval = numbers(value)
@@ -393,7 +386,9 @@ class Expressions:
         try:
             return self._match(match, stage, table, state_of)
         except OpaqueError:
-            return self._opaque(match, stage).among((1,))
+            asked, negated = positive(match)
+            held = self.variables.free(FreeVariable("opaque", text_of(asked, table), (stage.hook, stage.table)))
+            return self.variables.diagrams.negate(held) if negated else held
 
     def _match(self, match: Match, stage: Stage, table: Table, state_of: Callable[[Set, Match], Node | None]) -> Node:
         diagrams, right = self.variables.diagrams, match.right
@@ -507,12 +502,6 @@ def elements_of(table: Table, where: SetReference | AnonymousMap) -> Iterable[El
     if found is None:
         raise OpaqueError
     return found.elements
-
-
-def text_of(item: object) -> str:
-    """An expression or statement in words, for what is unknown."""
-    text = getattr(item, "text", None)
-    return text if isinstance(text, str) and text else str(item)
 
 
 HEADERS_BY_TRANSPORT: Final = {"tcp": 6, "udp": 17, "dccp": 33, "sctp": 132, "udplite": 136}

@@ -214,20 +214,12 @@ class Random(Quantity):
 
 @dataclass(frozen=True)
 class Opaque(Quantity):
-    """A value that the variables do not hold. `free` makes the condition that it is one of some values."""
+    """A value that the variables do not hold."""
 
-    text: str
-    free: Callable[[str], Node]
+    present: Node = TRUE
 
     def among(self, values: Sequence[Single]) -> Node:
-        shown = ", ".join(sorted(map(_shown, values)))
-        return self.free(f"{self.text} {shown}" if len(values) == 1 else f"{self.text} {{ {shown} }}")
-
-
-def _shown(value: Single) -> str:
-    if isinstance(value, (Prefix, Range)):
-        return f"{value.first}-{value.last}"
-    return f"{value.prefix}*" if isinstance(value, InterfacePrefix) else str(value)
+        raise OpaqueError
 
 
 class OpaqueError(Exception):

@@ -1,0 +1,130 @@
+"""What the concrete evaluator makes of a witness, in the terms in which rule sets are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.dataplane.compare.assume import assume, assume_native
+from kproxy.dataplane.compare.witness import SideNames, Situation
+from kproxy.dataplane.concrete.explore import Exploration
+from kproxy.dataplane.concrete.hooks import HookPipeline
+from kproxy.dataplane.concrete.index import Index, index_ruleset
+from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.pipeline import IptablesRules, Source
+from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.nftables.structure import table_name
+from kproxy.dataplane.symbolic.side import HostSide, SideRules
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
+
+Observation = tuple[object, ...]
+"""What becomes of a packet as far as rule sets are compared by it."""
+
+_EFFECTS: Final = (CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Which bits of the marks outcomes are compared by, and which lists and sets, with the names they have on both
+    sides."""
+
+    mark: int
+    connmark: int
+    lists: Mapping[str, str]
+    sets: Mapping[tuple[str, str], str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def watch_of(setup: Setup, side: HostSide) -> Watch:
+    """What to watch on a side."""
+    variables, read = setup.variables, setup.targets.read_lists
+    mark = connmark = 0
+    for level in setup.outcomes.watched:
+        if level < variables.connmark:
+            mark |= 1 << 31 - (level - variables.mark)
+        else:
+            connmark |= 1 << 31 - (level - variables.connmark)
+    names = side.lists or {name: name for name in read}
+    lists = {name: ours for name, ours in names.items() if ours in read}
+    return Watch(mark, connmark, lists, {name: ours for name, ours in side.native.lists.items() if ours in read})
+
+
+def names_of(side: HostSide, watch: Watch) -> SideNames:
+    """The names of a side."""
+    sets = {}
+    for table in side.native.tables:
+        for item in table.sets:
+            alias = watch.sets.get((table_name(table), item.name))
+            if alias is not None:
+                seconds = None if item.timeout is None else item.timeout // 1000
+                sets[alias] = table_name(table), item.name, seconds
+    return SideNames({theirs: ours for ours, theirs in watch.lists.items()}, sets)
+
+
+def index_rules(rules: SideRules, family: Family) -> Index:
+    """A side's rules ready for traces."""
+    return index_ruleset(rules.iptables, nftables=rules.nftables if rules.nftables.tables else None, family=family)
+
+
+def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
+    """The rules ready for a trace, with what the situation assumes put in."""
+    index = rules if isinstance(rules, Index) else index_ruleset(rules)
+    if not situation.assumed and (index.variant or not situation.variant):
+        return index
+    variant = None if situation.variant is None else Variant(situation.variant)
+    iptables = [
+        IptablesRules(assume(item.ruleset, situation.assumed), item.variant or variant) for item in index.iptables
+    ]
+    native = None if index.nftables is None else assume_native(index.nftables.ruleset, situation.assumed)
+    return index_ruleset(iptables, index.note, nftables=native, family=index.family)
+
+
+def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[Observation, Fraction]:
+    """What becomes of the packet, with chances.
+
+    Raises:
+        DataplaneError: as `trace`.
+    """
+    index = assumed_index(rules, situation)
+    exploration = Exploration(HookPipeline(index, situation.host), State(situation.packet, situation.connection))
+    held = situation.host.recent or {}
+    result: dict[Observation, Fraction] = {}
+    for arrival in exploration.paths():
+        state, end = arrival.end.state, arrival.end
+        packet = state.packet
+        goes = end.verdict == "ACCEPT"
+        effects = set()
+        for step in arrival.steps:
+            if step.kind == "rule" and step.source != Source.NFTABLES:
+                chain = index.ruleset.chain(step.table, step.chain)
+                target = chain.rules[step.rule - 1].target if chain is not None else None
+                if isinstance(target, CtTarget) and target.notrack:
+                    continue
+                if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
+                    effects.add(target.to_save())
+        effects |= {
+            f"{watch.sets[table, name]} {key} {bool(data)}"
+            for table, name, key, data in state.sets
+            if (table, name) in watch.sets
+        }
+        effects |= {
+            f"{watch.lists[name]} {address} {bool(ages)}"
+            for (name, address), ages in state.recent
+            if name in watch.lists and ages != held.get(name, {}).get(address, ())
+        }
+        tracked = state.has_connection
+        seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == "INDETERMINATE" else "")
+        if goes:
+            source = (state.masqueraded, packet.src, packet.sport)
+            seen += (packet.dst, packet.dport, source, packet.mark & watch.mark, packet.ttl, packet.tos)
+            seen += (state.tracking,)
+        if (tracked and goes) or state.connection.state == "ESTABLISHED":
+            seen += (state.connection.mark & watch.connmark,)
+        seen += (tuple(sorted(effects)),)
+        result[seen] = result.get(seen, Fraction(0)) + arrival.chance
+    return result
