@@ -6,13 +6,13 @@ import gc
 
 import click
 
-from kproxy.cli.diff.sources import Choices, is_live, is_rendered, label, read_side
+from kproxy.cli.diff.sources import Choices, SideInput, is_live, is_rendered
 from kproxy.cli.options import chosen_family, family_options, feature_option
 from kproxy.cli.output import colour_stdout, working, write_output
 from kproxy.cluster.hosts import read_host
-from kproxy.dataplane import index_ruleset
+from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter import Family
 from kproxy.render import Features
 
 MOST = 20
@@ -55,7 +55,8 @@ def command(
 
     \b
     A and B are each one of
-      FILE                              rules as iptables-save prints them; - for stdin
+      FILE[,FILE...]                    rules of one host as iptables-save or nft prints them, or scripts of nft -f,
+                                        each recognised by its content; - for stdin
       netns:NAME                        what a network namespace holds now
       manifests:PATH[,PATH...][@NODE]   what kube-proxy would program on a node; `manifests:` may be left out
                                         of names that end in .yaml, .yml, .json or .jsonl, and of folders
@@ -66,6 +67,7 @@ def command(
       kproxy diff node.dump cluster.yaml@worker-1
       kproxy diff netns:node-1 manifests:cluster/,extra.yaml@node-1 -4
       kproxy diff manifests:cluster.yaml@n1 manifests:cluster.yaml@n1 --config-b new-config.yaml
+      kproxy diff iptables.save,host.nft nftables.nft
       iptables-save | kproxy diff - expected.save -o json
     """
     if one == other == "-":
@@ -83,62 +85,56 @@ def command(
     family = None if asked is None else Family.IPV6 if ipv6 else Family.IPV4
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
-    labels = (label(one), label(other))
-    first, second = _read(one, other, config_a or config, config_b or config, features, family, variant)
-    _check_families(labels, (first, second), family)
+    sides = (
+        SideInput(one, Choices(config_a or config, features, variant)),
+        SideInput(other, Choices(config_b or config, features, variant)),
+    )
+    labels = (sides[0].label, sides[1].label)
+    chosen = _family(sides, family)
+    first, second = (side.rules(chosen) for side in sides)
     if text:
         _print_text((first, second), labels)
         return
     from kproxy.cli.diff.text import comparison_json, comparison_text
     from kproxy.dataplane.compare.compare import EXAMINED, compare
+    from kproxy.dataplane.compare.observe import index_rules
 
     with working("comparing"):
-        found = compare(first, second, host=host, examine=None if everything else max(EXAMINED, most))
-    indexes = (index_ruleset(first), index_ruleset(second))
+        found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
+    indexes = (index_rules(first, chosen), index_rules(second, chosen))
+    counts = (first.rule_count, second.rule_count)
     if output_format == "json":
         write_output(comparison_json(found, labels, indexes).decode(), None)
     else:
-        for line in comparison_text(found, labels, indexes, None if everything else most):
+        for line in comparison_text(found, labels, counts, indexes, None if everything else most):
             click.echo(line, color=colour_stdout())
     if not found.alike:
         raise click.exceptions.Exit(1)
 
 
-def _read(
-    one: str,
-    other: str,
-    config_a: str | None,
-    config_b: str | None,
-    features: Features,
-    family: Family | None,
-    variant: str | None,
-) -> tuple[Ruleset, Ruleset]:
-    """Both sides. A side that may be of either family is read as the other one is."""
-    choices = [Choices(config, features, family, variant) for config in (config_a, config_b)]
-    if family is None and is_live(one) and not is_live(other):
-        second = read_side(other, choices[1])
-        return read_side(one, Choices(config_a, features, second.family, variant)), second
-    first = read_side(one, choices[0])
-    if family is None and (is_live(other) or is_rendered(other)) and not is_rendered(one):
-        return first, read_side(other, Choices(config_b, features, first.family, variant))
-    return first, read_side(other, choices[1])
-
-
-def _check_families(labels: tuple[str, str], rulesets: tuple[Ruleset, Ruleset], family: Family | None) -> None:
-    known = [ruleset.family for ruleset in rulesets]
-    for name, found in zip(labels, known, strict=True):
-        if family is not None and found is not None and found is not family:
-            raise InputError(
-                f"{name}: these are rules of {found.value}, and -{family.version} asks for the other family"
-            )
-    if known[0] is not None and known[1] is not None and known[0] is not known[1]:
+def _family(sides: tuple[SideInput, SideInput], asked: Family | None) -> Family:
+    """The family to compare for: that of both sides, of two IPv4."""
+    one, other = sides
+    if asked is not None:
+        for side in sides:
+            if side.families and asked not in side.families:
+                held = next(iter(side.families))
+                raise InputError(
+                    f"{side.label}: these are rules of {held.value}, and -{asked.version} asks for the other family"
+                )
+        return asked
+    if not one.families and not other.families:
+        return one.usual_family()
+    common = one.families & other.families if one.families and other.families else one.families | other.families
+    if not common:
+        first, second = (next(iter(side.families)).value for side in sides)
         raise InputError(
-            f"{labels[0]} holds rules of {known[0].value} and {labels[1]} of {known[1].value}: "
-            "two rule sets of one family expected"
+            f"{one.label} holds rules of {first} and {other.label} of {second}: two rule sets of one family expected"
         )
+    return Family.IPV4 if Family.IPV4 in common else Family.IPV6
 
 
-def _print_text(rulesets: tuple[Ruleset, Ruleset], labels: tuple[str, str]) -> None:
+def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) -> None:
     from kproxy.cli.diff.text import text_difference
 
     differs = False

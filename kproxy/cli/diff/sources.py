@@ -9,9 +9,12 @@ from pathlib import Path
 
 from kproxy.cli.output import report_note, working
 from kproxy.cluster.inputs import read_inputs, read_text
-from kproxy.cluster.rules import check_iptables as checked
+from kproxy.cluster.rules import HostRules, check_iptables, read_rule_file
+from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
+from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, Ruleset, parse_save
+from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
 
@@ -26,27 +29,61 @@ class Choices:
 
     config: str | None = None
     features: Features | None = None
-    family: Family | None = None
     variant: str | None = None
 
 
-def read_side(text: str, choices: Choices) -> Ruleset:
-    """Reads one side: a file of rules, `-`, `netns:NAME`, or `[manifests:]PATH[,PATH...][@NODE]`.
+class SideInput:
+    """One side as the user names it. `families` are those of its rules; none if it can be read for either."""
 
-    Raises:
-        InputError: it cannot be read, holds no rules, or holds rules that no kernel would take.
-        LinuxError: a namespace cannot be read.
-    """
-    if text.startswith(NETNS):
-        return _from_namespace(text.removeprefix(NETNS), choices)
-    if is_rendered(text):
-        return _from_manifests(text.removeprefix(MANIFESTS), choices)
-    with working(f"reading {label(text)}"):
-        content = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else read_text(Path(text))
-        ruleset = parse_save(content, text)
-        if choices.family is not None and ruleset.family is None:
-            ruleset = parse_save(content, text, family=choices.family)
-        return checked(ruleset, label(text))
+    def __init__(self, text: str, choices: Choices) -> None:
+        self.label = label(text)
+        self._text = text
+        self._choices = choices
+        self._files = None if is_live(text) or is_rendered(text) else _read_files(text, self.label)
+        self.families = frozenset[Family]() if self._files is None else _families(self._files)
+
+    def usual_family(self) -> Family:
+        """The family of a side that can be read for either, if the other side does not tell."""
+        if is_rendered(self._text):
+            return _rendered(self._text.removeprefix(MANIFESTS), self._choices, None)[0]
+        return Family.IPV4
+
+    def rules(self, family: Family) -> SideRules:
+        """The rules that packets of a family meet.
+
+        Raises:
+            InputError: there are none, or they cannot be read.
+            LinuxError: a namespace cannot be read.
+        """
+        if self._files is not None:
+            native = self._files.nftables
+            return SideRules(self._files.iptables(family), NftRuleset() if native is None else native)
+        if is_live(self._text):
+            return SideRules.of(_from_namespace(self._text.removeprefix(NETNS), family, self._choices.variant))
+        return SideRules.of(_rendered(self._text.removeprefix(MANIFESTS), self._choices, family)[1])
+
+
+def _families(files: HostRules) -> frozenset[Family]:
+    """The families that rules are for, none if they do not tell."""
+    if any(ruleset.family is None for ruleset in files.rulesets):
+        return frozenset()
+    found = {ruleset.family for ruleset in files.rulesets}
+    native = () if files.nftables is None else files.nftables.tables
+    for family in Family:
+        if any(True for _ in evaluated_tables(NftRuleset(native), family)):
+            found.add(family)
+    return frozenset(family for family in found if family is not None)
+
+
+def _read_files(text: str, name: str) -> HostRules:
+    """Files of rules, each recognised by its content: `a.save,a.nft`; a single one may have a comma in its name."""
+    paths = [text] if text == "-" or Path(text).exists() or "," not in text else text.split(",")
+    files = []
+    with working(f"reading {name}"):
+        for path in paths:
+            content = sys.stdin.buffer.read().decode("utf-8", "replace") if path == "-" else read_text(Path(path))
+            files.append(read_rule_file(content, label(path), path))
+        return HostRules(files)
 
 
 def label(text: str) -> str:
@@ -73,15 +110,16 @@ def is_live(text: str) -> bool:
     return text.startswith(NETNS)
 
 
-def _from_namespace(name: str, choices: Choices) -> Ruleset:
+def _from_namespace(name: str, family: Family, variant: str | None) -> Ruleset:
     from kproxy.cli.trace.live import read_rules
 
     if not name:
         raise InputError("netns: the name of a namespace expected")
-    return checked(read_rules(name, choices.family or Family.IPV4, choices.variant), f"namespace {name}")
+    return check_iptables(read_rules(name, family, variant), f"namespace {name}")
 
 
-def _from_manifests(text: str, choices: Choices) -> Ruleset:
+def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, Ruleset]:
+    """What kube-proxy would program: for a family, or for the node's first."""
     paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
     filenames: Sequence[str] = [path for path in paths.split(",") if path]
     if not filenames:
@@ -89,9 +127,9 @@ def _from_manifests(text: str, choices: Choices) -> Ruleset:
     with working(f"rendering {text}"):
         config, cluster = read_inputs(choices.config, filenames, report_note)
         target = select_target(cluster.nodes, config, node or None)
-        family = choices.family or target.primary_family(config)
+        family = family or target.primary_family(config)
         rendered = render_target(
             target, family, cluster.services, cluster.endpoint_slices, config, choices.features or Features()
         )
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    return Ruleset(family, ruleset.tables)
+    return family, Ruleset(family, ruleset.tables)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import click
 import msgspec
 
 from kproxy.dataplane import Index, Outcome, TraceResult, format_endpoint
+from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison, Difference, trace_witness
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.nftables.printer.listing import print_nft
+from kproxy.netfilter.nftables.printer.style import Style
 
 MAX_OUTCOMES = 4
 MAX_SITES = 6
@@ -25,25 +29,28 @@ COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "
 Indexes = tuple[Index, Index]
 
 
-def comparison_text(found: Comparison, labels: Sequence[str], indexes: Indexes, max_shown: int | None) -> Iterator[str]:
-    """The lines of the answer."""
+def comparison_text(
+    found: Comparison, labels: Sequence[str], counts: Sequence[int], indexes: Indexes, max_shown: int | None
+) -> Iterator[str]:
+    """The lines of the answer. `counts` are the numbers of rules; `max_shown` None shows everything."""
     width = max(map(len, labels))
-    for side, label, index in zip(SIDES, labels, indexes, strict=True):
-        yield f"{click.style(side, bold=True)}  {label:<{width}}  {index.ruleset.rule_count:,} rules"
+    for side, label, count in zip(SIDES, labels, counts, strict=True):
+        yield f"{click.style(side, bold=True)}  {label:<{width}}  {count:,} rules"
     yield ""
+    findings = _findings(found.differences)
     if found.alike:
         yield click.style("alike: every packet is treated the same", fg="green", bold=True)
     elif found.differences:
-        yield click.style(f"different: {_count(found)}", fg="red", bold=True)
+        yield click.style(f"different: {_count(len(findings))}", fg="red", bold=True)
     else:
         yield click.style(
             "not decided: no difference is certain, and not every packet is certain", fg="yellow", bold=True
         )
-    shown = found.differences if max_shown is None else found.differences[:max_shown]
-    for number, difference in enumerate(shown, 1):
+    shown = findings if max_shown is None else findings[:max_shown]
+    for number, finding in enumerate(shown, 1):
         yield ""
-        yield from _difference_text(number, difference, indexes)
-    hidden = len(found.differences) - len(shown)
+        yield from _finding_text(number, finding, indexes, everything=max_shown is None)
+    hidden = len(findings) - len(shown)
     if hidden or found.unexamined or found.unusual:
         yield ""
         parts = [f"{hidden:,} more differences are not shown"] if hidden else []
@@ -65,17 +72,48 @@ def comparison_text(found: Comparison, labels: Sequence[str], indexes: Indexes, 
         yield from (f"  {text}" for text in found.remarks)
 
 
-def _count(found: Comparison) -> str:
-    count = len(found.differences)
+def _findings(differences: Iterable[Difference]) -> list[list[Difference]]:
+    """The differences, those of one cause together."""
+    result: list[list[Difference]] = []
+    of_cause: dict[Cause, list[Difference]] = {}
+    for item in differences:
+        if item.cause is not None and item.cause in of_cause:
+            of_cause[item.cause].append(item)
+            continue
+        result.append([item])
+        if item.cause is not None:
+            of_cause[item.cause] = result[-1]
+    return result
+
+
+def _finding_text(number: int, finding: Sequence[Difference], indexes: Indexes, *, everything: bool) -> Iterator[str]:
+    """One finding: with a cause, what it is and how many destinations it concerns, and the first difference as its
+    example."""
+    cause = finding[0].cause
+    count = len({destination for item in finding for destination in item.destinations})
+    if cause is None or (len(finding) == 1 and count == 1):
+        yield from _difference_text(f"{number}. ", finding[0], indexes)
+        if cause is not None:
+            yield f"   {cause.words(SIDES)}"
+        return
+    yield click.style(f"{number}. {cause.words(SIDES)}: {count:,} destinations, as:", bold=True)
+    for item in finding if everything else finding[:1]:
+        yield from _difference_text("   ", item, indexes)
+    if len(finding) > 1 and not everything:
+        more = len(finding) - 1
+        yield f"   and {more:,} more {'difference' if more == 1 else 'differences'} of this cause: --all shows them"
+
+
+def _count(count: int) -> str:
     return f"{count:,} differences" if count != 1 else "1 difference"
 
 
-def _difference_text(number: int, difference: Difference, indexes: Indexes) -> Iterator[str]:
+def _difference_text(head: str, difference: Difference, indexes: Indexes) -> Iterator[str]:
     shown = ", ".join(difference.destinations[:MAX_SITES])
     if len(difference.destinations) > MAX_SITES:
         shown += f" and {len(difference.destinations) - MAX_SITES:,} more destinations"
     conditions = f", {difference.conditions}" if difference.conditions else ""
-    yield click.style(f"{number}. {shown} from {difference.sources}{conditions}", bold=True)
+    yield click.style(f"{head}{shown} from {difference.sources}{conditions}", bold=True)
     for side, text in zip(SIDES, (difference.one, difference.other), strict=True):
         yield f"     {click.style(side, bold=True)} {text}"
     yield f"   for example {situation_text(difference.witness)}"
@@ -168,6 +206,7 @@ def _difference_record(item: Difference, indexes: Indexes) -> dict[str, object]:
         "destinations": list(item.destinations),
         "from": item.sources,
         "conditions": item.conditions,
+        **({} if item.cause is None else {"cause": _cause_record(item.cause)}),
         "a": item.one,
         "b": item.other,
         "witness": {
@@ -190,6 +229,13 @@ def _difference_record(item: Difference, indexes: Indexes) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _cause_record(cause: Cause) -> dict[str, object]:
+    return {
+        "side": SIDES[cause.side].lower(), "table": cause.table, "chain": cause.chain, "rule": cause.rule,
+        "text": cause.text,
+    }  # fmt: skip
+
+
 def _outcome_record(outcome: Outcome) -> dict[str, object]:
     return {
         "probability": f"{outcome.probability.numerator}/{outcome.probability.denominator}",
@@ -208,15 +254,21 @@ def _outcome_record(outcome: Outcome) -> dict[str, object]:
 # text
 
 
-def text_difference(rulesets: Sequence[Ruleset], labels: Sequence[str]) -> Iterator[str]:
-    """A unified diff of what iptables-save would print: counters and comment lines left out."""
+def text_difference(rulesets: Sequence[SideRules], labels: Sequence[str]) -> Iterator[str]:
+    """A unified diff of what iptables-save and nft would print: counters and comment lines left out."""
     first, second = ([*_save_lines(ruleset)] for ruleset in rulesets)
     for line in difflib.unified_diff(first, second, labels[0], labels[1], n=1, lineterm=""):
         colour = {"-": "red", "+": "green", "@": "cyan"}.get(line[0])
         yield click.style(line, fg=colour) if colour else line
 
 
-def _save_lines(ruleset: Ruleset) -> Iterator[str]:
+def _save_lines(rules: SideRules) -> Iterator[str]:
+    for ruleset in rules.rulesets:
+        yield from _saved(ruleset)
+    yield from print_nft(rules.nftables, Style(stateless=True)).splitlines()
+
+
+def _saved(ruleset: Ruleset) -> Iterator[str]:
     for table in ruleset.in_save_order().tables:
         yield f"*{table.name}"
         yield from (f":{chain.name} {chain.policy or '-'}" for chain in table.chains)

@@ -15,11 +15,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from kproxy.dataplane.compare.causes import Cause, Causes
 from kproxy.dataplane.compare.examine import Examiner, Finding, circumstances
+from kproxy.dataplane.compare.observe import assumed_index, index_rules
 from kproxy.dataplane.compare.regions import Region, Site, differing_regions
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.index import Index
@@ -55,6 +57,7 @@ class Difference:
         one, other: what each rule set does.
         witness: a packet, its host and its connection, for which they differ.
         chances: what becomes of the witness under each, in words, with the exact probability.
+        cause: the rule of one side alone that makes the difference, if there is one.
     """
 
     destinations: tuple[str, ...]
@@ -65,6 +68,7 @@ class Difference:
     witness: Situation
     witness_other: Situation
     chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]]
+    cause: Cause | None = None
 
     def statement(self, one: str = "A", other: str = "B", max_shown: int = 3) -> str:
         """The difference in one sentence."""
@@ -190,6 +194,7 @@ def _compare(
         key = _Key(finding.sources, conditions, finding.one, finding.other)
         merged.setdefault(key, ([], finding))[0].append(where)
     differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
+    differences = _with_causes(differences, sides, setup.family)
     left = len(regions) - examined if regions else 0
     if not differences and not undecided:
         remarks += _mark_remarks(*sides)
@@ -205,12 +210,20 @@ def _difference(key: _Key, sites: list[str], finding: Finding) -> Difference:
     )  # fmt: skip
 
 
+def _with_causes(
+    differences: tuple[Difference, ...], sides: tuple[SideRules, SideRules], family: Family
+) -> tuple[Difference, ...]:
+    if not differences:
+        return ()
+    causes = Causes(sides, family)
+    indexes = (index_rules(sides[0], family), index_rules(sides[1], family))
+    return tuple(replace(item, cause=causes.of(trace_witness(indexes, item))) for item in differences)
+
+
 def trace_witness(
     rulesets: tuple[Ruleset | Index, Ruleset | Index], difference: Difference
 ) -> tuple[TraceResult, TraceResult]:
     """The two traces of a difference's witness."""
-    from kproxy.dataplane.compare.observe import assumed_index
-
     first, second = (
         trace(assumed_index(rules, item), item.host, item.packet, item.connection)
         for rules, item in zip(rulesets, (difference.witness, difference.witness_other), strict=True)

@@ -159,7 +159,6 @@ def check_sides(random: Random, sides: tuple[SideRules, SideRules], points: int,
                     for one, other in zip(found, seen, strict=True):
                         assert sum(one.values()) == 1, label
                         if not unknown:
-                            told = f"{label} {origin}: {plain(one, state.fresh)} against {plain_observation(other, state.fresh)}"
-                            assert plain(one, state.fresh) == plain_observation(other, state.fresh), told
+                            assert plain(one, state.fresh) == plain_observation(other, state.fresh), label
                     assert (found[0] == found[1]) == (seen[0] == seen[1]), f"{label}: {found} against {seen}"
     return compared
