@@ -1,0 +1,46 @@
+"""The symbolic functions against the concrete evaluator, for rules of nftables, alone and beside those of iptables."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.dataplane.symbolic.side import SideRules
+from tests.support.dataplane.agreement import check_sides
+from tests.support.dataplane.compare_rules import Generator, ruleset
+from tests.support.dataplane.nft_rules import NftGenerator, native
+
+
+def check(seed: int, points: int, *, mixed: bool = False) -> int:
+    """Two random rule sets; returns how many packets were compared."""
+    random = Random(seed)
+    iptables = (IptablesRules.of(ruleset(Generator(random).rules()), "legacy"),) if mixed else ()
+    one, other = (SideRules(iptables, native(NftGenerator(random).text())) for _ in range(2))
+    return check_sides(random, (one, other), points, f"seed {seed}")
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_random_rule_sets_at_random_points(seed: int) -> None:
+    check(seed, 2)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_with_iptables_beside_them(seed: int) -> None:
+    check(seed, 2, mixed=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 1 << 40), st.booleans())
+def test_many_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
+    check(seed, 6, mixed=mixed)
+
+
+def test_points_are_compared_at_all() -> None:
+    assert sum(check(seed, 2) for seed in range(4)) > 50
