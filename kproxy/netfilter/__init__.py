@@ -1,4 +1,4 @@
-"""iptables as data: matches, targets, rules, chains, tables and rule sets, read from text and written to text.
+"""iptables and nftables as data: matches, targets, rules, chains, tables, read from text and written to text.
 
 Reading a dump, changing it as iptables-restore would, and writing it:
 
@@ -23,8 +23,19 @@ Reading a dump, changing it as iptables-restore would, and writing it:
     True
 
 `parse_save` and `print_save` are for dumps, `parse_restore` and `apply_restore` for restore input; `canonical_ruleset`
-turns the one into the other. Rules are equal when the kernel treats them as the same rule. docs/netfilter.md says
-what is guaranteed and what is not. Nothing here does I/O.
+turns the one into the other. nftables is `parse_nft` and `print_nft`, for listings, scripts and JSON:
+
+    >>> from kproxy.netfilter import parse_nft, print_nft
+    >>> script = "add table ip t; add chain ip t c; add rule ip t c ip saddr { 10.0.0.0/8 } tcp dport ssh accept"
+    >>> print(print_nft(parse_nft(script)).expandtabs(2), end="")
+    table ip t {
+      chain c {
+        ip saddr 10.0.0.0/8 tcp dport 22 accept
+      }
+    }
+
+Rules are equal when the kernel treats them as the same rule. docs/netfilter.md and
+docs/nft-text.md say what is guaranteed and what is not. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -48,13 +59,21 @@ from kproxy.netfilter.iptables.rule import Counters, Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.save import canonicalize_rule, detect_family, parse_rule, parse_save, print_save
 from kproxy.netfilter.iptables.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
+from kproxy.netfilter.nftables.check import NftProblem, check_nft
+from kproxy.netfilter.nftables.errors import NftApplyError, NftSyntaxError
+from kproxy.netfilter.nftables.printer.listing import print_nft, print_table
+from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
+from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+from kproxy.netfilter.nftables.text import parse_nft
 
 __all__ = [
     "ACCEPT",
+    "BOOKWORM",
     "BUILTIN_CHAINS",
     "DROP",
     "QUEUE",
     "RETURN",
+    "TRIXIE",
     "Address",
     "AddressRange",
     "Chain",
@@ -65,6 +84,10 @@ __all__ = [
     "Match",
     "Negatable",
     "Network",
+    "NftApplyError",
+    "NftProblem",
+    "NftRuleset",
+    "NftSyntaxError",
     "OpaqueMatch",
     "OpaqueTarget",
     "Operation",
@@ -74,20 +97,26 @@ __all__ = [
     "Rule",
     "RuleSyntaxError",
     "Ruleset",
+    "Style",
     "Table",
+    "TableFamily",
     "TableRestore",
     "Target",
     "Verdict",
     "apply_restore",
     "canonical_ruleset",
     "canonicalize_rule",
+    "check_nft",
     "check_ruleset",
     "detect_family",
     "find_loop",
     "line_of_rule",
+    "parse_nft",
     "parse_restore",
     "parse_rule",
     "parse_save",
     "print_list",
+    "print_nft",
     "print_save",
+    "print_table",
 ]

@@ -254,6 +254,8 @@ def constant_reader(kind: DataType) -> Callable[[str], Single]:
 
 def read_range(first: str, last: str, kind: DataType) -> Single:
     """The values from first to last. Raises ValueError."""
+    if kind.form is Form.FLAGS:
+        raise ValueError(f"flags expected, not the range {first}-{last}")
     atom = atom_reader(kind)
     low, high = atom(first), atom(last)
     if low > high and kind.form is not Form.HOUR:

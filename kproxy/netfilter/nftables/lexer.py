@@ -25,13 +25,15 @@ _KEPT_COMMENT: Final = re.compile(r"# (?:handle \d+|Warning: |progname )|# xt_")
 END: Final = ""
 """The token after the last one."""
 
+LOOKAHEAD: Final = 4
+
 
 def tokenize(text: str) -> list[str]:
-    """The tokens of a text, with `END` at the end."""
+    """The tokens of a text, with `END` at the end, several times, so that one may look ahead."""
     found = _TOKEN.findall(text)
     if "#" in text or "\\" in text:
         found = [token for token in found if _is_kept(token)]
-    found.append(END)
+    found += [END] * LOOKAHEAD
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kproxy.netfilter.nftables.constant import write_constant, write_duration
 from kproxy.netfilter.nftables.datatype import DATATYPES, IFNAME, INET_SERVICE, INTEGER, DataType, Form
-from kproxy.netfilter.nftables.expression import Binary, Expression, ExtensionField, Fib, RawPayload
+from kproxy.netfilter.nftables.expression import Binary, Expression, ExtensionField, Fib, MapLookup, RawPayload
 from kproxy.netfilter.nftables.printer.expressions import (
     print_expression,
     print_map,
@@ -165,6 +165,7 @@ def _print_nat(printer: RulePrinter, nat: Nat) -> str:
     special = nat.concatenated or nat.prefix or nat.interval
     if nat.family is not None and (special or printer.family.value != nat.family):
         text += f" {nat.family}"
+    text += " addr . port" if nat.concatenated and not isinstance(nat.address, MapLookup) else ""
     text += " prefix" if nat.prefix else " interval" if nat.interval else ""
     target = _print_target(printer, nat.family, nat.address, nat.port, concatenated=nat.concatenated)
     if target:

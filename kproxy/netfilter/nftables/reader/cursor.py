@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from kproxy.netfilter.nftables.constant import unquote
 from kproxy.netfilter.nftables.lexer import END, Source
 from kproxy.netfilter.nftables.ruleset import TableFamily
 from kproxy.netfilter.nftables.sets import Set
 
-STOPS = frozenset({"\n", ";", "}", END})
+_NAME: Final = re.compile(r'[^\s{}(),;=!<>&|^"#\[\]@$\\]+')
+
+STOPS: Final = frozenset({"\n", ";", "}", END})
 """Tokens that end a statement; so does a comment."""
 
 
@@ -27,7 +30,7 @@ class Cursor:
     """A source's tokens and the place of the next one, `i`. `family` and `find_set` are of the table that is being
     read."""
 
-    __slots__ = ("counted", "family", "find_set", "i", "line", "source", "tokens")
+    __slots__ = ("counted", "family", "find_set", "i", "joined", "line", "source", "tokens")
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -37,6 +40,7 @@ class Cursor:
         self.find_set: Callable[[str], Set | None] = lambda name: None
         self.counted = 0
         self.line = 1
+        self.joined = source.positions is not None or "\\\n" in source.text
 
     def peek(self) -> str:
         """The next token."""
@@ -79,7 +83,7 @@ class Cursor:
 
     def line_here(self) -> int:
         """The line of the next token; called in the order of the text, it costs little."""
-        if self.source.positions is not None or "\\" in self.source.text:
+        if self.joined:
             return self.source.line_of(self.i)
         if self.i > self.counted:
             self.line += self.tokens[self.counted : self.i].count("\n")
@@ -87,12 +91,13 @@ class Cursor:
         return self.line
 
     def name(self, what: str) -> str:
-        """A name, in quotes or not. Raises UnexpectedError."""
+        """A name, in quotes or not, without blanks and punctuation. Raises UnexpectedError."""
         token = self.tokens[self.i]
-        if token in STOPS or token[0] in "{}(),;=!<>&|^#[]@$\\" or token == '""':
+        name = unquote(token)
+        if not _NAME.fullmatch(name):
             self.fail(f"{what} expected")
         self.i += 1
-        return unquote(token)
+        return name
 
     def string(self, what: str) -> str:
         """A string in quotes. Raises UnexpectedError."""

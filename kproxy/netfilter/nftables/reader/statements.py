@@ -267,7 +267,8 @@ def _read_object_name(cursor: Cursor) -> str | MapLookup:
 
 
 def _read_ct(cursor: Cursor) -> Statement:
-    key, following = cursor.tokens[cursor.i + 1 : cursor.i + 3] or ("", "")
+    key = cursor.tokens[cursor.i + 1]
+    following = cursor.tokens[cursor.i + 2] if key else END
     if key == "count":
         return read_ct_count(cursor)
     if f"ct {key}" in OBJECT_WORDS and following == "set":

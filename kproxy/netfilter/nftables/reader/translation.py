@@ -88,6 +88,8 @@ def read_target(
         extra = (INET_SERVICE,) if concatenated else ()
         address = read_argument(cursor, kind, *extra)
     elif token == "[":
+        if family == "ip":
+            cursor.fail("an IPv4 address expected")
         cursor.i += 1
         family = family or "ip6"
         address = read_single(cursor, IPV6_ADDR)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kproxy.netfilter.nftables.lexer import END, Source
+from kproxy.netfilter.nftables.lexer import END, LOOKAHEAD, Source
 from kproxy.netfilter.nftables.reader.cursor import UnexpectedError
 
 _MAX_TOKENS: Final = 5_000_000
@@ -52,8 +52,8 @@ def substitute(source: Source) -> None:
             index += 1
         if len(out) > _MAX_TOKENS:
             raise UnexpectedError("fewer values expected from the variables", index)
-    out.append(END)
-    positions.append(index)
+    out += [END] * LOOKAHEAD
+    positions += [index] * LOOKAHEAD
     source.tokens = out
     source.positions = positions
 
