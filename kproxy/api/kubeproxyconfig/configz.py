@@ -2,8 +2,9 @@
 
 kube-proxy serves its internal configuration converted back to v1alpha1. The internal type has one pair of sync periods
 and one masqueradeAll, those of the mode in use, so /configz shows zeros in the sections of the other modes whatever the
-file said. What Go's type marks `omitempty` (featureGates, vmodule, splitStream, windowsRunAsService) is left out when
-it is empty. An empty list prints as null, as one that the file leaves out does.
+file said. In nftables mode an empty nodePortAddresses is "primary" by then. What Go's type marks `omitempty`
+(featureGates, vmodule, splitStream, windowsRunAsService) is left out when it is empty. An empty list prints as null, as
+one that the file leaves out does.
 Source: a recorded answer of kube-proxy v1.36.2, tests/reference/kube-proxy-http/responses.txt.
 """
 
@@ -52,7 +53,7 @@ def _only_mode_in_use(config: KubeProxyConfiguration) -> KubeProxyConfiguration:
         iptables = replace(iptables, masquerade_all=False)
     if config.mode in (MODE_IPVS, MODE_NFTABLES):
         iptables = replace(iptables, sync_period=zero, min_sync_period=zero)
-    return replace(config, ipvs=ipvs, nftables=nftables, iptables=iptables)
+    return replace(config, ipvs=ipvs, nftables=nftables, iptables=iptables, node_port_addresses=config.node_ports_on)
 
 
 def _printed(value: object) -> Any:

@@ -105,3 +105,8 @@ logging:
     assert body["logging"]["vmodule"] == [{"filePattern": "proxier", "verbosity": 4}]
     assert body["logging"]["options"]["json"] == {"splitStream": True, "infoBufferSize": "64Ki"}
     assert msgspec.structs.replace(loaded.config) == decode_config(json.dumps(body).encode()).config
+
+
+def test_in_nftables_mode_node_ports_are_on_primary_addresses() -> None:
+    assert configz(KubeProxyConfiguration(mode="nftables"))["nodePortAddresses"] == ["primary"]
+    assert configz(KubeProxyConfiguration())["nodePortAddresses"] is None
