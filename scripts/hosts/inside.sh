@@ -76,10 +76,6 @@ version_of() { # version_of PACKAGE...: into the list of versions
     dpkg-query -W -f '${Package} ${Version}\n' "$@" >>/mnt/out/versions.txt
 }
 
-without_times() { # the comments of iptables-save tell the time
-    sed -e '/^# \(Generated\|Completed\|Warning\)/d'
-}
-
 say_rules() { # FILE, if there is anything to say
     local file=/mnt/out/$1
     cat >"$file"
@@ -94,9 +90,9 @@ dump() { # everything that decides what becomes of a packet
     local family
     for family in ip ip6; do
         # What is not there is not printed: asking for a table of the legacy variant would make it.
-        "${family}tables-nft-save" 2>/dev/null | without_times | say_rules "${family}tables-save"
+        "${family}tables-nft-save" 2>/dev/null | sed '/^# Warning/d' | say_rules "${family}tables-save"
         ! grep -qs . "/proc/net/${family}_tables_names" ||
-            "${family}tables-legacy-save" | without_times | say_rules "${family}tables-legacy-save"
+            "${family}tables-legacy-save" | sed '/^# Warning/d' | say_rules "${family}tables-legacy-save"
     done
     nft list ruleset 2>/dev/null | say_rules ruleset.nft
     if [ -z "$brief" ]; then

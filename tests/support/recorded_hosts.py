@@ -39,13 +39,14 @@ class Question:
     An answer has `verdict` (ACCEPT, DROP, REJECT); of an accepted packet `src` (without port), `dst`, `dnat`,
     `masquerade`, and `out`, the device it leaves by, or `via: local`; of a rejected one `reject`. Several answers: it
     may be any of these.
-    `assume` is what cannot be read in the dump and decides the answer.
+    `assume` and `limit` are what the rules and the host cannot tell and decides the answer, as `kproxy trace` takes it.
     """
 
     name: str
     packet: Mapping[str, Any]
     answers: Sequence[Mapping[str, Any]]
     assume: tuple[str, ...]
+    limit: str | None
 
 
 def read(name: str, file: str) -> str | None:
@@ -80,6 +81,7 @@ def questions(name: str) -> list[Question]:
             item["packet"],
             item["answer"] if isinstance(item["answer"], list) else [item["answer"]],
             tuple(item.get("assume", ())),
+            item.get("limit"),
         )
         for item in _document(name)["questions"]
     ]
