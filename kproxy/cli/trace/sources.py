@@ -173,7 +173,13 @@ class ManifestSource:
             cluster.service_cidrs,
         )
         self._tables[family] = nft_ruleset(rendered.restore_text)
-        return index_ruleset((), nftables=self._tables[family], family=family)
+        origins = rendered.rule_origins()
+
+        def note(_table: str, chain: str, number: int) -> str | None:
+            found = origins.get(chain, ())
+            return str(found[number - 1]) if number <= len(found) else None
+
+        return index_ruleset((), note, nftables=self._tables[family], family=family)
 
     def _render(self, family: Family) -> Index:
         if self._config.mode == MODE_NFTABLES:

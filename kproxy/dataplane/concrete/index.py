@@ -10,11 +10,11 @@ when a packet first comes to them, so making an `Index` costs next to nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
-from kproxy.dataplane.concrete.nft.index import NftRules
+from kproxy.dataplane.concrete.nft.index import NftRules, Note
 from kproxy.dataplane.concrete.state import RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
@@ -27,9 +27,6 @@ from kproxy.netfilter.iptables.targets import Jump
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 
 _SMALL: Final = 8
-
-Note = Callable[[str, str, int], str | None]
-"""Provenance: given table, chain and rule number, a text about where the rule comes from, or None."""
 
 
 class IndexedRule:
@@ -171,7 +168,7 @@ class Index:
         self.variant = first.variant
         self.note = note
         self.several = len(self.iptables) > 1
-        self.nftables = None if nftables is None else NftRules(nftables)
+        self.nftables = None if nftables is None else NftRules(nftables, note)
         self.family = family or family_of(self.iptables)
         self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family))
         self._tables: dict[tuple[Source, str], Table] = {

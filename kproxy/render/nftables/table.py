@@ -69,26 +69,29 @@ class RenderedTable(msgspec.Struct, frozen=True):
 
         return save_text(self.restore_text, release)
 
+    def rule_origins(self) -> dict[str, list[Origin]]:
+        """The provenance of every rule, by chain, in order."""
+        own = self.renderer.origins(self.state).rules
+        base = self.renderer.base.rules
+        return own | {chain: [Origin(f"base rule: {rule.reason}") for rule in rules] for chain, rules in base.items()}
+
     def objects(self) -> Iterator[RenderedObject]:
         """Every object with its provenance, in the order of `restore_text`."""
         base = self.renderer.base
         found = self.renderer.origins(self.state)
-        owners = {chain: origins[0].service_port for chain, origins in found.rules.items()}
+        rules = self.rule_origins()
+        owners = {chain: origins[0].service_port for chain, origins in rules.items()}
         why = {**base.chains, **base.sets, **base.maps}
         for kind, name, key, text in self._lines():
             number = 0
             if kind == "rule":
                 number = int(key)
-                in_chain = base.rules.get(name)
-                if in_chain is not None:
-                    origin = Origin(f"base rule: {in_chain[number - 1].reason}")
-                else:
-                    origin = found.rules[name][number - 1]
+                origin = rules[name][number - 1]
             elif kind == "element":
                 origin = found.elements.get((name, key)) or Origin("base element: address of the node")
             elif kind == "set" and name in found.sets:
                 origin = found.sets[name]
-            elif kind == "chain" and name in owners:
+            elif kind == "chain" and owners.get(name) is not None:
                 origin = Origin("chain", owners[name])
             else:
                 origin = Origin(f"base {kind}: {why[name][1] if name in why else 'all that kube-proxy writes'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.state import View
@@ -13,14 +13,18 @@ from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
 from kproxy.netfilter.nftables.statement import Match, Statement
 
+Note = Callable[[str, str, int], str | None]
+"""Provenance: given table, chain and rule number, a text about where the rule comes from, or None."""
+
 
 class NftTable:
     """A table. `name` is its family and name, `ip kube-proxy`."""
 
-    __slots__ = ("_anonymous", "_printer", "_sets", "name", "table")
+    __slots__ = ("_anonymous", "_note", "_printer", "_sets", "name", "table")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, note: Note | None = None) -> None:
         self.table = table
+        self._note = note
         self.name = f"{table.family.value} {table.name}"
         self._sets: dict[str, IndexedElements] = {}
         self._printer = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
@@ -59,6 +63,11 @@ class NftTable:
         text = self._printer.statement(statement)
         return (text, *text.split()) if isinstance(statement, Match) else (text, text.split()[0])
 
+    def note(self, chain: str, number: int, rule: Rule) -> str:
+        """Where a rule comes from, or else its comment; "" for neither."""
+        found = self._note(self.name, chain, number) if self._note is not None else None
+        return found or rule.comment or ""
+
     def text(self, rule: Rule) -> str:
         """The rule as nft prints it."""
         return self._printer.rule(rule)
@@ -67,9 +76,10 @@ class NftTable:
 class NftRules:
     """The tables of a host."""
 
-    def __init__(self, ruleset: NftRuleset) -> None:
+    def __init__(self, ruleset: NftRuleset, note: Note | None = None) -> None:
         self.ruleset = ruleset
-        self._tables = {found.name: found for found in map(NftTable, ruleset.tables)}
+        tables = (NftTable(table, note) for table in ruleset.tables)
+        self._tables = {table.name: table for table in tables}
 
     def table(self, name: str) -> NftTable:
         """A table by its family and name."""

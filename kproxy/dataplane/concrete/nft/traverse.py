@@ -247,5 +247,5 @@ class _Traversal:
 
     def _step(self, rule: Rule, did: str) -> Step:
         table, chain, number, _ = self._view.ref
-        note = rule.comment or ""
+        note = self._table.note(chain, number, rule)
         return Step("rule", self._cursor.hook, did, table, chain, number, self._table.text(rule), note)

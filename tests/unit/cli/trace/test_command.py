@@ -38,6 +38,7 @@ def test_manifests_in_nftables_mode(kproxy: Run) -> None:
     other_port = (*MANIFESTS, *POD, "--dst", "10.96.0.10:80")
     (found,) = outcomes(kproxy, *other_port, "--mode", "nftables")
     assert (found["verdict"], found["hook"]) == ("REJECT", "FORWARD")
+    assert found["path"][-1]["provenance"] == "base rule: ports that a ClusterIP does not have"
     (found,) = outcomes(kproxy, *other_port, "--mode", "iptables")
     assert found["verdict"] == "ACCEPT"
     assert brief(outcomes(kproxy, *MANIFESTS, *POD, "--dst", WATCHERS, "--mode", "nftables")) == [
