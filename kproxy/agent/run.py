@@ -26,7 +26,15 @@ from typing import Final
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.log import event
-from kproxy.agent.proxy.host import close_host, kernel_watch, prepare_host, set_up_host
+from kproxy.agent.proxy.host import (
+    clean_other_mode,
+    close_host,
+    kernel_watch,
+    prepare_host,
+    prepare_tables_host,
+    set_up_host,
+    table_watch,
+)
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
@@ -35,9 +43,12 @@ from kproxy.agent.sources.apiserver import Source
 from kproxy.agent.sources.files import FileSnapshot, FileSource, FileWatch
 from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
+from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
+from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.prepare import Host, HostFamily
-from kproxy.linux.sync.syncer import Syncer
+from kproxy.linux.sync.syncer import FamilySyncer, Syncer
 from kproxy.render import Renderer
 from kproxy.services import ServiceState
 
@@ -76,7 +87,7 @@ class Agent:
         self.settings = settings
         self.meta_proxier = MetaProxier(settings.config, settings.node_name)
         self.members: tuple[NodeFamily, ...] = ()
-        self.host: Host | None = None
+        self.host: Host | TablesHost | None = None
         # Why the host cannot be programmed yet.
         self.trouble = ""
         self.requests = RequestLog()
@@ -151,14 +162,7 @@ class Agent:
         self.host = self._prepare_host()
         if self.host is None:
             return []
-        event(
-            "host",
-            node=settings.node_name,
-            where=settings.netns or "this machine",
-            variant=self.host.choice.variant.value,
-            because=self.host.choice.reason,
-            iptables=", ".join(str(family.iptables) for family in self.host.families),
-        )
+        _tell_host(self.host, settings)
         for note in self.host.notes:
             event("note", level=logging.WARNING, note=note)
         self.members = tuple(NodeFamily(family, self._proxier(family, observer)) for family in self.host.families)
@@ -171,16 +175,20 @@ class Agent:
             thread.start()
         return threads
 
-    def _prepare_host(self) -> Host | None:
+    def _prepare_host(self) -> Host | TablesHost | None:
         """Finds out what the host can do, again while iptables is locked or fails; None if it was stopped meanwhile."""
         settings = self.settings
         begun = time.monotonic()
         delay = FIRST_RETRY
         while not self._stop.is_set():
             try:
-                host = prepare_host(
-                    settings.netns, settings.families, settings.variant, settings.features, settings.lock_wait
-                )
+                host: Host | TablesHost
+                if settings.config.mode == MODE_NFTABLES:
+                    host = prepare_tables_host(settings.netns, settings.families, settings.features)
+                else:
+                    host = prepare_host(
+                        settings.netns, settings.families, settings.variant, settings.features, settings.lock_wait
+                    )
             except (LockHeldError, ToolFailedError) as error:
                 if isinstance(error, UnreadableDumpError):
                     raise
@@ -197,20 +205,28 @@ class Agent:
                 return host
         return None
 
-    def _proxier(self, family: HostFamily, observer: SyncObserver | None) -> FamilyProxier:
+    def _proxier(self, family: HostFamily | TableFamily, observer: SyncObserver | None) -> FamilyProxier:
         settings = self.settings
-        executor = family.executor()
-        options = family.options(settings.config, self.meta_proxier.target)
-        syncer = Syncer(
-            executor,
-            ServiceState(family.family, options.node_name),
-            Renderer(options),
-            family.namespace,
-            rewrite=family.rewrite,
-            canary_tables=family.canary_tables,
-        )
+        options = family.options(settings.config, self.meta_proxier.target, self.meta_proxier.service_cidrs)
+        state = ServiceState(family.family, options.node_name)
+        syncer: FamilySyncer
+        if isinstance(family, TableFamily):
+            syncer = TableSyncer(family.executor(), state, options, family.namespace)
+            watch = table_watch(family)
+        else:
+            executor = family.executor()
+            syncer = Syncer(
+                executor,
+                state,
+                Renderer(options),
+                family.namespace,
+                rewrite=family.rewrite,
+                canary_tables=family.canary_tables,
+            )
+            watch = kernel_watch(family, executor)
         runner = BoundedFrequencyRunner(settings.min_sync_period, settings.sync_period, random.random)
-        return FamilyProxier(family.family, syncer, kernel_watch(family, executor), runner, time.monotonic, observer)
+        clean = clean_other_mode(settings.config.mode, family.namespace, family.family, settings.lock_wait)
+        return FamilyProxier(family.family, syncer, watch, runner, time.monotonic, observer, clean)
 
     def _wait(self, config: FileWatch | None) -> None:
         begun = said = refreshed = time.monotonic()
@@ -232,7 +248,7 @@ class Agent:
                 self._say_waiting()
             if now - refreshed >= self.settings.sync_period:
                 refreshed = now
-                if self.settings.config.node_port_addresses:
+                if self.settings.config.node_ports_on:
                     self.meta_proxier.refresh()
 
     def _once_done(self, seconds: float) -> bool:
@@ -313,7 +329,24 @@ def _api_source(settings: Settings, meta_proxier: MetaProxier, requests: Request
         meta_proxier,
         meta_proxier.source_synced,
         use_endpoints=settings.use_endpoints,
+        service_cidrs=settings.config.mode == MODE_NFTABLES,
         resync_period=settings.config.config_sync_period.seconds,
+    )
+
+
+def _tell_host(host: Host | TablesHost, settings: Settings) -> None:
+    """What programs the rules, and why it is that."""
+    where = settings.netns or "this machine"
+    if isinstance(host, TablesHost):
+        event("host", node=settings.node_name, where=where, mode=MODE_NFTABLES, nft=str(host.nft))
+        return
+    event(
+        "host",
+        node=settings.node_name,
+        where=where,
+        variant=host.choice.variant.value,
+        because=host.choice.reason,
+        iptables=", ".join(str(family.iptables) for family in host.families),
     )
 
 

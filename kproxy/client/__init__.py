@@ -22,7 +22,15 @@ from kproxy.client.factory import SharedInformerFactory
 from kproxy.client.http import Call, HttpClient
 from kproxy.client.informer import Informer, Registration
 from kproxy.client.queue import BlockingWorkQueue
-from kproxy.client.resources import ENDPOINT_SLICES, ENDPOINTS, NODES, SERVICES, Resource, dynamic_resource
+from kproxy.client.resources import (
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    NODES,
+    SERVICE_CIDRS,
+    SERVICES,
+    Resource,
+    dynamic_resource,
+)
 from kproxy.client.rest import PatchType, RestClient, WatchStream
 
 __all__ = [
@@ -30,6 +38,7 @@ __all__ = [
     "ENDPOINT_SLICES",
     "NODES",
     "SERVICES",
+    "SERVICE_CIDRS",
     "ApiError",
     "ApiResource",
     "BlockingWorkQueue",

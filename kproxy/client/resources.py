@@ -10,6 +10,7 @@ import msgspec
 
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.errors import InputError
 from kproxy.informer.codec import (
     Codec,
@@ -18,6 +19,7 @@ from kproxy.informer.codec import (
     endpoint_slice_codec,
     endpoints_codec,
     node_codec,
+    service_cidr_codec,
     service_codec,
 )
 from kproxy.informer.objects import T
@@ -73,6 +75,9 @@ ENDPOINTS: Final[Resource[Endpoints]] = Resource("", "v1", "endpoints", True, en
 NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", False, node_codec())
 ENDPOINT_SLICES: Final[Resource[EndpointSlice]] = Resource(
     "discovery.k8s.io", "v1", "endpointslices", True, endpoint_slice_codec()
+)
+SERVICE_CIDRS: Final[Resource[ServiceCIDR]] = Resource(
+    "networking.k8s.io", "v1", "servicecidrs", False, service_cidr_codec()
 )
 
 

@@ -19,6 +19,7 @@ import msgspec
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.api.types.meta import ObjectMeta
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.wire import convert, structs
 from kproxy.informer.events import INITIAL_EVENTS_END, EventType, ListPage, WatchEvent
 from kproxy.informer.objects import Status, T, WireError
@@ -213,6 +214,11 @@ class _NodeEvent(msgspec.Struct, gc=False):
     object: structs.WireNode | WireStatus
 
 
+class _ServiceCIDREvent(msgspec.Struct, gc=False):
+    type: str
+    object: structs.WireServiceCIDR | WireStatus
+
+
 def service_codec() -> Codec[Service]:
     """core/v1 Service."""
     return TypedCodec(structs.WireService, WireList[structs.WireService], _ServiceEvent, convert.convert_service)
@@ -241,6 +247,13 @@ def endpoints_codec() -> Codec[Endpoints]:
 def node_codec() -> Codec[Node]:
     """core/v1 Node."""
     return TypedCodec(structs.WireNode, WireList[structs.WireNode], _NodeEvent, convert.convert_node)
+
+
+def service_cidr_codec() -> Codec[ServiceCIDR]:
+    """networking.k8s.io/v1 ServiceCIDR."""
+    return TypedCodec(
+        structs.WireServiceCIDR, WireList[structs.WireServiceCIDR], _ServiceCIDREvent, convert.convert_service_cidr
+    )
 
 
 class Unstructured(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ TEXT, INTEGER, BOOLEAN, NUMBER, DURATION, LIST, GATES, VMODULE = (
 ACCUMULATE: Final = (LIST, GATES, VMODULE)
 """Kinds of which a flag may be given several times, and all of them count; of others the last counts, as in pflag."""
 
-OTHER_MODE: Final = "it is for ipvs mode, and this is iptables mode"
+OTHER_MODE: Final = "it is for ipvs mode, which kproxy does not have"
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ FLAGS: Final = (
     Flag("pod-bridge-interface", "detectLocal.bridgeInterface", TEXT, "For detect-local-mode BridgeInterface."),
     Flag("pod-interface-name-prefix", "detectLocal.interfaceNamePrefix", TEXT, "For InterfaceNamePrefix."),
     Flag("profiling", "enableProfiling", BOOLEAN, no_effect="there is no Go profiler"),
-    Flag("proxy-mode", "mode", TEXT, "iptables; kproxy has no other mode."),
+    Flag("proxy-mode", "mode", TEXT, "iptables or nftables."),
     Flag("proxy-port-range", "portRange", TEXT, no_effect="nothing uses it, in kube-proxy either"),
     Flag("show-hidden-metrics-for-version", "showHiddenMetricsForVersion", TEXT, no_effect="no metric is hidden"),
     Flag("v", "logging.verbosity", INTEGER, "Log verbosity; 4 and more shows syncs that did nothing."),
@@ -124,7 +124,7 @@ REFUSED: Final = {
 def why_refused(name: str) -> str:
     """Why there is no flag of this name, as far as that is worth a word; "" otherwise."""
     if name.startswith("nftables-"):
-        return "kube-proxy has no flags for nftables mode, and kproxy has no such mode"
+        return "kube-proxy has no flags for nftables mode: its configuration file has the section nftables"
     return REFUSED.get(name, "")
 
 

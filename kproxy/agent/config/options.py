@@ -23,7 +23,14 @@ from kproxy.api.fielderror import Problem
 from kproxy.api.kubeproxyconfig.configz import configz
 from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, load_config
 from kproxy.api.kubeproxyconfig.duration import Duration
-from kproxy.api.kubeproxyconfig.types import API_VERSION, KIND, KubeProxyConfiguration, LoadedConfig
+from kproxy.api.kubeproxyconfig.types import (
+    API_VERSION,
+    KIND,
+    MODE_IPTABLES,
+    MODE_NFTABLES,
+    KubeProxyConfiguration,
+    LoadedConfig,
+)
 from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
 from kproxy.errors import InputError, Location
 from kproxy.linux.iptables.binaries import Variant
@@ -107,7 +114,7 @@ def read_options(
 
     Raises:
         ConfigError: what is wrong with either.
-        InputError: a mode that is not iptables.
+        InputError: a mode that is neither iptables nor nftables.
     """
     values = _values(flags if mode is None else {**flags, "proxy-mode": mode})
     notes = [f"--{name}: has no effect: {BY_NAME[name].no_effect}" for name in sorted(flags) if BY_NAME[name].no_effect]
@@ -126,8 +133,8 @@ def read_options(
         if not hostname_override.strip():
             raise InputError("--hostname-override: an empty name is invalid")
         config = msgspec.structs.replace(config, hostname_override=hostname_override.strip().lower())
-    if config.mode != "iptables":
-        raise InputError(f"proxy mode {config.mode!r}: kproxy writes iptables rules only")
+    if config.mode not in (MODE_IPTABLES, MODE_NFTABLES):
+        raise InputError(f"proxy mode {config.mode!r}: kproxy has the modes iptables and nftables only")
     return ReadOptions(config, (*loaded.warnings, *notes))
 
 

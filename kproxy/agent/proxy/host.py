@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 
 from kproxy.agent.log import event
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
-from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, Conntrack, KubeProxyConfiguration
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
@@ -24,7 +24,11 @@ from kproxy.linux.iptables.generation import nft_generation
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync import prepare
+from kproxy.linux.sync.cleanup import cleanup_other_mode
+from kproxy.linux.sync.nftables import prepare as tables
+from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
 from kproxy.linux.sync.prepare import Host, HostFamily
+from kproxy.linux.sync.report import CleanedTables
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
 from kproxy.render import Features
 from kproxy.services import IPFamily
@@ -42,6 +46,32 @@ def kernel_watch(family: HostFamily, executor: IptablesExecutor) -> KernelWatch:
     else:
         fingerprint = text_fingerprint(lambda: executor.save(counters=False))
     return KernelWatch(fingerprint)
+
+
+def table_watch(family: TableFamily) -> KernelWatch:
+    """What notices that another program wrote rules of nftables."""
+    return KernelWatch(lambda: nft_generation(family.namespace))
+
+
+def prepare_tables_host(
+    netns: str | None, families: tuple[IPFamily, ...] = (), features: Features | None = None
+) -> TablesHost:
+    """Finds out what the host can do in nftables mode; as `prepare_host`."""
+    with open_namespace(netns) as namespace, contextlib.ExitStack() as stack:
+        host = tables.prepare_tables_host(namespace, families, features)
+        own = [
+            msgspec.structs.replace(family, namespace=stack.enter_context(open_namespace(netns)))
+            for family in host.families
+        ]
+        stack.pop_all()
+    return msgspec.structs.replace(host, families=tuple(own))
+
+
+def clean_other_mode(
+    mode: str, namespace: Namespace, family: IPFamily, lock_wait: float
+) -> Callable[[], list[CleanedTables]]:
+    """What removes kube-proxy's rules of the mode that is not in use, of one family."""
+    return lambda: cleanup_other_mode(mode, namespace, (family,), lock_wait=lock_wait)
 
 
 def open_namespace(netns: str | None) -> Namespace:
@@ -71,7 +101,7 @@ def prepare_host(
     return msgspec.structs.replace(host, families=tuple(own))
 
 
-def close_host(host: Host) -> None:
+def close_host(host: Host | TablesHost) -> None:
     """Ends the threads of the families' namespaces."""
     for family in host.families:
         family.namespace.close()
@@ -103,7 +133,12 @@ def sysctls(config: KubeProxyConfiguration, netns: str | None) -> Iterator[tuple
         () if config.node_ports_on_primary_only else config.node_port_addresses, IPFamily.IPV4, "127.0.0.1"
     )
     primary = config.node_ports_on_primary_only
-    if config.iptables.localhost_node_ports and not primary and addresses.contains_loopback:
+    if (
+        config.mode != MODE_NFTABLES
+        and config.iptables.localhost_node_ports
+        and not primary
+        and addresses.contains_loopback
+    ):
         yield "net.ipv4.conf.all.route_localnet", 1, False
     conntrack = config.conntrack
     limit = conntrack_limit(conntrack, os.cpu_count() or 1)

@@ -24,8 +24,10 @@ from kproxy.agent.sources.inbox import Inbox
 from kproxy.api.kubeproxyconfig.types import LOCAL_NODE_CIDR, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
+from kproxy.api.types.networking import ServiceCIDR
 from kproxy.errors import InputError
 from kproxy.linux.errors import LinuxError
+from kproxy.linux.sync.nftables.prepare import TableFamily
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.render import Target
 from kproxy.services.node import host_ips
@@ -34,7 +36,7 @@ from kproxy.services.node import host_ips
 class NodeFamily(msgspec.Struct, frozen=True):
     """A family of this node, and its proxier."""
 
-    host: HostFamily
+    host: HostFamily | TableFamily
     proxier: FamilyProxier
 
 
@@ -50,6 +52,7 @@ class MetaProxier:
         self._node_name = node_name
         self._lock = threading.RLock()
         self._early = Inbox()
+        self._service_cidrs: dict[str, ServiceCIDR] = {}
         self._members: tuple[NodeFamily, ...] = ()
         # As last seen, and what of all that was seen is in force.
         self._node: Node | None = None
@@ -109,6 +112,23 @@ class MetaProxier:
             for member in self._members:
                 member.proxier.inbox.put_slice(key, endpoint_slice)
 
+    @property
+    def service_cidrs(self) -> Sequence[ServiceCIDR]:
+        """The networks of ClusterIPs, as last seen, sorted by name."""
+        with self._lock:
+            return [found for _, found in sorted(self._service_cidrs.items())]
+
+    def put_service_cidr(self, key: str, service_cidr: ServiceCIDR | None) -> None:
+        """See Sink."""
+        with self._lock:
+            if self._service_cidrs.get(key) == service_cidr:
+                return
+            if service_cidr is None:
+                del self._service_cidrs[key]
+            else:
+                self._service_cidrs[key] = service_cidr
+            self.refresh()
+
     def put_node(self, node: Node | None) -> None:
         """See Sink."""
         with self._lock:
@@ -140,7 +160,7 @@ class MetaProxier:
         with self._lock:
             for member in self._members:
                 try:
-                    member.proxier.set_options(member.host.options(self._config, self.target))
+                    member.proxier.set_options(member.host.options(self._config, self.target, self.service_cidrs))
                 except (LinuxError, InputError) as error:
                     event(
                         "cannot take what the node says, what was known stays",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from kproxy.agent.log import event
@@ -21,9 +21,10 @@ from kproxy.agent.proxy.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.agent.sources.inbox import Inbox, Taken
 from kproxy.errors import KproxyError
 from kproxy.linux.errors import LinuxError, is_lock_held
-from kproxy.linux.sync.reconcile import describe
-from kproxy.linux.sync.syncer import Syncer, SyncReport
-from kproxy.render import RenderedTarget, Renderer, RenderOptions
+from kproxy.linux.sync.nftables.syncer import TableSyncer
+from kproxy.linux.sync.report import CleanedTables
+from kproxy.linux.sync.syncer import FamilySyncer, SyncReport
+from kproxy.render import ModeError, RenderedTarget, Renderer, RenderOptions
 from kproxy.services import (
     IPFamily,
     ServicePortName,
@@ -53,16 +54,18 @@ class FamilyProxier:
         syncer: writes the rules; only this proxier may use it.
         watch: knows whether the kernel must be read.
         clock: seconds that should not go back.
+        clean_other_mode: removes the rules of the mode that is not in use; called until it succeeds once.
     """
 
     def __init__(
         self,
         family: IPFamily,
-        syncer: Syncer,
+        syncer: FamilySyncer,
         watch: KernelWatch,
         runner: BoundedFrequencyRunner,
         clock: Callable[[], float],
         observer: SyncObserver | None = None,
+        clean_other_mode: Callable[[], Sequence[CleanedTables]] = tuple,
     ) -> None:
         self.family = family
         self.inbox = Inbox(self._changed)
@@ -70,6 +73,7 @@ class FamilyProxier:
         self._watch = watch
         self._runner = runner
         self._clock = clock
+        self._clean_other_mode: Callable[[], Sequence[CleanedTables]] | None = clean_other_mode
         self._observer: SyncObserver = observer or NoObserver()
         # Guards the runner and the fields below; told of every request.
         self._wake = threading.Condition()
@@ -101,7 +105,13 @@ class FamilyProxier:
         return self._syncer.snapshot()
 
     def rendered(self) -> RenderedTarget:
-        """The rules as they were wanted at the last sync, rendered anew."""
+        """The rules as they were wanted at the last sync, rendered anew.
+
+        Raises:
+            ModeError: in nftables mode.
+        """
+        if isinstance(self._syncer, TableSyncer):
+            raise ModeError("mode nftables: /debug/rules and /debug/trace are for iptables mode only so far")
         state, options = self.snapshot()
         renderer = Renderer(options)
         return RenderedTarget(state, renderer, renderer.plan_full(state))
@@ -179,6 +189,7 @@ class FamilyProxier:
         if options is not None:
             self._syncer.set_options(options)
         report, drift = self._write(run, start)
+        self._end_other_mode()
         self._synced_once = True
         triggers, self._triggers = tuple(self._triggers), []
         ports = health_check_node_ports(self._syncer.state.service_ports)
@@ -197,6 +208,32 @@ class FamilyProxier:
             local_endpoints={service: local.get(service, 0) for service in ports},
         )
         self._tell(done)
+
+    def _end_other_mode(self) -> None:
+        """Once the wanted rules are there: kube-proxy does it before, and packets meet no rules for a while."""
+        if self._clean_other_mode is None:
+            return
+        try:
+            cleaned = self._clean_other_mode()
+        except LinuxError as error:
+            event(
+                "rules of the other mode are left, the next sync removes them",
+                level=logging.ERROR,
+                family=self.family.value,
+                error=str(error),
+            )
+            return
+        self._clean_other_mode = None
+        for each in cleaned:
+            event(
+                "removed the rules of the other mode",
+                family=self.family.value,
+                variant=each.variant,
+                chains=each.chains_deleted,
+                rules=each.rules_deleted,
+            )
+        if cleaned:
+            self._watch.written()
 
     def _take(self, taken: Taken) -> None:
         state = self._syncer.state
@@ -227,8 +264,7 @@ class FamilyProxier:
         # First our own changes, so that what is left to mend is what others did.
         self._partial(check=True)
         report = self._compare(start)
-        drift = describe(report.difference) if report.difference else ""
-        return report, drift
+        return report, report.found
 
     def _partial(self, *, check: bool = False) -> SyncReport:
         report = self._syncer.sync(check=check)
@@ -264,6 +300,7 @@ class FamilyProxier:
             chainsWritten=report.chains_written,
             chainsDeleted=report.chains_deleted,
             rulesWritten=sum(report.rules_written.values()),
+            elementsWritten=report.elements_written,
             flowsDeleted=len(report.flows),
             seconds=round(done.seconds, 4),
             steps={step.step: round(step.seconds, 4) for step in report.steps},

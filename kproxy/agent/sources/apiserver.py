@@ -13,7 +13,17 @@ from typing import Any, Final, Generic, Protocol
 from kproxy.api.load.mirror import mirror_endpoints
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
-from kproxy.client import ENDPOINT_SLICES, ENDPOINTS, NODES, SERVICES, Informer, Registration, RestClient
+from kproxy.api.types.networking import ServiceCIDR
+from kproxy.client import (
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    NODES,
+    SERVICE_CIDRS,
+    SERVICES,
+    Informer,
+    Registration,
+    RestClient,
+)
 from kproxy.informer.objects import DeletedFinalStateUnknown, T
 
 OURS: Final = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"
@@ -26,6 +36,9 @@ class Sink(Protocol):
         """Added or changed; None: deleted."""
 
     def put_slice(self, key: str, endpoint_slice: EndpointSlice | None) -> None:
+        """Added or changed; None: deleted."""
+
+    def put_service_cidr(self, key: str, service_cidr: ServiceCIDR | None) -> None:
         """Added or changed; None: deleted."""
 
     def put_node(self, node: Node | None) -> None:
@@ -115,6 +128,8 @@ class ApiSource:
 
     Args:
         on_synced: called once, from a thread of the source, when everything there was has been put.
+        service_cidrs: whether ServiceCIDRs are watched too. They are not waited for: an API server before v1.33 has
+            none.
         resync_period: seconds after which everything is put again, as configSyncPeriod; 0 is never.
     """
 
@@ -126,10 +141,12 @@ class ApiSource:
         on_synced: Callable[[], None],
         *,
         use_endpoints: bool = False,
+        service_cidrs: bool = False,
         resync_period: float = 0.0,
     ) -> None:
         self._on_synced = on_synced
         self._watched: list[tuple[Informer[Any], Registration[Any]]] = []
+        self._extra: Informer[Any] | None = None
         self._thread: threading.Thread | None = None
         period = resync_period
         put_service = sink.put_service
@@ -145,19 +162,26 @@ class ApiSource:
         node = Informer(client, NODES, field_selector=f"metadata.name={node_name}")
         self._watch(node, lambda _key, found: sink.put_node(found))
 
+        if service_cidrs:
+            self._extra = Informer(client, SERVICE_CIDRS, resync_period=period)
+            self._extra.add_event_handler(KeyedHandler(sink.put_service_cidr))
+
     def _watch(self, informer: Informer[T], put: Callable[[str, T | None], None]) -> None:
         registration = informer.add_event_handler(KeyedHandler(put))
         self._watched.append((informer, registration))
 
     def start(self) -> None:
-        for informer, _ in self._watched:
+        for informer in self._informers():
             informer.start()
         self._thread = threading.Thread(target=self._wait, name="sources", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        for informer, _ in self._watched:
+        for informer in self._informers():
             informer.stop(timeout=2.0)
+
+    def _informers(self) -> list[Informer[Any]]:
+        return [informer for informer, _ in self._watched] + ([self._extra] if self._extra is not None else [])
 
     def describe_waiting(self) -> str:
         waiting = []

@@ -163,6 +163,8 @@ class FileSource:
         slices = {each.metadata.key: each for each in manifests.endpoint_slices}
         _put_changes({each.metadata.key: each for each in old.services}, services, self._sink.put_service)
         _put_changes({each.metadata.key: each for each in old.endpoint_slices}, slices, self._sink.put_slice)
+        cidrs = {each.metadata.key: each for each in manifests.service_cidrs}
+        _put_changes({each.metadata.key: each for each in old.service_cidrs}, cidrs, self._sink.put_service_cidr)
         before, after = (self._node(each) for each in (old, manifests))
         if before != after:
             self._sink.put_node(after)

@@ -39,6 +39,9 @@ SIZE_BUCKETS: Final = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 
 
 GIT_VERSION: Final = f"v1.36.2+kproxy.{__version__}"
 
+_SYNC: Final = "kubeproxy_sync_proxy_rules"
+_FAMILY: Final = "ip_family"
+
 TABLES: Final = ("filter", "nat")
 
 _STARTED: Final = time.time()
@@ -69,9 +72,12 @@ class Metrics:
     Args:
         sources: asked at each scrape; see `watch`.
         wall: seconds since 1970.
+        nftables: whether what kube-proxy counts in nftables mode is counted, or what it counts in iptables mode.
     """
 
-    def __init__(self, sources: Sources | None = None, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, sources: Sources | None = None, wall: Callable[[], float] = time.time, *, nftables: bool = False
+    ) -> None:
         self._wall = wall
         self._lock = threading.Lock()
         self._full_next: dict[IPFamily, bool] = {}
@@ -89,7 +95,7 @@ class Metrics:
         def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
             return Histogram(name, text, labels, buckets=tuple(buckets), registry=registry)
 
-        sync, family = "kubeproxy_sync_proxy_rules", "ip_family"
+        sync, family = _SYNC, _FAMILY
         self.sync_duration = histogram(
             f"{sync}_duration_seconds", "[ALPHA] SyncProxyRules latency in seconds", SYNC_BUCKETS, family
         )
@@ -123,23 +129,16 @@ class Metrics:
         self.service_changes = counter(
             f"{sync}_service_changes_total", "[ALPHA] Cumulative proxy rules Service changes"
         )
-        self.restore_failures = counter(
-            f"{sync}_iptables_restore_failures_total", "[ALPHA] Cumulative proxy iptables restore failures", family
-        )
-        self.partial_failures = counter(
-            f"{sync}_iptables_partial_restore_failures_total",
-            "[ALPHA] Cumulative proxy iptables partial restore failures",
-            family,
-        )
-        self.rules_total = gauge(
-            f"{sync}_iptables_total", "[ALPHA] Total number of iptables rules owned by kube-proxy", family, "table"
-        )
-        self.rules_last = gauge(
-            f"{sync}_iptables_last",
-            "[ALPHA] Number of iptables rules written by kube-proxy in last sync",
-            family,
-            "table",
-        )
+        self.nftables = nftables
+        if nftables:
+            self.nft_failures = counter(
+                f"{sync}_nftables_sync_failures_total", "[ALPHA] Cumulative proxy nftables sync failures", family
+            )
+            self.nft_cleanup_failures = counter(
+                f"{sync}_nftables_cleanup_failures_total", "[ALPHA] Cumulative proxy nftables cleanup failures", family
+            )
+        else:
+            self._count_iptables(counter, gauge)
         self.flows_deleted = counter(
             "kubeproxy_conntrack_reconciler_deleted_entries_total",
             "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler",
@@ -189,6 +188,26 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=registry)
         registry.register(self._lookups)
 
+    def _count_iptables(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        """What kube-proxy counts in iptables mode only."""
+        self.restore_failures = counter(
+            f"{_SYNC}_iptables_restore_failures_total", "[ALPHA] Cumulative proxy iptables restore failures", _FAMILY
+        )
+        self.partial_failures = counter(
+            f"{_SYNC}_iptables_partial_restore_failures_total",
+            "[ALPHA] Cumulative proxy iptables partial restore failures",
+            _FAMILY,
+        )
+        self.rules_total = gauge(
+            f"{_SYNC}_iptables_total", "[ALPHA] Total number of iptables rules owned by kube-proxy", _FAMILY, "table"
+        )
+        self.rules_last = gauge(
+            f"{_SYNC}_iptables_last",
+            "[ALPHA] Number of iptables rules written by kube-proxy in last sync",
+            _FAMILY,
+            "table",
+        )
+
     @property
     def started(self) -> int:
         """When the process started, in seconds since 1970: what the header Process-Start-Time-Unix says."""
@@ -214,9 +233,15 @@ class Metrics:
         (self.full_duration if report.full else self.partial_duration).labels(name).observe(done.seconds)
         self.last_synced.labels(name).set(now)
         self._count_changes(done)
-        for table in TABLES:
-            self.rules_total.labels(name, table).set(done.rule_totals.get(table, 0))
-            self.rules_last.labels(name, table).set(report.rules_written.get(table, 0))
+        if self.nftables:
+            self.nft_failures.labels(name)
+            self.nft_cleanup_failures.labels(name).inc(report.cleanup_failures)
+        else:
+            for table in TABLES:
+                self.rules_total.labels(name, table).set(done.rule_totals.get(table, 0))
+                self.rules_last.labels(name, table).set(report.rules_written.get(table, 0))
+            self.restore_failures.labels(name)
+            self.partial_failures.labels(name)
         for trigger in done.trigger_times:
             happened = parse_time(trigger)
             if happened is not None:
@@ -226,8 +251,6 @@ class Metrics:
             if step.step == "conntrack":
                 self.flows_duration.labels(name).observe(step.seconds)
         self.flows_deleted.labels(name).inc(len(report.flows))
-        self.restore_failures.labels(name)
-        self.partial_failures.labels(name)
         self.chains_written.labels(name).inc(report.chains_written)
         self.chains_deleted.labels(name).inc(report.chains_deleted)
         self.drift_repairs.labels(name).inc(bool(done.drift))
@@ -239,7 +262,10 @@ class Metrics:
         with self._lock:
             full = failure.check or self._full_next.get(failure.family, True)
             self._full_next[failure.family] = True
-        (self.restore_failures if full else self.partial_failures).labels(name).inc()
+        if self.nftables:
+            self.nft_failures.labels(name).inc()
+        else:
+            (self.restore_failures if full else self.partial_failures).labels(name).inc()
         self.sync_failing.labels(name).set(1)
         self._count_changes(failure)
 

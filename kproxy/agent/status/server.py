@@ -21,6 +21,7 @@ from kproxy.agent.status.ports import Pages, serve
 from kproxy.agent.status.rest_metrics import RequestLog
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.errors import InputError
 from kproxy.httpd.listener import HttpServers, open_socket
 from kproxy.httpd.protocol import Handler
@@ -29,8 +30,8 @@ from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.prepare import node_options
-from kproxy.render import Features, RenderOptions
+from kproxy.linux.sync.prepare import HostFamily, node_options
+from kproxy.render import Features, ModeError, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ class AgentSources:
 
     def counted_packets(self) -> Mapping[str, int]:
         """See Sources."""
-        if not any(member.host.features.nfacct for member in self._agent.members):
+        if not any(
+            member.host.features.nfacct for member in self._agent.members if isinstance(member.host, HostFamily)
+        ):
             return {}
         return nfacct.read_packets(self._namespace)
 
@@ -127,7 +130,7 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
         servers = stack.enter_context(HttpServers(lambda *address: namespace.call(open_socket, *address)))
         ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
         stack.callback(ports.close)
-        metrics = Metrics()
+        metrics = Metrics(nftables=settings.config.mode == MODE_NFTABLES)
         metrics.watch(AgentSources(agent, looking, ports))
         agent.requests.attach(metrics)
         pages = Pages(
@@ -151,7 +154,7 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
 
 def health_addresses(agent: RunningAgent, namespace: Namespace) -> tuple[str, ...]:
     """Where health-check node ports listen: on the node-port addresses of each family, as kube-proxy chooses them."""
-    if not agent.settings.config.node_port_addresses:
+    if not agent.settings.config.node_ports_on:
         return EVERYWHERE
     found: list[str] = []
     everywhere = 0
@@ -195,4 +198,6 @@ def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:
 
 def _saved(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> str:
     member = next(member for member in agent.members if member.host.family is family)
+    if not isinstance(member.host, HostFamily):
+        raise ModeError("mode nftables: /debug/trace is for iptables mode only so far")
     return IptablesExecutor(namespace, member.host.iptables).save(counters=False)

@@ -21,7 +21,8 @@ TIMEOUT: Final = 300.0
 """Seconds that one nft process may take; the slowest seen, 5000 Services of 10 endpoints, is a tenth of that."""
 
 _NOT_PERMITTED: Final = "Operation not permitted"
-_NOT_THERE: Final = "No such file or directory"
+_NOT_THERE: Final = ("No such file or directory", "Protocol not supported", "Address family not supported")
+"""How nft says that there is no such table, or that the kernel has no nf_tables, so that there can be none."""
 
 
 class NftExecutor:
@@ -73,7 +74,7 @@ class NftExecutor:
         if done.code == 0:
             return done.stdout
         self._refuse(done)
-        if _NOT_THERE in done.stderr:
+        if any(reason in done.stderr for reason in _NOT_THERE):
             return None
         raise ToolFailedError(f"nft list table {self.table} failed: {done.reason}")
 

@@ -80,8 +80,10 @@ class HostFamily(msgspec.Struct, frozen=True):
     losses: Mapping[str, str] = {}
     untried: str = ""
 
-    def options(self, config: KubeProxyConfiguration, target: Target) -> RenderOptions:
-        """What to render with. Raises LinuxError."""
+    def options(
+        self, config: KubeProxyConfiguration, target: Target, _service_cidrs: Sequence[ServiceCIDR] = ()
+    ) -> RenderOptions:
+        """What to render with; ServiceCIDRs do not matter in iptables mode. Raises LinuxError."""
         return node_options(config, target, self.namespace, self.family, self.features, self.no_addrtype)
 
     def executor(self) -> IptablesExecutor:

@@ -14,27 +14,21 @@ preempts, gets its entry by the old rules after any wait.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
 from kproxy.linux.conntrack.flows import PROTOCOLS
-from kproxy.linux.conntrack.stale import (
-    Addresses,
-    StaleFlow,
-    clean_flows,
-    desired_addresses,
-    merge_addresses,
-    previous_addresses,
-    programmed_addresses,
-)
-from kproxy.linux.errors import LinuxError
+from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses, programmed_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules, rewrite_text
 from kproxy.linux.sync.difference import Difference
-from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
+from kproxy.linux.sync.flow_cleaner import FlowCleaner
+from kproxy.linux.sync.nftables.reconcile import TableDifference, describe_change
+from kproxy.linux.sync.reconcile import Outcome, describe, reconcile_rules
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
@@ -50,6 +44,8 @@ class SyncReport(msgspec.Struct, frozen=True):
         touched: the ServicePorts that the state says changed.
         chains_written, chains_deleted: how many.
         rules_written: how many rules were written, by table.
+        elements_written: how many elements of sets and maps were added or deleted; in nftables mode.
+        cleanup_failures: how often deleting stale chains failed, in nftables mode.
         difference: with `full`, how the kernel differed from what was wanted.
         flows: the connection tracking entries that were deleted.
         notes: what else went wrong, without making the sync fail.
@@ -61,7 +57,9 @@ class SyncReport(msgspec.Struct, frozen=True):
     chains_written: int = 0
     chains_deleted: int = 0
     rules_written: Mapping[str, int] = {}
-    difference: Difference | None = None
+    elements_written: int = 0
+    cleanup_failures: int = 0
+    difference: Difference | TableDifference | None = None
     flows: tuple[StaleFlow, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[StepTime, ...] = ()
@@ -69,16 +67,44 @@ class SyncReport(msgspec.Struct, frozen=True):
     @property
     def wrote(self) -> bool:
         """Whether anything was written."""
-        return bool(self.chains_written or self.chains_deleted or (self.difference and self.difference.edits))
+        edits = isinstance(self.difference, Difference) and self.difference.edits
+        return bool(self.chains_written or self.chains_deleted or self.elements_written or edits)
+
+    @property
+    def found(self) -> str:
+        """With `full`, how the kernel differed, in a few words; "" if not at all."""
+        if isinstance(self.difference, TableDifference):
+            return describe_change(self.difference.change)
+        return describe(self.difference) if self.difference else ""
+
+
+class FamilySyncer(Protocol):
+    """What keeps one family's rules in the kernel, in either mode; see `Syncer` for the methods."""
+
+    needs_resync: bool
+
+    @property
+    def state(self) -> ServiceState: ...
+
+    @property
+    def options(self) -> RenderOptions: ...
+
+    def set_options(self, options: RenderOptions) -> None: ...
+
+    def snapshot(self) -> tuple[ServiceState, RenderOptions]: ...
+
+    def rule_totals(self) -> dict[str, int]: ...
+
+    def resync(self) -> SyncReport: ...
+
+    def sync(self, *, check: bool = False) -> SyncReport: ...
 
 
 class Syncer:
     """Writes the rules of one family.
 
     Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless others
-    changed it since. `_before` is where traffic was sent to by rules that were replaced and whose flows are not
-    cleaned yet, `_cleaned` where it was before the clean-ups since the last check. `_sizes` counts the rules of every
-    chain as last written.
+    changed it since. `_sizes` counts the rules of every chain as last written.
     """
 
     def __init__(
@@ -104,8 +130,7 @@ class Syncer:
         self._rewrite = rewrite
         self._canary_tables = tuple(canary_tables)
         self._options: RenderOptions | None = None
-        self._before: Addresses | None = None
-        self._cleaned: Addresses | None = None
+        self._flows = FlowCleaner(namespace, executor.family, state)
         self._sizes: dict[ChainRef, int] = {}
         self.needs_resync = True
 
@@ -146,7 +171,7 @@ class Syncer:
         watch = Stopwatch()
         with watch.step("state"):
             changes = self._state.apply()
-            self._remember(previous_addresses(changes))
+            self._flows.remember(previous_addresses(changes))
         with watch.step("render"):
             if self._options is not None:
                 self._renderer, self._options = Renderer(self._options), None
@@ -161,9 +186,9 @@ class Syncer:
         flows: list[StaleFlow] = []
         notes: list[str] = []
         with watch.step("conntrack"):
-            if unknown or difference or self._before is not None:
-                self._remember(programmed_addresses(outcome.before))
-                flows = self._clean(notes, True)
+            if unknown or difference or self._flows.waits:
+                self._flows.remember(programmed_addresses(outcome.before))
+                flows = self._flows.clean(notes, True)
         return SyncReport(
             full=True,
             touched=changes.touched,
@@ -196,7 +221,7 @@ class Syncer:
             change = self._plan(changes)
         with watch.step("write"):
             before = previous_addresses(changes)
-            self._remember(before)
+            self._flows.remember(before)
             for run in plan_runs(change, self._executor.variant):
                 self._executor.restore(run_text(run))
         self.needs_resync = False
@@ -207,9 +232,9 @@ class Syncer:
         flows: list[StaleFlow] = []
         if self._namespace is not None:
             with watch.step("conntrack"):
-                if check and self._cleaned is not None:
-                    flows = self._clean_again(notes)
-                flows += self._clean(notes, any(name.protocol in PROTOCOLS for name in changes.touched))
+                if check and self._flows.may_have_missed:
+                    flows = self._flows.clean_again(notes)
+                flows += self._flows.clean(notes, any(name.protocol in PROTOCOLS for name in changes.touched))
         return SyncReport(
             full=False,
             touched=changes.touched,
@@ -233,36 +258,6 @@ class Syncer:
         writes = {ref: rewrite_text(text, self._rewrite) for ref, text in change.writes.items()}
         previous = {ref: rewrite_text(text, self._rewrite) for ref, text in change.previous.items()}
         return msgspec.structs.replace(change, writes=writes, previous=previous)
-
-    def _remember(self, before: Addresses) -> None:
-        if self._namespace is None or not (before.services or before.all_endpoints):
-            return
-        self._before = before if self._before is None else merge_addresses(self._before, before)
-
-    def _clean(self, notes: list[str], desired: bool) -> list[StaleFlow]:
-        """Deletes what went stale, if rules for UDP or SCTP changed now or since the last time that succeeded."""
-        if self._namespace is None or not (desired or self._before is not None):
-            return []
-        before = self._before or NO_ADDRESSES
-        cleaned = before if self._cleaned is None else merge_addresses(self._cleaned, before)
-        try:
-            flows = clean_flows(self._namespace, self._executor.family, desired_addresses(self._state), before)
-        except LinuxError as error:
-            self._before = before
-            notes.append(f"stale connection tracking entries were not all removed: {error}")
-            return []
-        self._before, self._cleaned = None, cleaned
-        return flows
-
-    def _clean_again(self, notes: list[str]) -> list[StaleFlow]:
-        """Deletes what a clean-up since the last check missed."""
-        self._before, self._cleaned = merge_addresses(self._cleaned or NO_ADDRESSES, self._before or NO_ADDRESSES), None
-        flows = self._clean(notes, True)
-        self._cleaned = None
-        return flows
-
-
-NO_ADDRESSES = Addresses({}, {}, frozenset())
 
 
 def _steps(watch: Stopwatch, outcome: Outcome) -> tuple[StepTime, ...]:

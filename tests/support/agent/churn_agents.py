@@ -249,6 +249,7 @@ def kernel_proxy(kubeconfig: Path, name: str, config: KubeProxyConfiguration, va
             proxy.members, proxy.source = agent.members, agent._source
             entered = stack.enter_context(Namespace.named(namespace))
             for member in agent.members:
+                assert isinstance(member.host, HostFamily)
                 reader = msgspec.structs.replace(member.host, namespace=entered).executor()
                 proxy.executors[member.host.family] = reader
             yield proxy

@@ -6,7 +6,7 @@ state of a cluster. A family that the host cannot do is left alone, unless it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -41,7 +41,7 @@ class TableFamily(msgspec.Struct, frozen=True):
     features: Features = Features()
 
     def options(
-        self, config: KubeProxyConfiguration, target: Target, service_cidrs: tuple[ServiceCIDR, ...] = ()
+        self, config: KubeProxyConfiguration, target: Target, service_cidrs: Sequence[ServiceCIDR] = ()
     ) -> RenderOptions:
         """What to render with. Raises LinuxError."""
         return node_options(config, target, self.namespace, self.family, self.features, service_cidrs=service_cidrs)
@@ -151,7 +151,7 @@ def prepare_tables(request: NodeRequest, namespace: Namespace) -> PreparedTables
 
 def _render_family(request: NodeRequest, host: TableFamily) -> PreparedTable:
     state = ServiceState.of(host.family, request.target.node_name, request.services, request.endpoint_slices)
-    renderer = Renderer(host.options(request.config, request.target, tuple(request.service_cidrs)))
+    renderer = Renderer(host.options(request.config, request.target, request.service_cidrs))
     renderer.render(state)
     rendered = RenderedTable(state, renderer)
     return PreparedTable(host, host.executor(), rendered, desired_table(rendered))

@@ -124,7 +124,7 @@ def test_flags_without_effect_say_why() -> None:
     for flag in FLAGS:
         if flag.no_effect:
             assert f"--{flag.name}: has no effect: {flag.no_effect}" in notes
-    assert "iptables mode" in BY_NAME["ipvs-scheduler"].no_effect
+    assert "ipvs mode" in BY_NAME["ipvs-scheduler"].no_effect
 
 
 def test_a_flags_zero_is_no_default() -> None:

@@ -123,8 +123,7 @@ def test_bad_input_is_told_before_anything_starts(kproxy: Run, tmp_path: Path) -
     broken.write_text("kind: [")
     for arguments, message in (
         (("--iptables-sync-period", "soon"), "--iptables-sync-period: Invalid value"),
-        (("--proxy-mode", "nftables"), "proxy mode 'nftables'"),
-        (("--mode", "nftables"), "proxy mode 'nftables'"),
+        (("--proxy-mode", "ipvs"), "proxy mode 'ipvs'"),
         (("--mode", "ipvs"), "'ipvs' is not one of"),
         (("--config", tmp_path / "missing.yaml"), "missing.yaml: cannot be read"),
         (("--config", broken), "broken.yaml"),
@@ -207,7 +206,7 @@ def test_flags_that_are_none_are_refused_with_the_reason(kproxy: Run) -> None:
         (("--nftables-sync-period=3s",), "kube-proxy has no flags for nftables mode"),
         (("--logtostderr",), "has not had it since v1.26"),
         (("--source_vip", "1.2.3.4"), "on Windows only"),
-        (("--proxy-mode=ipvs",), "proxy mode 'ipvs': kproxy writes iptables rules only"),
+        (("--proxy-mode=ipvs",), "proxy mode 'ipvs': kproxy has the modes iptables and nftables only"),
         (("--masquerade-all", "false"), "unexpected extra argument (false)"),
         (("--cleanup=maybe",), "--cleanup: 'maybe' is neither true nor false"),
         (("--version=3",), "--version: '3' is neither true nor false, nor raw"),

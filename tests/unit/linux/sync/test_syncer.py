@@ -151,7 +151,7 @@ def test_flows_that_could_not_be_cleaned_are_tried_again(monkeypatch: pytest.Mon
             raise ToolFailedError("conntrack is broken")
         return []
 
-    monkeypatch.setattr("kproxy.linux.sync.syncer.clean_flows", clean)
+    monkeypatch.setattr("kproxy.linux.sync.flow_cleaner.clean_flows", clean)
     executor = MemoryExecutor(IPFamily.IPV4)
     syncer = Syncer(executor, state, Renderer(RenderOptions(node_name="node-0")), Namespace.current())
     syncer.sync()
@@ -187,7 +187,7 @@ def test_the_first_sync_cleans_up_after_who_was_killed_before_it_did(monkeypatch
         cleaned.append(wanted)
         return []
 
-    monkeypatch.setattr("kproxy.linux.sync.syncer.clean_flows", clean)
+    monkeypatch.setattr("kproxy.linux.sync.flow_cleaner.clean_flows", clean)
     dns = make_service("dns", ports=(ServicePort(port=53, protocol="UDP"),))
     executor = MemoryExecutor(IPFamily.IPV4)
     for _restart in range(2):

@@ -1,0 +1,268 @@
+"""The syncer of nftables mode: keeps one family's table in the kernel up with a changing cluster.
+
+It does for a table what `kproxy.linux.sync.syncer.Syncer` does for chains of iptables: what changed is rendered again
+and written as one transaction that names nothing else; with `resync` everything is compared with the kernel.
+
+Chains that are not wanted any more are emptied with the transaction that ends their use, and deleted by a later sync,
+at least `STALE` seconds afterwards, as kube-proxy v1.36 does it: kernels before 6.2 refuse to delete them at once. What
+cannot be deleted then is counted and found again by the next comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses
+from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.change import STALE, Change, deletion_script, difference, plan_transactions
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.nftables.table import SetText
+from kproxy.linux.sync.flow_cleaner import FlowCleaner
+from kproxy.linux.sync.nftables.desired import table_text
+from kproxy.linux.sync.nftables.reconcile import find_table_difference, write_transactions
+from kproxy.linux.sync.report import Stopwatch
+from kproxy.linux.sync.syncer import SyncReport
+from kproxy.render import RenderOptions
+from kproxy.render.nftables.renderer import Change as RenderedChange
+from kproxy.render.nftables.renderer import Renderer
+from kproxy.services import ServicePortName, ServiceState
+
+TABLE_KEY = "kube-proxy"
+"""What the rules of the one table are counted under."""
+
+
+class TableSyncer:
+    """Writes the table of one family. A `FamilySyncer`.
+
+    Invariants: while `needs_resync` is false, the kernel holds what the renderer holds, and the empty chains of
+    `_stale` besides, unless another program changed it since.
+
+    Args:
+        namespace: where connection tracking entries that a change made stale are deleted; None leaves them alone.
+        clock: seconds that do not go back.
+    """
+
+    def __init__(
+        self,
+        executor: NftExecutor,
+        state: ServiceState,
+        options: RenderOptions,
+        namespace: Namespace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._executor = executor
+        self._state = state
+        self._renderer = Renderer(options)
+        self._options: RenderOptions | None = None
+        self._flows = FlowCleaner(namespace, executor.family, state)
+        self._clock = clock
+        self._stale: dict[str, float] = {}
+        self._rules = 0
+        self._cleanup_failures = 0
+        self.needs_resync = True
+
+    @property
+    def state(self) -> ServiceState:
+        return self._state
+
+    @property
+    def options(self) -> RenderOptions:
+        """What the next sync renders with."""
+        return self._options or self._renderer.options
+
+    def set_options(self, options: RenderOptions) -> None:
+        """The node changed: the next sync renders with these, and writes what that alters."""
+        self._options = options if options != self._renderer.options else None
+
+    def snapshot(self) -> tuple[ServiceState, RenderOptions]:
+        """A copy of the applied state, and the options it was rendered with."""
+        copy = ServiceState(self._state.family, self._state.node_name)
+        copy.service_ports = dict(self._state.service_ports)
+        copy.endpoints = dict(self._state.endpoints)
+        return copy, self._renderer.options
+
+    def rule_totals(self) -> dict[str, int]:
+        """How many rules the table holds."""
+        return {TABLE_KEY: self._rules}
+
+    def resync(self) -> SyncReport:
+        """Renders everything, compares it with the kernel, and writes the difference.
+
+        Raises:
+            LinuxError: it cannot be read or written.
+        """
+        unknown, self.needs_resync = self.needs_resync, True
+        watch = Stopwatch()
+        notes: list[str] = []
+        with watch.step("state"):
+            changes = self._state.apply()
+            self._flows.remember(previous_addresses(changes))
+        with watch.step("render"):
+            if self._options is not None:
+                self._renderer, self._options = Renderer(self._options), None
+            self._renderer.render(self._state)
+            desired = table_text(self._renderer)
+        self._delete_stale(notes)
+        with watch.step("read"):
+            listing = read_table(self._executor, desired)
+        with watch.step("compare"):
+            found = find_table_difference(desired, listing)
+            # Chains that are empty already only wait for their deletion.
+            change = found.change
+            waiting = {chain for chain in change.stale_chains if chain in self._stale}
+            transactions = plan_transactions(_without(change, waiting))
+        with watch.step("write"):
+            write_transactions(self._executor, transactions)
+            self._note_stale(change.stale_chains, desired.chains)
+        self._rules = sum(map(len, desired.rules.values()))
+        self.needs_resync = False
+        flows: list[StaleFlow] = []
+        with watch.step("conntrack"):
+            if unknown or change or self._flows.waits:
+                self._flows.remember(table_addresses(found.before))
+                flows = self._flows.clean(notes, True)
+        notes += [f"{found_} in table {desired.name} is not kube-proxy's, and stays" for found_ in listing.foreign]
+        change = _without(change, waiting)
+        return SyncReport(
+            full=True,
+            touched=changes.touched,
+            chains_written=len(change.rules.keys() | change.chains.keys()),
+            chains_deleted=len(change.stale_chains),
+            rules_written={TABLE_KEY: sum(map(len, change.rules.values()))},
+            elements_written=len(change.elements) + len(change.stale_elements),
+            cleanup_failures=self._failures(),
+            difference=found if change else None,
+            flows=tuple(flows),
+            notes=tuple(notes),
+            steps=tuple(watch.times),
+        )
+
+    def sync(self, *, check: bool = False) -> SyncReport:
+        """Takes what the state was told since, and writes what that changed.
+
+        Args:
+            check: look once more for flows of what was cleaned up since the last check.
+
+        Raises:
+            LinuxError: it could not be written; the next `sync` is a `resync`.
+        """
+        if self.needs_resync:
+            return self.resync()
+        watch = Stopwatch()
+        notes: list[str] = []
+        with watch.step("state"):
+            changes = self._state.apply()
+        # From here on what is rendered is ahead of the kernel, until it is written.
+        self.needs_resync = True
+        with watch.step("render"):
+            change = self._plan(changes.touched)
+        self._delete_stale(notes, keep=change.rules.keys() | change.chains.keys())
+        with watch.step("write"):
+            self._flows.remember(previous_addresses(changes))
+            write_transactions(self._executor, plan_transactions(change))
+            self._note_stale(change.stale_chains, change.rules)
+        self.needs_resync = False
+        flows: list[StaleFlow] = []
+        if self._flows.namespace is not None:
+            with watch.step("conntrack"):
+                if check and self._flows.may_have_missed:
+                    flows = self._flows.clean_again(notes)
+                flows += self._flows.clean(notes, any(name.protocol in ("UDP", "SCTP") for name in changes.touched))
+        return SyncReport(
+            full=False,
+            touched=changes.touched,
+            chains_written=len(change.rules),
+            chains_deleted=len(change.stale_chains),
+            rules_written={TABLE_KEY: sum(map(len, change.rules.values()))},
+            elements_written=len(change.elements) + len(change.stale_elements),
+            cleanup_failures=self._failures(),
+            flows=tuple(flows),
+            notes=tuple(notes),
+            steps=tuple(watch.times),
+        )
+
+    def _failures(self) -> int:
+        """How often deleting stale chains has failed since this was last asked."""
+        count, self._cleanup_failures = self._cleanup_failures, 0
+        return count
+
+    def _plan(self, touched: Collection[ServicePortName]) -> Change:
+        if self._options is not None:
+            before = table_text(self._renderer)
+            self._renderer, self._options = Renderer(self._options), None
+            self._renderer.render(self._state)
+            after = table_text(self._renderer)
+            self._rules = sum(map(len, after.rules.values()))
+            return difference(before, after)
+        old = {name: self._renderer.chains_of(name) for name in touched}
+        rendered = self._renderer.update(self._state, touched)
+        known = {chain: rules for chains in old.values() for chain, rules in chains.items()}
+        for chain, rules in rendered.chains.items():
+            self._rules += len(rules) - len(known.get(chain, ()))
+        self._rules -= sum(len(known.get(chain, ())) for chain in rendered.stale_chains)
+        return self._change(rendered, known)
+
+    def _change(self, rendered: RenderedChange, known: dict[str, tuple[str, ...]]) -> Change:
+        """What the renderer says changed, as a change of the table in the kernel.
+
+        Args:
+            known: the chains, with rules, that the touched ServicePorts had.
+        """
+        again = dict(rendered.chains)
+        replaced = frozenset(rendered.sets.keys() & self._sets_of(known))
+        if replaced:
+            # The rules that name such a set must go before it, though they stay the same.
+            names = {f"@{name}" for name in replaced}
+            for chain, rules in known.items():
+                if chain not in rendered.stale_chains and any(names & set(rule.split()) for rule in rules):
+                    again.setdefault(chain, rules)
+        new = {chain: "" for chain in again if chain not in known and chain not in self._stale}
+        return Change(
+            table=self._executor.table,
+            chains=new,
+            rules=again,
+            sets={name: SetText("set", definition) for name, definition in rendered.sets.items()},
+            replaced_sets=replaced,
+            elements=rendered.elements,
+            stale_elements=tuple(rendered.stale_elements),
+            stale_sets=rendered.stale_sets,
+            stale_chains=rendered.stale_chains,
+        )
+
+    @staticmethod
+    def _sets_of(chains: dict[str, tuple[str, ...]]) -> set[str]:
+        return {word[1:] for rules in chains.values() for rule in rules for word in rule.split() if word[0] == "@"}
+
+    def _note_stale(self, stale: Collection[str], used: Collection[str]) -> None:
+        now = self._clock()
+        for chain in stale:
+            self._stale.setdefault(chain, now)
+        for chain in list(self._stale):
+            if chain in used:
+                del self._stale[chain]
+
+    def _delete_stale(self, notes: list[str], keep: Collection[str] = ()) -> None:
+        """Deletes the chains that have been stale for long enough. That it fails is no failure of the sync."""
+        before = self._clock() - STALE
+        doomed = [chain for chain, since in self._stale.items() if since < before and chain not in keep]
+        if not doomed:
+            return
+        for chain in doomed:
+            del self._stale[chain]
+        try:
+            self._executor.run(deletion_script(self._executor.table, doomed))
+        except LinuxError as error:
+            self._cleanup_failures += 1
+            notes.append(f"{len(doomed)} chains that are not used could not be deleted, the next check does: {error}")
+
+
+def _without(change: Change, waiting: set[str]) -> Change:
+    """A change without stale chains that are empty already."""
+    stale = tuple(chain for chain in change.stale_chains if chain not in waiting)
+    return msgspec.structs.replace(change, stale_chains=stale)
