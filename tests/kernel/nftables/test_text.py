@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from kproxy.netfilter.nftables.printer.listing import print_nft
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.kernel.namespaces import fresh_namespace
 from tests.support.kernel.nft_kernel import listing, load, missing, style
 from tests.support.netfilter.nft_corpus import TABLES, recorded_rules, script_of
+from tests.support.netfilter.nft_random import random_ruleset
 from tests.support.recorded import CLUSTERS
 
 pytestmark = [
@@ -82,3 +85,49 @@ def test_every_kind_of_set_and_object_is_listed_byte_for_byte(space: str) -> Non
     assert re.sub(r" expires [0-9a-z]+", "", listed) == print_nft(ours, style())
     for option in OPTIONS:
         assert parse_nft(listing(space, option)) == ours, option
+
+
+def check_random(space: str, seed: int, rules: int) -> None:
+    made = random_ruleset(seed, rules)
+    text = print_nft(made, style())
+    load(space, text)
+    listed = listing(space)
+    assert parse_nft(listed) == made
+    assert listed == text
+    assert parse_nft(listing(space, "-j")) == made
+
+
+def test_random_rules_come_back_from_the_kernel(space: str) -> None:
+    check_random(space, 1, 100)
+
+
+@pytest.mark.soak
+def test_many_random_rules_come_back_from_the_kernel(space: str) -> None:
+    for seed in range(2, 102):
+        check_random(space, seed, 200)
+
+
+def without_what_json_lacks(ruleset: NftRuleset) -> NftRuleset:
+    """Without comments of tables and chains, flags of tables, devices, and how sets were declared."""
+    tables = []
+    for table in ruleset.tables:
+        chains = tuple(
+            dataclasses.replace(
+                chain, comment=None, base=None if chain.base is None else dataclasses.replace(chain.base, devices=())
+            )
+            for chain in table.chains
+        )
+        sets = tuple(
+            dataclasses.replace(item, key_of=None, data_of=None, data_interval=False, auto_merge=False)
+            for item in table.sets
+        )
+        tables.append(dataclasses.replace(table, chains=chains, sets=sets, comment=None, flags=frozenset()))
+    return NftRuleset(tuple(tables))
+
+
+def test_json_says_the_same_as_the_listing(space: str) -> None:
+    scripts = [script_of(recorded_rules()), TABLES.read_text(), *(path.read_text() for path in files(60, 1))]
+    for script in scripts:
+        load(space, script)
+        listed = without_what_json_lacks(parse_nft(listing(space)))
+        assert without_what_json_lacks(parse_nft(listing(space, "-j"))) == listed

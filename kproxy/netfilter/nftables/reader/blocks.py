@@ -268,6 +268,8 @@ def _set_typeof(cursor: Cursor, fields: SetFields) -> None:
             fields.data_types = (VERDICT,)
         elif cursor.peek() in OBJECT_WORDS:
             fields.object_kind = cursor.take()
+        elif cursor.peek() in DATATYPES:  # as in the JSON of 1.1.3
+            fields.data_types = _read_type(cursor)
         else:
             fields.data_of = read_expression(cursor)
             fields.data_types = types_of(fields.data_of)
