@@ -60,7 +60,7 @@ _OPTIONS: Final = (
     ("the packet's mark is not known", "--mark MARK"),
     ("the connection's state is not known", "--ctstate STATE"),
     ("of iptables-nft or of iptables-legacy", "--rules FILE with the comments that iptables-save writes"),
-    ("the content of set", "--ipset FILE"),
+    ("the contents of set", "--ipset FILE"),
     ("the source port is not known", "--src IP:PORT"),
     ("the source address is not known", "--src IP"),
     ("whether the address is local", "--local-ip IP, or --host FILE"),

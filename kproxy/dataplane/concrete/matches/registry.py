@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kproxy.dataplane.concrete.matches import header as header
+from kproxy.dataplane.concrete.matches import link as link
 from kproxy.dataplane.concrete.matches import state as state
 from kproxy.dataplane.concrete.state import Answer, View, unknown
 from kproxy.netfilter.iptables.matches import (
@@ -21,13 +22,17 @@ from kproxy.netfilter.iptables.matches import (
     IprangeMatch,
     LengthMatch,
     LimitMatch,
+    MacMatch,
     MarkMatch,
     Match,
     MultiportMatch,
     NfacctMatch,
+    OpaqueMatch,
     OwnerMatch,
     PhysdevMatch,
+    PkttypeMatch,
     RecentMatch,
+    RpfilterMatch,
     SctpMatch,
     SetMatch,
     StateMatch,
@@ -52,11 +57,15 @@ EVALUATORS: Final[dict[type[Match], Evaluator]] = {
     IprangeMatch: header.iprange,
     LengthMatch: header.length,
     LimitMatch: state.limit,
+    MacMatch: link.mac,
     MarkMatch: header.mark,
     MultiportMatch: header.multiport,
+    OpaqueMatch: link.opaque,
     OwnerMatch: header.owner,
     PhysdevMatch: header.physdev,
+    PkttypeMatch: link.pkttype,
     RecentMatch: state.recent,
+    RpfilterMatch: link.rpfilter,
     SctpMatch: header.sctp,
     SetMatch: state.ip_set,
     StateMatch: state.conntrack_state,
