@@ -2,8 +2,10 @@
 
 A file is what iptables-save or ip6tables-save of either variant printed, what `nft list ruleset` printed as text or as
 JSON, or a script for `nft -f`. A host has at most one rule set of each variant of iptables in each family, and one of
-native nftables. `nft list ruleset` shows iptables-nft's tables, too, but not all of what their rules say: for these the
-dump of iptables-save counts, and without one the files are refused.
+native nftables. `nft list ruleset` shows iptables-nft's tables, too, but not all of what their rules say: for these
+the dump of iptables-save counts, and without one the files are refused. Variant and family of a dump are told by the
+comment that iptables-save writes, and the family by addresses, too; of a dump without them the file's name may tell:
+`legacy`, `ip6tables`.
 """
 
 from __future__ import annotations
@@ -89,7 +91,13 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (which goes with --ipset)")
-    rules = IptablesRules.of(parse_save(text, source))
+    ruleset = parse_save(text, source)
+    rules = IptablesRules.of(ruleset)
+    name = label.rpartition("/")[2]
+    if rules.variant is None and "legacy" in name:
+        rules = IptablesRules(ruleset, Variant.LEGACY)
+    if ruleset.family is None and "ip6tables" in name:
+        rules = IptablesRules(parse_save(text, source, family=Family.IPV6), rules.variant)
     return RuleFile(label, text, iptables=rules)
 
 
@@ -149,7 +157,9 @@ class HostRules:
     def iptables(self, family: Family) -> tuple[IptablesRules, ...]:
         """The rules of iptables that packets of a family meet."""
         found = [each.iptables for each in self._files if each.iptables is not None]
-        found = [rules for rules in found if rules.ruleset.family in (None, family)]
+        exact = [rules for rules in found if rules.ruleset.family is family]
+        taken = {rules.variant for rules in exact}
+        found = exact + [rules for rules in found if rules.ruleset.family is None and rules.variant not in taken]
         if len(found) == 2 and None in (found[0].variant, found[1].variant):
             known = found[0].variant or found[1].variant
             other = Variant.LEGACY if known is Variant.NFT else Variant.NFT

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.concrete.routing import Query, Unknown, device_address, is_link_local, lookup
+from kproxy.dataplane.concrete.routing import Query, Unknown, device_address, first_address, is_link_local, lookup
 from kproxy.dataplane.concrete.state import DST, SRC, State, View
 from kproxy.dataplane.model.conntrack import ORIGINAL, tuple_of
 from kproxy.dataplane.model.host import Host
@@ -121,13 +121,7 @@ def masquerade_address(view: View) -> int | None:
 
 
 def _first_address(host: Host, family: Family) -> int | None:
-    if host.interfaces is None:
-        return device_address(host, family, None, None)
-    for item in host.interfaces.values():
-        for address in item.addresses:
-            if address.family is family and not item.is_loopback:
-                return address.value
-    return None
+    return device_address(host, family, None, None) if host.interfaces is None else first_address(host, family)
 
 
 def _redirect(view: View, ports: list[int | None]) -> list[Choice] | None:

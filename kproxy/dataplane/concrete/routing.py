@@ -176,7 +176,8 @@ def source_for(host: Host, family: Family, route: RouteResult, destination: int)
 def device_address(host: Host, family: Family, device: str | None, towards: int | None) -> int | None:
     """The address of a device that the kernel chooses towards a neighbour; None if not known.
 
-    IPv4 (inet_select_addr): the first address whose network holds the neighbour, else the first. IPv6 compares longest
+    IPv4 (inet_select_addr): the first address whose network holds the neighbour, else the first; of a device without
+    addresses, the first of another device. IPv6 compares longest
     prefixes and more; only an address that has no rival on its device counts as known.
     """
     item = host.interface(device)
@@ -186,11 +187,20 @@ def device_address(host: Host, family: Family, device: str | None, towards: int 
     if family is Family.IPV4:
         near = [address for address in own if towards is not None and address.network.contains(towards)]
         chosen = (near or own)[:1]
-        return chosen[0].value if chosen else None
+        return chosen[0].value if chosen else first_address(host, family)
     wide = [address for address in own if not is_link_local(address.value)]
     if towards is not None and is_link_local(towards) and not wide:
         wide = own
     return wide[0].value if len(wide) == 1 else None
+
+
+def first_address(host: Host, family: Family) -> int | None:
+    """The first address of any interface but the loopback, whose addresses have host scope."""
+    for item in (host.interfaces or {}).values():
+        for address in item.addresses:
+            if address.family is family and not item.is_loopback:
+                return address.value
+    return None
 
 
 def is_link_local(address: int) -> bool:

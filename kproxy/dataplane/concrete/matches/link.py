@@ -89,8 +89,14 @@ _OPEN: Final = {
 """What a match that is not interpreted depends on, by its name."""
 
 
+_EXTENSION_HEADERS: Final = frozenset({"rt", "hbh", "dst", "frag", "mh"})
+"""Matches on IPv6 extension headers; without the header they never apply, negated or not."""
+
+
 def opaque(match: OpaqueMatch, view: View) -> Answer:
     """A match that needs more than the packet and the host: open, under its own name."""
+    if match.name in _EXTENSION_HEADERS and not view.state.packet.fragment:
+        return False
     what = _OPEN.get(match.name)
     if what is None:
         return unknown(view, f"{match.to_save()} is not interpreted")

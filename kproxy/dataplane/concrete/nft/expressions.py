@@ -395,6 +395,13 @@ def _look_up_drawn(elements: IndexedElements, key: Uniform) -> Any:
     return merged(found, "")
 
 
+def _extension(item: ExtensionField, view: View, sets: Sets) -> Any:
+    """A header that has to be looked for: a packet here has no IPv6 extension headers (besides a fragment's)."""
+    if item.kind == "ip6" and not view.state.packet.fragment:
+        return 0 if item.field is None else MISSING
+    return _open(item, view, sets)
+
+
 def _open(item: ExtensionField | Rt | Socket | Osf | Ipsec | OpaqueExpression, _view: View, _sets: Sets) -> Any:
     name = item.text if isinstance(item, OpaqueExpression) else _name(item)
     return Open(item, f"{name} is not known")
@@ -419,7 +426,7 @@ _ACTIONS: Final[dict[type, Callable[[Any, View, Sets], Any]]] = {
     Binary: _binary,
     Concat: _concat,
     MapLookup: _map,
-    ExtensionField: _open,
+    ExtensionField: _extension,
     Rt: _open,
     Socket: _open,
     Osf: _open,
