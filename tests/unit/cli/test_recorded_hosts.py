@@ -1,0 +1,59 @@
+"""Recorded hosts (tests/reference/hosts) on the command line: several files of one host, and hosts compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support import recorded_hosts
+from tests.support.cli import Run
+from tests.support.recorded_hosts import FOLDER
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("docker/iptables-save", "docker-legacy/iptables-legacy-save"),
+        ("docker/iptables-save", "docker-trixie/iptables-save"),
+        ("netavark-iptables/iptables-save", "netavark-nftables/ruleset.nft"),
+    ],
+)
+def test_recorded_hosts_that_are_alike(kproxy: Run, first: str, second: str) -> None:
+    """Docker's rules are the same in either variant and release; netavark's drivers are two languages for one thing."""
+    done = kproxy("diff", FOLDER / first, FOLDER / second)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "alike: every packet is treated the same" in done.stdout
+
+
+def test_a_mixed_host_by_the_command_of_the_documentation(kproxy: Run, tmp_path: Path) -> None:
+    """Every file of a host with five programs' rules; the one assumption that a hint names decides."""
+    host = tmp_path / "host.yaml"
+    host.write_text(yaml.safe_dump(recorded_hosts.host_document("mixed")))
+    folder = FOLDER / "mixed"
+    files = ["iptables-save", "iptables-legacy-save", "ip6tables-legacy-save", "ruleset.nft"]
+    rules = [argument for name in files for argument in ("--rules", folder / name)]
+    packet = ["--src", "10.244.0.245:40000", "--dst", "10.96.2.6:80", "--in", "cali0shop"]
+    command = ["trace", *rules, "--ipset", folder / "ipset.save", "--host", host, *packet]
+    done = kproxy(*command, "--summary")
+    assert done.returncode == 0, done.stderr
+    assert "INDETERMINATE" in done.stdout
+    assert "rpfilter" in kproxy(*command).stdout
+    done = kproxy(*command, "--summary", "--assume", "rpfilter=no")
+    assert done.returncode == 0, done.stderr
+    assert "50% ACCEPT 10.244.0.1 → 10.244.3.113:8000; 50% ACCEPT 10.244.0.1 → 10.244.3.203:8000" in done.stdout
+
+
+def test_what_a_new_release_of_firewalld_changed(kproxy: Run) -> None:
+    """firewalld 1.3 lets a banned address out if it comes by another zone's link, 2.3 does not: so the kernel."""
+    name = "a banned address from the inner link to the outside"
+    answers = [
+        next(item for item in recorded_hosts.questions(host) if item.name == name).answers[0]["verdict"]
+        for host in ("firewalld-nftables", "firewalld-trixie")
+    ]
+    assert answers == ["ACCEPT", "DROP"]
+    done = kproxy("diff", FOLDER / "firewalld-nftables/ruleset.nft", FOLDER / "firewalld-trixie/ruleset.nft")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "different: 1 difference" in done.stdout
+    assert "B has it dropped" in done.stdout
