@@ -6,8 +6,9 @@ import gc
 
 import click
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.diff.sources import Choices, SideInput, is_live, is_rendered
-from kproxy.cli.options import chosen_family, family_options, feature_option
+from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option
 from kproxy.cli.output import colour_stdout, working, write_output
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
@@ -24,9 +25,14 @@ MOST = 20
 @click.option("--config", metavar="FILE", help="With manifests: KubeProxyConfiguration of both sides.")
 @click.option("--config-a", metavar="FILE", help="With manifests: that of A.")
 @click.option("--config-b", metavar="FILE", help="With manifests: that of B.")
+@mode_option
+@click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
+@click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
 @feature_option
 @family_options
-@click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With netns: of both variants' rules, these.")
+@click.option(
+    "--variant", type=click.Choice(["nft", "legacy"]), help="With netns: only iptables' rules of this variant."
+)
 @click.option("--host", "host_path", metavar="FILE", help="Only packets on this host count (docs/host-file.md).")
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
@@ -38,6 +44,9 @@ def command(
     config: str | None,
     config_a: str | None,
     config_b: str | None,
+    mode: str | None,
+    mode_a: str | None,
+    mode_b: str | None,
     features: Features,
     ipv4: bool,
     ipv6: bool,
@@ -68,6 +77,7 @@ def command(
       kproxy diff netns:node-1 manifests:cluster/,extra.yaml@node-1 -4
       kproxy diff manifests:cluster.yaml@n1 manifests:cluster.yaml@n1 --config-b new-config.yaml
       kproxy diff iptables.save,host.nft nftables.nft
+      kproxy diff cluster.yaml@n1 cluster.yaml@n1 --mode-b nftables
       iptables-save | kproxy diff - expected.save -o json
     """
     if one == other == "-":
@@ -75,10 +85,12 @@ def command(
     if text and output_format == "json":
         raise click.UsageError("--text and -o json exclude each other")
     rendered = (is_rendered(one), is_rendered(other))
-    if not any(rendered) and (config or config_a or config_b or features != Features()):
-        raise click.UsageError("--config, --config-a, --config-b and --feature go with manifests")
-    if (config_a and not rendered[0]) or (config_b and not rendered[1]):
-        raise click.UsageError("--config-a and --config-b go with a side that is manifests")
+    if not any(rendered) and (config or config_a or config_b or mode or mode_a or mode_b or features != Features()):
+        raise click.UsageError(
+            "--config, --config-a, --config-b, --mode, --mode-a, --mode-b and --feature go with manifests"
+        )
+    if ((config_a or mode_a) and not rendered[0]) or ((config_b or mode_b) and not rendered[1]):
+        raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is manifests")
     if variant and not (is_live(one) or is_live(other)):
         raise click.UsageError("--variant goes with netns")
     asked = chosen_family(ipv4, ipv6)
@@ -86,8 +98,8 @@ def command(
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     sides = (
-        SideInput(one, Choices(config_a or config, features, variant)),
-        SideInput(other, Choices(config_b or config, features, variant)),
+        SideInput(one, Choices(config_a or config, mode_a or mode, features, variant)),
+        SideInput(other, Choices(config_b or config, mode_b or mode, features, variant)),
     )
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.output import report_note, working
 from kproxy.cluster.inputs import read_inputs, read_text
-from kproxy.cluster.rules import HostRules, check_iptables, read_rule_file
+from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, render_target, select_target
+from kproxy.render import Features, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.save import nft_ruleset
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
@@ -28,23 +30,33 @@ class Choices:
     """What options say about a side."""
 
     config: str | None = None
+    mode: str | None = None
     features: Features | None = None
     variant: str | None = None
 
 
 class SideInput:
-    """One side as the user names it. `families` are those of its rules; none if it can be read for either."""
+    """One side as the user names it. `families` are those of its rules; none if it can be read for either.
+
+    Raises:
+        InputError: it cannot be read, holds no rules, or holds rules that no kernel would take.
+        LinuxError: a namespace cannot be read.
+    """
 
     def __init__(self, text: str, choices: Choices) -> None:
         self.label = label(text)
         self._text = text
         self._choices = choices
-        self._files = None if is_live(text) or is_rendered(text) else _read_files(text, self.label)
+        self._files: HostRules | None = None
+        if is_live(text):
+            self._files = _read_namespace(text.removeprefix(NETNS), choices.variant)
+        elif not is_rendered(text):
+            self._files = _read_files(text, self.label)
         self.families = frozenset[Family]() if self._files is None else _families(self._files)
 
     def usual_family(self) -> Family:
         """The family of a side that can be read for either, if the other side does not tell."""
-        if is_rendered(self._text):
+        if self._files is None:
             return _rendered(self._text.removeprefix(MANIFESTS), self._choices, None)[0]
         return Family.IPV4
 
@@ -53,14 +65,11 @@ class SideInput:
 
         Raises:
             InputError: there are none, or they cannot be read.
-            LinuxError: a namespace cannot be read.
         """
         if self._files is not None:
             native = self._files.nftables
             return SideRules(self._files.iptables(family), NftRuleset() if native is None else native)
-        if is_live(self._text):
-            return SideRules.of(_from_namespace(self._text.removeprefix(NETNS), family, self._choices.variant))
-        return SideRules.of(_rendered(self._text.removeprefix(MANIFESTS), self._choices, family)[1])
+        return _rendered(self._text.removeprefix(MANIFESTS), self._choices, family)[1]
 
 
 def _families(files: HostRules) -> frozenset[Family]:
@@ -110,26 +119,28 @@ def is_live(text: str) -> bool:
     return text.startswith(NETNS)
 
 
-def _from_namespace(name: str, family: Family, variant: str | None) -> Ruleset:
-    from kproxy.cli.trace.live import read_rules
+def _read_namespace(name: str, variant: str | None) -> HostRules:
+    from kproxy.cli.trace.live import read_host_rules
 
     if not name:
         raise InputError("netns: the name of a namespace expected")
-    return check_iptables(read_rules(name, family, variant), f"namespace {name}")
+    return read_host_rules(name, variant)
 
 
-def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, Ruleset]:
+def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, SideRules]:
     """What kube-proxy would program: for a family, or for the node's first."""
     paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
     filenames: Sequence[str] = [path for path in paths.split(",") if path]
     if not filenames:
         raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
     with working(f"rendering {text}"):
-        config, cluster = read_inputs(choices.config, filenames, report_note)
+        config, cluster = read_inputs(choices.config, filenames, report_note, choices.mode)
         target = select_target(cluster.nodes, config, node or None)
         family = family or target.primary_family(config)
-        rendered = render_target(
-            target, family, cluster.services, cluster.endpoint_slices, config, choices.features or Features()
-        )
+        services, slices, features = cluster.services, cluster.endpoint_slices, choices.features or Features()
+        if config.mode == MODE_NFTABLES:
+            table = render_table(target, family, services, slices, config, features, cluster.service_cidrs)
+            return family, SideRules((), nft_ruleset(table.restore_text))
+        rendered = render_target(target, family, services, slices, config, features)
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    return family, Ruleset(family, ruleset.tables)
+    return family, SideRules.of(Ruleset(family, ruleset.tables))

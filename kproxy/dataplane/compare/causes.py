@@ -1,8 +1,9 @@
 """Causes of differences: rules that only one side has and that the witness meets.
 
-Rules are compared chain by chain, by their text without comments and counters; chains of one side alone say nothing,
-since what leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns.
-Where the sides share no chains (iptables against nftables) there are no causes.
+Rules are compared chain by chain, by what counts in them; regular chains of one side alone say nothing, since what
+leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. Base chains
+of one side alone are a cause unless the other side has some of its own, too: that is another program or another rule
+language (iptables against nftables), and not a changed rule.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kproxy.dataplane.concrete.trace import TraceResult
-from kproxy.dataplane.model.pipeline import Source
 from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
 from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES
 from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter import BUILTIN_CHAINS, Chain
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.targets import Jump
+from kproxy.netfilter.nftables.ruleset import Chain as NftChain
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.value import Verdict
 
-Place = tuple[bool, str, str]
-"""Whether a chain is of native nftables, its table, and its name."""
+Place = tuple[str, str]
+"""A chain by the names of its table and its own; names of native tables have two words, so that none is both."""
 
 
 class Cause(NamedTuple):
@@ -42,19 +44,15 @@ class Cause(NamedTuple):
 
 
 class Causes:
-    """The rules of one side alone, for two sides."""
+    """The rules of one side alone, for two sides. Chains are compared when a witness comes to them."""
 
     def __init__(self, sides: tuple[SideRules, SideRules], family: Family) -> None:
-        chains = tuple(dict(_chains(rules, family)) for rules in sides)
-        self._alone: dict[tuple[int, Place, int], Cause] = {}
-        for place in chains[0].keys() & chains[1].keys():
-            for side in (0, 1):
-                common = Counter(key for key, _, _ in chains[1 - side][place])
-                for number, (key, text, action) in enumerate(chains[side][place], 1):
-                    if common[key] > 0:
-                        common[key] -= 1
-                    else:
-                        self._alone[side, place, number] = Cause(side, place[1], place[2], number, text, action)
+        self._chains = (_chains_of(sides[0], family), _chains_of(sides[1], family))
+        bases = [
+            {place for place, chain in self._chains[side].items() if chain.rules and chain.is_base} for side in (0, 1)
+        ]
+        self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0])
+        self._alone: dict[tuple[int, Place], frozenset[int]] = {}
 
     def of(self, traces: tuple[TraceResult, TraceResult]) -> Cause | None:
         """The first rule of one side alone that a witness meets; of rules equally early, the first side's."""
@@ -62,41 +60,83 @@ class Causes:
         for side, result in enumerate(traces):
             for outcome in result.outcomes:
                 for position, step in enumerate(outcome.path):
-                    native = step.source == Source.NFTABLES or step.table.startswith(("ip ", "ip6 ", "inet "))
-                    cause = self._alone.get((side, (native, step.table, step.chain), step.rule))
-                    if cause is not None:
-                        found.append((position, side, cause))
+                    place = step.table, step.chain
+                    if step.rule in self._alone_in(side, place):
+                        text, action = self._chains[side][place].told(step.rule)
+                        found.append((position, side, Cause(side, *place, step.rule, text, action)))
                         break
         return min(found)[2] if found else None
 
+    def _alone_in(self, side: int, place: Place) -> frozenset[int]:
+        """The numbers of a chain's rules that the other side's chain does not have."""
+        known = self._alone.get((side, place))
+        if known is None:
+            known = self._alone[side, place] = frozenset(self._compare(side, place))
+        return known
 
-def _chains(rules: SideRules, family: Family) -> Iterator[tuple[Place, list[tuple[object, str, str]]]]:
-    """The chains, each with its rules: what counts in them, their text, and what they do."""
+    def _compare(self, side: int, place: Place) -> Iterator[int]:
+        ours, theirs = self._chains[side].get(place), self._chains[1 - side].get(place)
+        if ours is None or (theirs is None and not (ours.is_base and self._bases_count)):
+            return
+        common = Counter() if theirs is None else Counter(theirs.keys())
+        for number, key in enumerate(ours.keys(), 1):
+            if common[key] > 0:
+                common[key] -= 1
+            else:
+                yield number
+
+
+class _IptablesChain:
+    """A chain of iptables."""
+
+    def __init__(self, table: str, chain: Chain) -> None:
+        self.rules = chain.rules
+        self.is_base = chain.name in BUILTIN_CHAINS[table]
+        self._name = chain.name
+
+    def keys(self) -> Iterator[object]:
+        """What counts in each rule."""
+        for rule in self.rules:
+            matches = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
+            yield rule.head, matches, rule.target
+
+    def told(self, number: int) -> tuple[str, str]:
+        """A rule's text, and what it does."""
+        rule = self.rules[number - 1]
+        target = rule.target
+        if isinstance(target, Jump):
+            action = f"{'goto' if target.goto else 'jump'} to {target.chain}"
+        else:
+            action = f"`{target.to_save()}`" if target is not None else "without a target"
+        return rule.to_save(self._name), action
+
+
+class _NativeChain:
+    """A chain of nftables."""
+
+    def __init__(self, table: NftTable, chain: NftChain) -> None:
+        self.rules = chain.rules
+        self.is_base = chain.base is not None
+        self._table = table
+
+    def keys(self) -> Iterator[object]:
+        """What counts in each rule."""
+        for rule in self.rules:
+            yield tuple(statement for statement in rule.statements if not is_idle(statement))
+
+    def told(self, number: int) -> tuple[str, str]:
+        """A rule's text, and what it does."""
+        statements = self.rules[number - 1].statements
+        text = " ".join(text_of(statement, self._table) for statement in statements)
+        last = statements[-1] if statements else None
+        return text, f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
+
+
+def _chains_of(rules: SideRules, family: Family) -> dict[Place, _IptablesChain | _NativeChain]:
+    found: dict[Place, _IptablesChain | _NativeChain] = {}
     for ruleset in rules.rulesets:
         for table in ruleset.tables:
-            for chain in table.chains:
-                yield (
-                    (False, table.name, chain.name),
-                    [(_counted(rule), rule.to_save(chain.name), _action(rule)) for rule in chain.rules],
-                )
+            found |= {(table.name, chain.name): _IptablesChain(table.name, chain) for chain in table.chains}
     for held in rules.tables(family):
-        for native in held.chains:
-            listed: list[tuple[object, str, str]] = []
-            for rule in native.rules:
-                statements = tuple(statement for statement in rule.statements if not is_idle(statement))
-                text = " ".join(text_of(statement, held) for statement in rule.statements)
-                last = statements[-1] if statements else None
-                action = f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
-                listed.append((statements, text, action))
-            yield (True, table_name(held), native.name), listed
-
-
-def _counted(rule: Rule) -> object:
-    matches = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
-    return rule.head, matches, rule.target
-
-
-def _action(rule: Rule) -> str:
-    if isinstance(rule.target, Jump):
-        return f"{'goto' if rule.target.goto else 'jump'} to {rule.target.chain}"
-    return f"`{rule.target.to_save()}`" if rule.target is not None else "without a target"
+        found |= {(table_name(held), chain.name): _NativeChain(held, chain) for chain in held.chains}
+    return found

@@ -194,3 +194,48 @@ def test_bad_usage(kproxy: Run, arguments: tuple[str | Path, ...], said: str) ->
     done = kproxy("diff", *arguments)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert said in done.stderr
+
+
+def test_the_modes_of_one_cluster(kproxy: Run) -> None:
+    config = ("--config", MINI / "config.yaml")
+    side = f"{MINI / 'cluster.yaml'}@minikube"
+    assert kproxy("diff", side, side, "--mode", "nftables", *config).returncode == 0
+    done = kproxy("diff", side, side, "--mode-b", "nftables", *config, "-o", "json")
+    assert done.returncode == 1, done.stderr
+    answer = json.loads(done.stdout)
+    assert any("INVALID" in item["conditions"] and item["a"] == "has it dropped" for item in answer["differences"])
+    wrong = kproxy("diff", RULES, side, "--mode-a", "nftables")
+    assert (wrong.returncode, "--mode-a" in wrong.stderr) == (2, True)
+
+
+def test_several_files_a_side(kproxy: Run, tmp_path: Path) -> None:
+    ban = tmp_path / "ban.nft"
+    ban.write_text(
+        "table inet fw {\n\tchain in {\n\t\ttype filter hook input priority 10;\n\t\ttcp dport 22 drop\n\t}\n}\n"
+    )
+    assert kproxy("diff", f"{RULES},{ban}", f"{RULES},{ban}").returncode == 0
+    other = tmp_path / "other.nft"
+    other.write_text(ban.read_text().replace("tcp dport 22 drop", "tcp dport 23 accept\n\t\ttcp dport 22-23 drop"))
+    done = kproxy("diff", f"{RULES},{ban}", f"{other},{RULES}", "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["alike"]) == (0, True), done.stdout + done.stderr
+    done = kproxy("diff", f"{RULES},{ban}", RULES, "-o", "json")
+    assert done.returncode == 1
+    causes = [item["cause"] for item in json.loads(done.stdout)["differences"]]
+    expected = {"side": "a", "table": "inet fw", "chain": "in", "rule": 1, "text": "tcp dport 22 drop"}
+    assert causes
+    assert all(cause == expected for cause in causes)
+    twice = kproxy("diff", f"{RULES},{RULES}", RULES)
+    assert (twice.returncode, "one file expected" in twice.stderr) == (2, True)
+
+
+def test_one_removed_rule_is_one_finding(kproxy: Run, tmp_path: Path) -> None:
+    ban = tmp_path / "ban.nft"
+    chains = "\tchain ban {\n\t\tip saddr 192.0.2.1 drop\n\t\tip daddr 10.0.0.1 reject\n\t}\n"
+    base = "\tchain in {\n\t\ttype filter hook input priority 10;\n\t\ttcp dport { 22, 2222 } jump ban\n\t}\n"
+    ban.write_text(f"table ip fw {{\n{chains}{base}}}\n")
+    without = tmp_path / "without.nft"
+    without.write_text(ban.read_text().replace("\t\ttcp dport { 22, 2222 } jump ban\n", ""))
+    done = kproxy("diff", ban, without)
+    assert done.returncode == 1
+    assert "different: 1 difference\n" in done.stdout
+    assert "1. rule 1 of in, jump to ban, is only in A: 2 destinations, as:\n" in done.stdout
