@@ -63,6 +63,9 @@ shift
 [ "$(id -u)" -eq 0 ] || fail 1 "only root can make namespaces and a root directory"
 # shellcheck disable=SC2046  # a list of names
 [ "$#" -gt 0 ] || set -- $(printf '%s' "$hosts" | awk 'NF {print $1}')
+for tool in mmdebstrap unshare pivot_root; do
+    command -v "$tool" >/dev/null || fail 1 "needs $tool"
+done
 mkdir -p "$cache"
 
 root_of() { # root_of SUITE: $root, a Debian root with the programs in it; made if it is not there
