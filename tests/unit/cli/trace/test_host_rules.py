@@ -1,0 +1,88 @@
+"""`kproxy trace` over all rules of a host: several files, assumptions, hints, one line a packet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import paths
+from tests.support.cli import Run
+
+HOSTS = paths.TESTS / "reference" / "hosts"
+NFT = HOSTS / "kube-proxy-nftables" / "ruleset.nft"
+RULES = """table ip kube-proxy {
+	map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 80 : goto service }; }
+	chain pre { type nat hook prerouting priority -100
+		ip daddr . meta l4proto . th dport vmap @service-ips
+	}
+	chain out { type nat hook output priority -100
+		ip daddr . meta l4proto . th dport vmap @service-ips
+	}
+	chain service { meta mark set meta mark | 0x4000
+		meta l4proto tcp dnat to 10.244.0.5:8080
+	}
+	chain post { type nat hook postrouting priority 100
+		meta mark & 0x4000 == 0x4000 masquerade fully-random
+	}
+}
+"""  # noqa: E501
+PACKET = ("--local-ip", "192.168.0.2", "--src", "198.51.100.9", "--dst", "10.96.0.1", "--proto", "tcp", "--dport", "80")
+OWNER = "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m owner --uid-owner 0 -j DROP\nCOMMIT\n"
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.nft"
+    path.write_text(RULES)
+    return path
+
+
+def test_nftables_alone(kproxy: Run, native: Path) -> None:
+    done = kproxy("trace", "--rules", native, *PACKET, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    answer = json.loads(done.stdout)
+    (item,) = answer["outcomes"]
+    assert (item["verdict"], item["dst"], item["dnat"], item["masquerade"]) == (
+        "ACCEPT", "10.244.0.5:8080", True, True,
+    )  # fmt: skip
+    assert item["path"][0]["table"] == "ip kube-proxy"
+    assert answer["hooks"]["PREROUTING"] == ["-200 conntrack", "-100 nat: nftables ip kube-proxy pre"]
+    local = kproxy("trace", "--rules", native, *PACKET[:2], "--origin", "local", *PACKET[4:], "-o", "json")
+    assert json.loads(local.stdout)["outcomes"][0]["dst"] == "10.244.0.5:8080"
+
+
+def test_the_verdict_comes_first_and_a_summary_is_one_line(kproxy: Run, native: Path) -> None:
+    done = kproxy("trace", "--rules", native, *PACKET)
+    assert "100%  ACCEPT" in done.stdout.splitlines()[1]
+    done = kproxy("trace", "--rules", native, *PACKET, "--summary")
+    assert done.stdout == "tcp 198.51.100.9 → 10.96.0.1:80: 100% ACCEPT 192.168.0.2 → 10.244.0.5:8080\n"
+
+
+def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> None:
+    save = tmp_path / "iptables-save"
+    save.write_text(OWNER)
+    arguments = ("trace", "--rules", native, "--rules", save, *PACKET[:2], "--origin", "local", *PACKET[4:])
+    done = kproxy(*arguments)
+    assert done.stdout.count("would settle it: --assume '-m owner --uid-owner 0=yes|no'") == 1
+    for answer, verdict in (("yes", "DROP"), ("no", "ACCEPT")):
+        done = kproxy(*arguments, "--assume", f"owner={answer}", "--summary")
+        assert f"100% {verdict}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rules", NFT, "--assume", "rpfilter", *PACKET), "EXPR=yes or EXPR=no expected"),
+        (("--rules", NFT, "--assume", "x=yes", "--assume", "x=no", *PACKET), "both yes and no"),
+        (("--rules", NFT, "--rules", NFT, *PACKET), "both rules of nftables"),
+        (("--rules", NFT, "--summary", "-o", "json", *PACKET), "--summary"),
+        (("--rules", NFT, "--dst", "10.0.0.1:80", "--dport", "81"), "differ"),
+        (("--rules", NFT, "--dst", "10.0.0.1", "--sport", "81"), "--sport goes with --src"),
+    ],
+)
+def test_usage(kproxy: Run, arguments: tuple[str | Path, ...], message: str) -> None:
+    done = kproxy("trace", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
