@@ -1,5 +1,8 @@
 """Random nftables rule sets, from a seed: the expressions and statements that the model decides and that need nothing
-from outside, in base chains at all hooks and at odd priorities, with sets, maps, jumps, gotos, returns and policies."""
+from outside, in base chains at all hooks and at odd priorities, with sets, maps, jumps, gotos, returns and policies.
+
+Rules change the set @seen but none asks it: what earlier packets left there would decide.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ class NftGenerator:
             f"meta mark set meta mark ^ {mark}", f"ct mark set {mark}", "ct mark set meta mark",
             "meta mark set ct mark", "counter", "counter return", "accept", "continue", 'log group 5',
             f"update @seen {{ {ip} saddr }}", f"add @seen {{ {ip} daddr timeout 60s }}",
-            f"{ip} saddr @seen meta mark set 0x1", f"{ip} dscp set cs1", f"meta mark set {ip} daddr map @marks",
+            f"{ip} dscp set cs1", f"meta mark set {ip} daddr map @marks",
             "meta l4proto vmap { tcp : accept, udp : continue }",
         ]  # fmt: skip
         if chains:
@@ -186,7 +189,7 @@ class NftGenerator:
             return "masquerade" + self._one(("", " fully-random", " to :2000-2010" if ported else ""))
         return f"snat {ip} to {at(host, '3000-3010') if ported and random.random() < 0.5 else host}"
 
-    def _rule(self, kind: str, hook: str, chains: Sequence[str]) -> str:
+    def _rule(self, kind: str, hook: str, chains: Sequence[str], *, base: bool = False) -> str:
         random = self.random
         parts: list[str] = []
         protocol = ""
@@ -194,7 +197,7 @@ class NftGenerator:
             protocol, text = self._protocol()
             parts.append(text)
         for _ in range(random.choices((0, 1, 2, 3), (5, 5, 2, 1))[0]):
-            parts.append(self._plain(hook, protocol))
+            parts.append(self._plain(hook if base else "", protocol))
             protocol = protocol or ("other" if "proto" in parts[-1] else "")
         common = self._common(chains)
         if kind in ("dstnat", "srcnat"):
@@ -260,7 +263,7 @@ class NftGenerator:
                     policy = "drop" if kind == "filter" and random.random() < 0.05 else "accept"
                     head = f"type {chain_type} hook {hook} priority {at}; policy {policy};"
                     chains = [*groups["plain"], *groups.get(kind, ())]
-                    rules = [self._rule(kind, hook, chains) for _ in range(random.randrange(1, 5))]
+                    rules = [self._rule(kind, hook, chains, base=True) for _ in range(random.randrange(1, 5))]
                     bodies.append((f"chain at-{kind}-{hook} {{ {head}", rules))
         for head, rules in bodies:
             lines += [head, *rules, "}"]
