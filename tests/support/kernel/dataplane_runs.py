@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
 from random import Random
 
 from kproxy.dataplane import Host, IpSet, index_ruleset
@@ -203,6 +204,36 @@ def run_kube(
     packets = Packets(random, family, kube_targets(ruleset, node_ips))
     with loaded(node, text, family, variant):
         bench(node, host, ruleset, variant, tally, f"{label} ").compare([packets.one() for _ in range(count)])
+
+
+def table_targets(text: str, node_ips: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Addresses, ports and protocols that kube-proxy's table of nftables knows, by the keys of its maps."""
+    found: dict[tuple[str, int, str], None] = {}
+    for table in parse_nft(text).tables:
+        for item in table.sets:
+            for element in item.elements if item.is_verdict_map else ():
+                assert isinstance(element.key, tuple)
+                *address, protocol, port = element.key
+                name = {6: "tcp", 17: "udp", 132: "sctp"}[int(str(protocol))]
+                for ip in [str(ip_address(int(str(address[0]))))] if address else node_ips:
+                    found[ip, int(str(port)), name] = None
+    return list(found)
+
+
+def run_kube_table(node: Node, host: Host, text: str, family: Family, count: int, tally: Tally, label: str) -> None:
+    """kube-proxy's rules in nftables mode, and packets to what they know."""
+    node_ips = ["192.168.0.2", "10.244.0.1", "127.0.0.1"] if family is Family.IPV4 else ["2001:db8::2", "fd00:244::1"]
+    pods = sorted({found for found in _MAPPED.findall(text) if found.startswith(("10.244.0.", "fd00:244::"))})
+    if pods:
+        node.settle(pods)
+    random = Random(label)
+    packets = Packets(random, family, table_targets(text, node_ips))
+    with nft_loaded(node, text):
+        index = index_ruleset((), nftables=parse_nft(text), family=family)
+        Bench(node, index, host, tally, label).compare([packets.one() for _ in range(count)])
+
+
+_MAPPED = re.compile(r"(?:[0-9]+ : |dnat to \[?)([0-9a-f.:]*[0-9a-f])(?: \. |]?:[0-9]+$)", re.MULTILINE)
 
 
 def read_counters(node: Node, family: Family, variant: str) -> dict[tuple[str, str, int], int]:
