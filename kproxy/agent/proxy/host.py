@@ -17,6 +17,7 @@ import msgspec
 from kproxy.agent.log import event
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, Conntrack, KubeProxyConfiguration
+from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
@@ -69,9 +70,18 @@ def prepare_tables_host(
 
 def clean_other_mode(
     mode: str, namespace: Namespace, family: IPFamily, lock_wait: float
-) -> Callable[[], list[CleanedTables]]:
-    """What removes kube-proxy's rules of the mode that is not in use, of one family."""
-    return lambda: cleanup_other_mode(mode, namespace, (family,), lock_wait=lock_wait)
+) -> Callable[[Callable[[Addresses], None]], list[CleanedTables]]:
+    """What removes kube-proxy's rules of the mode that is not in use, of one family.
+
+    It calls what it is given with where these rules sent traffic.
+    """
+
+    def clean(seen: Callable[[Addresses], None]) -> list[CleanedTables]:
+        return cleanup_other_mode(
+            mode, namespace, (family,), lock_wait=lock_wait, seen=lambda _family, addresses: seen(addresses)
+        )
+
+    return clean
 
 
 def open_namespace(netns: str | None) -> Namespace:

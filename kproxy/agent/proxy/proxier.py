@@ -20,6 +20,7 @@ from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncOb
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.agent.sources.inbox import Inbox, Taken
 from kproxy.errors import KproxyError
+from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.report import CleanedTables
@@ -47,6 +48,10 @@ MAX_TRIGGERS: Final = 10_000
 """Trigger times kept while syncs fail."""
 
 
+CleanOtherMode = Callable[[Callable[[Addresses], None]], Sequence[CleanedTables]]
+"""Removes the rules of the mode that is not in use, and calls what it is given with where they sent traffic."""
+
+
 class FamilyProxier:
     """See the module.
 
@@ -65,7 +70,7 @@ class FamilyProxier:
         runner: BoundedFrequencyRunner,
         clock: Callable[[], float],
         observer: SyncObserver | None = None,
-        clean_other_mode: Callable[[], Sequence[CleanedTables]] = tuple,
+        clean_other_mode: CleanOtherMode = lambda _seen: (),
     ) -> None:
         self.family = family
         self.inbox = Inbox(self._changed)
@@ -73,7 +78,7 @@ class FamilyProxier:
         self._watch = watch
         self._runner = runner
         self._clock = clock
-        self._clean_other_mode: Callable[[], Sequence[CleanedTables]] | None = clean_other_mode
+        self._clean_other_mode: CleanOtherMode | None = clean_other_mode
         self._observer: SyncObserver = observer or NoObserver()
         # Guards the runner and the fields below; told of every request.
         self._wake = threading.Condition()
@@ -213,8 +218,9 @@ class FamilyProxier:
         """Once the wanted rules are there: kube-proxy does it before, and packets meet no rules for a while."""
         if self._clean_other_mode is None:
             return
+        seen: list[Addresses] = []
         try:
-            cleaned = self._clean_other_mode()
+            cleaned = self._clean_other_mode(seen.append)
         except LinuxError as error:
             event(
                 "rules of the other mode are left, the next sync removes them",
@@ -224,6 +230,8 @@ class FamilyProxier:
             )
             return
         self._clean_other_mode = None
+        for addresses in seen:
+            self._syncer.other_rules_went(addresses)
         for each in cleaned:
             event(
                 "removed the rules of the other mode",

@@ -11,12 +11,13 @@ in the same script as the rest:
   no more, and refuse to delete it until then. kube-proxy v1.36 flushes a stale chain when it becomes stale and deletes
   it at least a second later; see `STALE`.
 
-Elements are added and deleted many to a line: a line is a message to the kernel and a step of the transaction.
+Elements are added and deleted many to a line: a line is a message to the kernel and a step of the transaction. Rules
+that name no set are written in braces after their chain's name, which spares nft from reading all sets first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -201,9 +202,24 @@ def _script(change: Change, fresh: Collection[str] = ()) -> str:
     # `delete set` deletes maps too.
     lines += [f"delete set {table} {name}" for name in (*change.stale_sets, *sorted(change.replaced_sets))]
     lines += [f"add {each.kind} {table} {name} {each.definition}".rstrip() for name, each in change.sets.items()]
-    lines += [f"add rule {table} {chain} {rule}" for chain, rules in change.rules.items() for rule in rules]
+    for chain, rules in change.rules.items():
+        lines += _rule_lines(table, chain, rules)
     lines += _element_lines("add", table, ((ref, element_text(ref[1], v)) for ref, v in change.elements.items()))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _rule_lines(table: str, chain: str, rules: Sequence[str]) -> Iterator[str]:
+    """Rules at the end of a chain that is there.
+
+    For `add rule` nft first reads every set of the table, those written in rules included: 25 ms with 5000 Services.
+    For a chain with its rules in braces it does not, so it would not find a set that they name either.
+    """
+    if any("@" in rule for rule in rules):
+        yield from (f"add rule {table} {chain} {rule}" for rule in rules)
+    elif rules:
+        yield f"add chain {table} {chain} {{"
+        yield from rules
+        yield "}"
 
 
 def _element_lines(verb: str, table: str, elements: Iterable[tuple[ElementRef, str]]) -> Iterator[str]:

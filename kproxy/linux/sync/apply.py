@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TypeGuard
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.conntrack.flows import table_full
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow, clean_flows, desired_addresses
+from kproxy.linux.conntrack.stale import Addresses, StaleFlow, clean_flows, desired_addresses, merge_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.cleanup import cleanup_other_mode
+from kproxy.linux.sync.flow_cleaner import NO_ADDRESSES
 from kproxy.linux.sync.nftables.prepare import PreparedTable, PreparedTables, prepare_tables
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
@@ -81,20 +83,23 @@ def apply_node(
     reports: list[FamilyReport] = []
     stale: list[StaleEntry] = []
     notes = list(prepared.notes)
+    cleaned: list[CleanedTables] = []
     for family in prepared.families:
         with watch.step(family.family.value):
             report, before = _apply_family(family, namespace, reports, dry_run, progress)
         reports.append(report)
+        with watch.step(f"{family.family.value} other mode"):
+            removed, others = _clean_other_mode(request, namespace, family.family, _written(reports), dry_run)
+        cleaned += removed
         try:
             if request.libiptc and report.transactions and is_legacy(family):
                 with watch.step(f"{family.family.value} libiptc"):
                     notes += _read_back(family, namespace)
             with watch.step(f"{family.family.value} conntrack"):
-                stale += _clean_conntrack(family, namespace, before, dry_run, notes)
+                # Until they were gone, the other mode's rules may have led flows astray.
+                stale += _clean_conntrack(family, namespace, merge_addresses(before(), others), dry_run, notes)
         except INTERRUPTS as error:
             raise interrupted_after_rules(names[: len(reports)], names[len(reports) :], _written(reports)) from error
-    with watch.step("other mode"):
-        cleaned = _clean_other_mode(request, namespace, [family.family for family in prepared.families], dry_run)
     full = table_full(namespace)
     if full:
         notes.append(full)
@@ -120,16 +125,26 @@ def is_legacy(family: PreparedFamily | PreparedTable) -> TypeGuard[PreparedFamil
 
 
 def _clean_other_mode(
-    request: NodeRequest, namespace: Namespace, families: list[IPFamily], dry_run: bool
-) -> list[CleanedTables]:
-    """Last of all, so that a packet meets the rules of one mode at least."""
+    request: NodeRequest, namespace: Namespace, family: IPFamily, written: list[str], dry_run: bool
+) -> tuple[list[CleanedTables], Addresses]:
+    """Removes the other mode's rules of a family whose rules are there: packets meet those of one mode at least.
+
+    Returns what was removed, and where it sent traffic.
+    """
+    sent = [NO_ADDRESSES]
+
+    def remember(_family: IPFamily, addresses: Addresses) -> None:
+        sent.append(addresses)
+
+    mode, wait = request.config.mode, request.lock_wait
     try:
-        return cleanup_other_mode(
-            request.config.mode, namespace, tuple(families), dry_run=dry_run, lock_wait=request.lock_wait
-        )
+        cleaned = cleanup_other_mode(mode, namespace, (family,), dry_run=dry_run, lock_wait=wait, seen=remember)
     except (LinuxError, *INTERRUPTS) as error:
         what = f"kube-proxy's rules of the other mode were not all removed: {failure_message(error)}"
-        raise ApplyFailedError(what, KernelState.UNCHANGED if dry_run else KernelState.APPLIED) from error
+        state = KernelState.PARTLY_APPLIED if written else KernelState.UNCHANGED
+        detail = f"the rules of {' and '.join(written)} are applied" if written else ""
+        raise ApplyFailedError(what, state, detail) from error
+    return cleaned, reduce(merge_addresses, sent)
 
 
 def _apply_family(
@@ -168,13 +183,13 @@ def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:
 def _clean_conntrack(
     family: PreparedFamily | PreparedTable,
     namespace: Namespace,
-    before: Callable[[], Addresses],
+    before: Addresses,
     dry_run: bool,
     notes: list[str],
 ) -> list[StaleEntry]:
     """Deletes stale entries. A failure is a note: the rules are right, and new flows follow them."""
     try:
-        stale = clean_flows(namespace, family.family, desired_addresses(family.state), before(), dry_run=dry_run)
+        stale = clean_flows(namespace, family.family, desired_addresses(family.state), before, dry_run=dry_run)
     except LinuxError as error:
         notes.append(f"{family.family.value}: stale connection tracking entries were not all removed: {error}")
         return []

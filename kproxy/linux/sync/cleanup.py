@@ -8,9 +8,13 @@ shows that there is one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.linux.conntrack.stale import Addresses, programmed_addresses
+from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, installed
@@ -20,6 +24,7 @@ from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.jumps import remove_jumps
 from kproxy.linux.sync.nftables.cleanup import cleanup_table
@@ -71,8 +76,18 @@ def cleanup(
     return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, tuple(notes), tuple(watch.times))
 
 
+Seen = Callable[[IPFamily, Addresses], None]
+"""Called with where rules that are removed sent UDP and SCTP."""
+
+
 def cleanup_other_mode(
-    mode: str, namespace: Namespace, families: tuple[IPFamily, ...], *, dry_run: bool = False, lock_wait: float
+    mode: str,
+    namespace: Namespace,
+    families: tuple[IPFamily, ...],
+    *,
+    dry_run: bool = False,
+    lock_wait: float,
+    seen: Seen = lambda _family, _addresses: None,
 ) -> list[CleanedTables]:
     """Removes what is kube-proxy's of the mode that is not in use, once the rules of the one in use are there.
 
@@ -80,6 +95,7 @@ def cleanup_other_mode(
 
     Args:
         mode: the one in use.
+        seen: connection tracking entries that they made, until they were gone, may be stale.
 
     Raises:
         LinuxError: something cannot be read or removed.
@@ -88,11 +104,11 @@ def cleanup_other_mode(
     watch = Stopwatch()
     if mode == MODE_NFTABLES:
         found = _installed(families)
-        _clean_iptables(namespace, found, cleaned, dry_run, lock_wait, watch, None)
+        _clean_iptables(namespace, found, cleaned, dry_run, lock_wait, watch, None, seen)
         if not dry_run and any(each.chains_deleted for each in cleaned):
             nfacct.delete_counters(namespace)
     else:
-        _clean_nftables(namespace, families, cleaned, dry_run, watch)
+        _clean_nftables(namespace, families, cleaned, dry_run, watch, seen)
     return [each for each in cleaned if each.chains_deleted or each.jumps_deleted or each.sets_deleted or each.kept]
 
 
@@ -108,19 +124,27 @@ def _clean_iptables(
     lock_wait: float,
     watch: Stopwatch,
     progress: Progress | None,
+    seen: Seen | None = None,
 ) -> None:
     for (family, variant), tools in found.items():
         name = f"{family.value} {variant.value}"
         with watch.step(name):
             executor = IptablesExecutor(namespace, tools, lock_wait=lock_wait)
             try:
+                if seen is not None:
+                    seen(family, programmed_addresses(read_dump(executor, counters=False)))
                 cleaned.append(cleanup_tables(executor, dry_run=dry_run, progress=progress))
             except (LinuxError, *INTERRUPTS) as error:
                 raise _after(error, name, cleaned) from error
 
 
 def _clean_nftables(
-    namespace: Namespace, families: tuple[IPFamily, ...], cleaned: list[CleanedTables], dry_run: bool, watch: Stopwatch
+    namespace: Namespace,
+    families: tuple[IPFamily, ...],
+    cleaned: list[CleanedTables],
+    dry_run: bool,
+    watch: Stopwatch,
+    seen: Seen | None = None,
 ) -> None:
     """Nothing where nft is not installed: then no table of kube-proxy's can have been made here."""
     if find_program("nft") is None:
@@ -130,7 +154,10 @@ def _clean_nftables(
         name = f"{family.value} nftables"
         with watch.step(name):
             try:
-                cleaned.append(cleanup_table(NftExecutor(namespace, nft, family), dry_run=dry_run))
+                executor = NftExecutor(namespace, nft, family)
+                if seen is not None:
+                    seen(family, table_addresses(read_table(executor).table))
+                cleaned.append(cleanup_table(executor, dry_run=dry_run))
             except (LinuxError, *INTERRUPTS) as error:
                 raise _after(error, name, cleaned) from error
 

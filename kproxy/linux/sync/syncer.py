@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from kproxy.linux.conntrack.flows import PROTOCOLS
-from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses, programmed_addresses
+from kproxy.linux.conntrack.stale import Addresses, StaleFlow, previous_addresses, programmed_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter
@@ -95,6 +95,8 @@ class FamilySyncer(Protocol):
 
     def rule_totals(self) -> dict[str, int]: ...
 
+    def other_rules_went(self, before: Addresses) -> None: ...
+
     def resync(self) -> SyncReport: ...
 
     def sync(self, *, check: bool = False) -> SyncReport: ...
@@ -160,6 +162,15 @@ class Syncer:
         for (table, _), count in list(self._sizes.items()):
             totals[table] = totals.get(table, 0) + count
         return totals
+
+    def other_rules_went(self, before: Addresses) -> None:
+        """Rules of the other mode were removed that sent traffic there: flows that they led astray are deleted.
+
+        If that fails, the next sync tries again.
+        """
+        self._flows.remember(before)
+        if self._flows.waits:
+            self._flows.clean([], True)
 
     def resync(self) -> SyncReport:
         """Renders everything, compares it with the kernel, and writes the difference.

@@ -17,8 +17,6 @@ from functools import partial
 import pytest
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
-from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.linux.conntrack.stale import clean_flows, desired_addresses, programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
 from kproxy.linux.iptables.binaries import Variant, find_iptables
@@ -34,47 +32,19 @@ from tests.support.kernel.apply_network import (
     CLUSTER_IP,
     ENDPOINTS,
     LOAD_BALANCER_IP,
-    NODE_PORT,
     PORT,
-    TARGET_PORT,
     Network,
     Servers,
     Traffic,
     network,
     udp_query,
 )
-from tests.support.linux.fake import Faulty, Killed, refused
-from tests.support.services.builders import make_endpoint, make_service, make_slice
+from tests.support.kernel.churned_service import History, check, choose, services, slices
+from tests.support.linux.fake import Faulty, refused
 
 pytestmark = pytest.mark.root
 
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
-PORTS = tuple(
-    ServicePort(port=PORT, name=protocol.lower(), protocol=protocol, node_port=NODE_PORT) for protocol in ("TCP", "UDP")
-)
-SLICE_PORTS = tuple(EndpointPort(TARGET_PORT, protocol.lower(), protocol) for protocol in ("TCP", "UDP"))
-FILLERS = 6
-
-
-def services() -> list[Service]:
-    """The Service that the traffic goes to, and others that make batches several."""
-    others = [make_service(f"other-{number}", cluster_ips=(f"10.96.1.{number + 1}",)) for number in range(FILLERS)]
-    web = make_service(
-        type="LoadBalancer", ports=PORTS, cluster_ips=(CLUSTER_IP,), ingress=(LoadBalancerIngress(LOAD_BALANCER_IP),)
-    )
-    return [web, *others]
-
-
-def slices(chosen: frozenset[str], round_: int) -> list[EndpointSlice]:
-    """The chosen endpoints for the Service; other Services' endpoints change with the round."""
-    web = make_slice(*(make_endpoint(ip) for ip in sorted(chosen)), ports=SLICE_PORTS)
-    others = [
-        make_slice(
-            make_endpoint(f"10.244.7.{(round_ + number) % 200 + 1}"), service=f"other-{number}", name=f"other-{number}"
-        )
-        for number in range(FILLERS)
-    ]
-    return [web, *others]
 
 
 def bring_to(executor: Executor, net: Network, chosen: frozenset[str], round_: int) -> Outcome:
@@ -91,33 +61,6 @@ def bring_to(executor: Executor, net: Network, chosen: frozenset[str], round_: i
 Act = Callable[[Executor, Network, "History", random.Random, int], None]
 
 
-class History:
-    """Which states may have been in the kernel, and when."""
-
-    def __init__(self) -> None:
-        self._states: list[tuple[float, float, frozenset[str]]] = []
-
-    @contextlib.contextmanager
-    def applying(self, chosen: frozenset[str]) -> Iterator[None]:
-        """Around an apply that either succeeds, or puts back what was there, or is killed."""
-        begin = time.monotonic()
-        known = list(self._states)
-        self._states.append((begin, float("inf"), chosen))
-        try:
-            yield
-        except ApplyFailedError:
-            self._states = [*known, (begin, time.monotonic(), chosen)]
-        except Killed:
-            pass
-        else:
-            end = time.monotonic()
-            self._states = [(start, min(until, end), each) for start, until, each in known]
-            self._states.append((begin, float("inf"), chosen))
-
-    def allowed(self, began: float, ended: float) -> frozenset[str]:
-        return frozenset().union(*(each for start, until, each in self._states if start <= ended and until >= began))
-
-
 @pytest.fixture
 def net() -> Iterator[Network]:
     with network() as made:
@@ -126,25 +69,6 @@ def net() -> Iterator[Network]:
             yield made
         finally:
             servers.close()
-
-
-def choose(rng: random.Random) -> frozenset[str]:
-    """One to three endpoints; the last one is in no state."""
-    return frozenset(rng.sample(ENDPOINTS[:-1], rng.randint(1, 3)))
-
-
-def check(traffic: Traffic, history: History) -> None:
-    assert traffic.broken == []
-    failed = [attempt for attempt in traffic.attempts if attempt.error]
-    assert failed == []
-    strayed = [a for a in traffic.attempts if a.endpoint not in history.allowed(a.began, a.ended)]
-    assert strayed == []
-    assert {attempt.path for attempt in traffic.attempts} == {
-        f"{place} {kind}"
-        for place in ("cluster IP", "node port", "load-balancer IP")
-        for kind in ("tcp", "udp", "udp from one port")
-    }
-    assert {attempt.endpoint for attempt in traffic.attempts} == set(ENDPOINTS[:-1])
 
 
 def churn(net: Network, variant: Variant, act: Act, rounds: int) -> None:

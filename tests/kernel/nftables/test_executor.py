@@ -24,6 +24,9 @@ def test_scripts_are_one_transaction_and_refusals_name_their_lines(family: IPFam
         with pytest.raises(RestoreFailedError) as raised:
             executor.run(f"add table {table}\nadd chain {table} a\nadd rule {table} a jump nowhere\n")
         assert [line.number for line in raised.value.lines] == [3]
+        with pytest.raises(RestoreFailedError) as raised:
+            executor.run(f"add table {table}\nadd chain {table} a {{\ndrop\nmeta what\n}}\n")
+        assert [(line.number, line.text) for line in raised.value.lines] == [(4, "meta what")]
         assert executor.list_table() is None
         executor.check(f"add table {table}\n")
         assert executor.list_table() is None

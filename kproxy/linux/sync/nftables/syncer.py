@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses
+from kproxy.linux.conntrack.stale import Addresses, StaleFlow, previous_addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
@@ -90,6 +90,15 @@ class TableSyncer:
     def rule_totals(self) -> dict[str, int]:
         """How many rules the table holds."""
         return {TABLE_KEY: self._rules}
+
+    def other_rules_went(self, before: Addresses) -> None:
+        """Rules of the other mode were removed that sent traffic there: flows that they led astray are deleted.
+
+        If that fails, the next sync tries again.
+        """
+        self._flows.remember(before)
+        if self._flows.waits:
+            self._flows.clean([], True)
 
     def resync(self) -> SyncReport:
         """Renders everything, compares it with the kernel, and writes the difference.
