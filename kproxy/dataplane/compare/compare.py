@@ -191,7 +191,7 @@ def _compare(
     merged: dict[_Key, tuple[list[str], Finding]] = {}
     for (where, _), (finding, pairs) in told.items():
         conditions = ", ".join(filter(None, (circumstances(pairs), finding.conditions)))
-        key = _Key(finding.sources, conditions, finding.one, finding.other)
+        key = _Key(finding.sources, conditions, *finding.general)
         merged.setdefault(key, ([], finding))[0].append(where)
     differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
     differences = _with_causes(differences, sides, setup.family)
@@ -204,8 +204,9 @@ def _compare(
 def _difference(key: _Key, sites: list[str], finding: Finding) -> Difference:
     assert finding.witness is not None
     assert finding.witness_other is not None
+    texts = (finding.one, finding.other) if len(sites) == 1 else (key.one, key.other)
     return Difference(
-        tuple(sites), key.sources, key.conditions, key.one, key.other, finding.witness, finding.witness_other,
+        tuple(sites), key.sources, key.conditions, *texts, finding.witness, finding.witness_other,
         finding.chances,
     )  # fmt: skip
 

@@ -25,6 +25,9 @@ from kproxy.netfilter.family import Family
 
 _MAX_PARTS: Final = 4
 
+Here = tuple[int, int]
+"""The destination that a packet has: address and port, the port 0 if its protocol has none."""
+
 
 class Group(NamedTuple):
     """Levels that are one thing to a reader, of this row of the table; of none: a free variable."""
@@ -254,8 +257,10 @@ def share(weight: Fraction) -> str:
     return f"{float(weight):.6%}"
 
 
-def fate_text(family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True) -> str:
-    """One fate in words."""
+def fate_text(
+    family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True, here: Here | None = None
+) -> str:
+    """One fate in words. `here` is the packet's own destination, if that is to be called so."""
     outcome = fate.outcome
     if outcome.verdict == INDETERMINATE:
         return f"cannot be decided ({outcome.detail})"
@@ -263,7 +268,9 @@ def fate_text(family: Family, fate: Fate, ports: bool, *, source: bool = True, r
         text = "dropped" if outcome.verdict == "DROP" else f"rejected ({outcome.detail})"
     else:
         destination = fate.destination
-        if destination.text:
+        if (destination.address, destination.port, destination.text) == (*(here or (-1, -1)), ""):
+            text = "to its own destination"
+        elif destination.text:
             text = (
                 f"to {destination.text}"
                 if destination.address == UNKNOWN
@@ -279,15 +286,17 @@ def fate_text(family: Family, fate: Fate, ports: bool, *, source: bool = True, r
     return f"{text} ({'; '.join(details)})" if details else text
 
 
-def distributions_text(family: Family, protocol: int, one: Distribution, other: Distribution) -> tuple[str, str]:
-    """Two distributions in words, without what both have in common."""
+def distributions_text(
+    family: Family, protocol: int, one: Distribution, other: Distribution, here: Here | None = None
+) -> tuple[str, str]:
+    """Two distributions in words, without what both have in common; `here` as for `fate_text`."""
     ports = protocol in PORT_PROTOCOLS
     if _without_source(one) == _without_source(other):
         return _only_source(one, other)
     source = _sources(one) != _sources(other)
     rest = _rests(one) != _rests(other)
     marks = _unmarked(one) == _unmarked(other)
-    first, second = (_parts(family, item, ports, source, rest, marks) for item in (one, other))
+    first, second = (_parts(family, item, ports, source, rest, marks, here) for item in (one, other))
     same = first.items() & second.items()
     if min(len(first), len(second)) <= _MAX_PARTS or len(same) in (0, len(first), len(second)):
         return _parts_text(first), _parts_text(second)
@@ -330,12 +339,12 @@ def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:
 
 
 def _parts(
-    family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool
+    family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool, here: Here | None
 ) -> dict[str, Fraction]:
     """The fates in words, with their weights."""
 
     def words(fate: Fate) -> str:
-        text = fate_text(family, fate, ports, source=source, rest=rest)
+        text = fate_text(family, fate, ports, source=source, rest=rest, here=here)
         return f"{text} (mark bits {_marks_text(fate.outcome)})" if marks and fate.outcome.marks else text
 
     return summed((words(fate), weight) for fate, weight in item.items())

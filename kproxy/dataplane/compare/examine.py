@@ -54,7 +54,10 @@ _UNUSUAL: Final = frozenset({"opaque"})
 
 @dataclass(frozen=True)
 class Finding:
-    """A confirmed difference, or with a `reason` one that is not decided."""
+    """A confirmed difference, or with a `reason` one that is not decided.
+
+    `general` is what the sides do in words that do not name the packet's own destination.
+    """
 
     sources: str = ""
     conditions: str = ""
@@ -62,6 +65,7 @@ class Finding:
     other: str = ""
     witness: Situation | None = None
     witness_other: Situation | None = None
+    general: tuple[str, str] = ("", "")
     chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]] = ((), ())
     reason: str = ""
     is_ordinary: bool = True
@@ -228,14 +232,17 @@ class Examiner:
         point = found.point
         box = box_around(variables, rest, diagrams.both(feasible, self._usual(point)), point)
         sources, conditions = box_text(variables, box)
-        texts = distributions_text(variables.family, point.get(variables.protocol, 0), found.one, found.other)
+        protocol = point.get(variables.protocol, 0)
+        texts = distributions_text(variables.family, protocol, found.one, found.other)
+        general = distributions_text(variables.family, protocol, found.one, found.other, self._here(point))
         covered = TRUE
         for _, condition, _ in box:
             covered = diagrams.both(covered, condition)
         chances = (self._chances(found.one, point), self._chances(found.other, point))
         finding = Finding(
-            sources, conditions, *texts, found.first, found.second, chances, is_ordinary=self._is_ordinary(point)
-        )
+            sources, conditions, *texts, found.first, found.second, general, chances,
+            is_ordinary=self._is_ordinary(point),
+        )  # fmt: skip
         return finding, diagrams.both(rest, diagrams.negate(covered))
 
     def _is_ordinary(self, point: Mapping[int, int]) -> bool:
@@ -284,11 +291,7 @@ class Examiner:
         if unsure[0] != unsure[1]:
             details = sorted({fate.outcome.detail for item in unsure for fate in item})
             return f"depends on {', '.join(details)}"
-        read = Values(variables, point)
-        here = (
-            read.number(variables.dst),
-            read.number(variables.dport) if point.get(variables.protocol) in PORT_PROTOCOLS else 0,
-        )
+        here = self._here(point)
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
         destinations = tuple(
             dict.fromkeys(
@@ -317,6 +320,12 @@ class Examiner:
         if seen[0] == seen[1] and any(ends[2] == NOT_MODELLED for ends in seen[0]):
             return NOT_MODELLED
         return UNCONFIRMED
+
+    def _here(self, point: Mapping[int, int]) -> tuple[int, int]:
+        """The packet's own destination; port 0 if its protocol has none."""
+        variables, read = self._variables, Values(self._variables, point)
+        has_ports = point.get(variables.protocol) in PORT_PROTOCOLS
+        return read.number(variables.dst), read.number(variables.dport) if has_ports else 0
 
     def _allows(self, destinations: tuple[Destination, ...], point: Mapping[int, int]) -> bool:
         """Whether new destinations can be of this kind on the given host."""
