@@ -28,6 +28,7 @@ from kproxy.dataplane.symbolic.nftables.quantity import (
     any_of,
     numbers,
     random_chances,
+    stands_for,
 )
 from kproxy.dataplane.symbolic.nftables.text import positive, text_of
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
@@ -108,12 +109,20 @@ class Expressions:
         self.variables = variables
         self._simple_chances = simple_chances
         self.conditions = conditions
+        self._quantities: dict[tuple[Expression, Stage], Quantity] = {}
         self._sets: dict[tuple[object, ...], Node] = {}
+        self._rows: dict[tuple[object, ...], list[tuple[Node, Element]]] = {}
 
     # quantities
 
     def quantity(self, expression: Expression, stage: Stage) -> Quantity:
-        """What an expression of one part yields."""
+        """What an expression of one part yields; one object for equal expressions at a stage."""
+        known = self._quantities.get((expression, stage))
+        if known is None:
+            known = self._quantities[expression, stage] = self._quantity(expression, stage)
+        return known
+
+    def _quantity(self, expression: Expression, stage: Stage) -> Quantity:
         if isinstance(expression, (int, str)):
             return Constant(expression)
         found: Quantity | None = None
@@ -365,7 +374,7 @@ class Expressions:
 
     def in_set(self, key: tuple[Quantity, ...], elements: Iterable[Element], name: object) -> Node:
         """The key is one of a set's elements. `name` is the same for the same elements."""
-        memory = (name, key)
+        memory = (name, tuple(map(id, key)))
         found = self._sets.get(memory)
         if found is None:
             keys = [element.key for element in elements]
@@ -414,7 +423,7 @@ class Expressions:
         state_of: Callable[[Set, Match], Node | None],
     ) -> Node:
         if isinstance(right, AnonymousSet):
-            return self.in_set(key, right.elements, right.elements)
+            return self.in_set(key, right.elements, id(right.elements))
         found = table.set(right.name)
         if found is None:
             raise OpaqueError
@@ -451,7 +460,7 @@ class Expressions:
         for number, chance in drawn.chances:
             right = match.right
             if isinstance(right, AnonymousSet):
-                inside = self.in_set((Constant(number),), right.elements, right.elements)
+                inside = TRUE if self._holds_number(right, number) else FALSE
             elif isinstance(right, (int, str, Prefix, Range, InterfacePrefix, tuple)):
                 inside = self._compared((Constant(number),), match.operator, right)
             else:
@@ -459,6 +468,12 @@ class Expressions:
             negated = match.operator is Operator.NE
             fits += chance if (inside == TRUE) != negated else 0
         return fits
+
+    def _holds_number(self, where: AnonymousSet, number: int) -> bool:
+        keys = (element.key for element in where.elements)
+        return any(
+            isinstance(key, CatchAll) or (not isinstance(key, tuple) and stands_for(key, number)) for key in keys
+        )
 
     # maps
 
@@ -470,8 +485,12 @@ class Expressions:
         key = self.key(expression, stage)
         drawn = [position for position, part in enumerate(key) if isinstance(part, Random)]
         if not drawn:
-            rows = [(self._selects(key, element), element) for element in elements]
-            return self.present(key), [(Fraction(1), _with_catch_all(rows))]
+            name = (tuple(map(id, key)), id(elements))
+            rows = self._rows.get(name)
+            if rows is None:
+                rows = [(self._selects(key, element), element) for element in elements]
+                self._rows[name] = rows = _with_catch_all(rows)
+            return self.present(key), [(Fraction(1), rows)]
         if len(drawn) > 1:
             raise OpaqueError
         position = drawn[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final
 
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
@@ -72,14 +72,29 @@ class Small(Quantity):
     bits: int = 32
 
     def among(self, values: Sequence[Single]) -> Node:
+        found: set[int] = set()
+        for value in values:
+            if isinstance(value, (int, str)):
+                found.update(self._positions.get(value, ()))
+            else:
+                found.update(position for position, item in enumerate(self.items) if stands_for(value, item))
+        if not found:
+            return FALSE
         inside: list[Interval] = []
+        for position in sorted(found):
+            if inside and inside[-1][1] == position - 1:
+                inside[-1] = (inside[-1][0], position)
+            else:
+                inside.append((position, position))
+        return self.variables.diagrams.among(self.level, inside)
+
+    @cached_property
+    def _positions(self) -> dict[int | str, list[int]]:
+        """The values of the level that make each item."""
+        result: dict[int | str, list[int]] = {}
         for position, item in enumerate(self.items):
-            if any(stands_for(value, item) for value in values):
-                if inside and inside[-1][1] == position - 1:
-                    inside[-1] = (inside[-1][0], position)
-                else:
-                    inside.append((position, position))
-        return self.variables.diagrams.among(self.level, inside) if inside else FALSE
+            result.setdefault(item, []).append(position)
+        return result
 
     def changed(self, change: Callable[[int], int]) -> Small:
         """The quantity computed from this one."""
