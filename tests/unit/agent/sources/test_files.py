@@ -218,3 +218,21 @@ def test_nothing_is_known_of_an_empty_source() -> None:
     sink = Recorder()
     FileSource([], "node-0", sink, lambda: None, Manifests()).put(Manifests())
     assert sink.take() == []
+
+
+def test_service_cidrs_are_put(tmp_path: Path) -> None:
+    cidr: dict[str, object] = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": ["10.96.0.0/16"]},
+    }
+    write(tmp_path / "a.yaml", service("web"), cidr)
+    source, sink = make(tmp_path)
+    [(key, found)] = sink.service_cidrs.items()
+    assert found is not None
+    assert found.cidrs == ("10.96.0.0/16",)
+    write(tmp_path / "a.yaml", service("web"))
+    source.look()
+    assert source.look()
+    assert sink.service_cidrs == {key: None}

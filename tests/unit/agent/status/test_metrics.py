@@ -298,3 +298,21 @@ def test_nfacct_counters_of_the_kernel() -> None:
             for _ in range(3):
                 sender.sendto(b"counted", ("127.0.0.1", 9))
         assert nfacct.read_packets(namespace) == {nfacct.NFACCT_NAMES[0]: 0, name: 3}
+
+
+def test_nftables_mode_has_its_own_counters_of_failures() -> None:
+    metrics = Metrics(Asked(), nftables=True)
+    report = SyncReport(full=True, touched=frozenset(), cleanup_failures=2)
+    metrics.synced(SyncDone(IPFamily.IPV4, report, 0.08, 1.0))
+    metrics.failed(SyncFailed(IPFamily.IPV4, True, 1.0, 1.0, "made up"))
+    found = parse_metrics(metrics.text())
+    sync = "kubeproxy_sync_proxy_rules"
+    values = {
+        name: {dict(labels)["ip_family"]: value for (_, labels), value in found[f"{sync}_{name}"].samples.items()}
+        for name in ("nftables_sync_failures_total", "nftables_cleanup_failures_total")
+    }
+    assert values == {
+        "nftables_sync_failures_total": {"IPv4": "1"},
+        "nftables_cleanup_failures_total": {"IPv4": "2"},
+    }
+    assert not [name for name in found if "_iptables_" in name and name.startswith(sync)]
