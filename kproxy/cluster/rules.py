@@ -26,6 +26,7 @@ from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
 from kproxy.netfilter.nftables.check import check_nft
 from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.stateful import Counter
 from kproxy.netfilter.nftables.statement import Xt
 from kproxy.netfilter.nftables.text import parse_nft
 
@@ -224,9 +225,15 @@ def _families(native: NftRuleset | None) -> set[Family | None]:
 
 
 def _is_managed(table: NftTable) -> bool:
+    """Whether iptables-nft wrote the table: nft says so, or shows matches of iptables; or it is one of iptables' tables
+    and every rule counts, as iptables' rules do, which nft shows in its own words where it can."""
     if table.managed_by is not None:
         return True
-    return any(isinstance(part, Xt) for chain in table.chains for rule in chain.rules for part in rule.statements)
+    rules = [rule.statements for chain in table.chains for rule in chain.rules]
+    if any(isinstance(part, Xt) for statements in rules for part in statements):
+        return True
+    counted = all(any(isinstance(part, Counter) for part in statements) for statements in rules)
+    return bool(rules) and counted and _is_builtin(table) and any(chain.base is not None for chain in table.chains)
 
 
 def _is_builtin(table: NftTable) -> bool:

@@ -17,7 +17,7 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 
-MOST_WAYS = 60
+MAX_WAYS = 60
 """Outcomes whose way is drawn; all are listed."""
 
 
@@ -45,7 +45,7 @@ def _chooser(report: Report) -> Iterator[str]:
     for place, reported in enumerate(report.outcomes):
         item = reported.outcome
         share = f"{float(item.probability) * 100:.4f}%"
-        target = f' href="#way-{place}"' if place < MOST_WAYS else ""
+        target = f' href="#way-{place}"' if place < MAX_WAYS else ""
         yield (
             f'<li><a class="outcome {item.verdict.lower()}" data-way="{place}"{target}>'
             f'<span class="bar" style="width:{share}" aria-hidden="true"></span>'
@@ -57,7 +57,7 @@ def _chooser(report: Report) -> Iterator[str]:
 
 
 def _ways(report: Report) -> Iterator[str]:
-    for place, reported in enumerate(report.outcomes[:MOST_WAYS]):
+    for place, reported in enumerate(report.outcomes[:MAX_WAYS]):
         item = reported.outcome
         heading = f"{percent(item.probability)} {item.verdict} {item.dst}".removesuffix(" ?")
         yield f'<section class="way" id="way-{place}" aria-labelledby="head-{place}" tabindex="-1">'

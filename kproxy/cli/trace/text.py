@@ -22,7 +22,7 @@ from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 from kproxy.netfilter.family import protocol_name
 
-MOST_BRANCHES = 8
+MAX_BRANCHES = 8
 """Outcomes whose way is shown; all are in the summary."""
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
 
@@ -58,10 +58,10 @@ def report_text(report: Report, label: str) -> str:
     first = report.outcomes[0].outcome.steps
     _add_way(root, (first[:shared] or first) if several and shared else first if not several else ())
     if several:
-        for reported in report.outcomes[:MOST_BRANCHES]:
+        for reported in report.outcomes[:MAX_BRANCHES]:
             branch = root.add(_heading(reported))
             _add_way(branch, reported.outcome.steps[shared:])
-        hidden = len(report.outcomes) - MOST_BRANCHES
+        hidden = len(report.outcomes) - MAX_BRANCHES
         if hidden > 0:
             root.add(f"... and {hidden} more outcomes, listed above")
     lines = [click.style(packet_words(report.question), bold=True)]

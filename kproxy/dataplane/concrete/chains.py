@@ -26,7 +26,7 @@ from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Negatable
 
-_MOST_FRAMES: Final = 512
+_MAX_FRAMES: Final = 512
 
 
 def traverse(index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> Fork | Accepted:
@@ -239,8 +239,8 @@ class _TableTraversal:
         if any(target.chain == name for name, _ in frames):
             names = " -> ".join([*(name for name, _ in frames), target.chain])
             raise DataplaneError(f"table {self._table}: a loop of jumps: {names}")
-        if len(frames) > _MOST_FRAMES:
-            raise DataplaneError(f"table {self._table}: jumps nested more than {_MOST_FRAMES} deep, at {target.chain}")
+        if len(frames) > _MAX_FRAMES:
+            raise DataplaneError(f"table {self._table}: jumps nested more than {_MAX_FRAMES} deep, at {target.chain}")
         self._index.chain(self._source, self._table, target.chain)
         if target.goto and len(frames) > 1:
             frames.pop()

@@ -20,9 +20,9 @@ from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.iptables.codec import UINT32
 
-MOST_NODES: Final = 50_000
+MAX_NODES: Final = 50_000
 """Paths beyond this many nodes are not followed; what they lead to counts as INDETERMINATE."""
-MOST_PATHS: Final = 100_000
+MAX_PATHS: Final = 100_000
 
 Steps = tuple[Step, ...]
 
@@ -43,7 +43,7 @@ EndKey = tuple[object, ...]
 Distribution = dict[EndKey, Arrival]
 _SURE: Final = Fraction(1)
 _TOO_MANY: Final = "too many ways to follow: tell more of the packet, the host or the connection"
-_MOST_POSSIBLE: Final = 64
+_MAX_POSSIBLE: Final = 64
 
 
 def end_key(end: End) -> EndKey:
@@ -118,7 +118,7 @@ class Exploration:
             to = edge.to
             if isinstance(to, Node):
                 number = self._numbers.get(to)
-                if number is None and len(self._nodes) >= MOST_NODES:
+                if number is None and len(self._nodes) >= MAX_NODES:
                     arcs.append(_Arc(edge.chance, End("INDETERMINATE", "", to.state, reason=_TOO_MANY), edge.steps))
                     continue
                 if number is None:
@@ -175,8 +175,8 @@ class Exploration:
                 else:
                     following.append((self._vertices[arc.to], share, steps))
             pending += reversed(following)
-            if len(found) + len(pending) > MOST_PATHS:
-                raise DataplaneError(f"more than {MOST_PATHS} paths: ask for merged outcomes")
+            if len(found) + len(pending) > MAX_PATHS:
+                raise DataplaneError(f"more than {MAX_PATHS} paths: ask for merged outcomes")
         return found
 
     def _combine(self, vertex: _Vertex) -> Distribution:
@@ -317,8 +317,8 @@ def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, st
     names = tuple(dict.fromkeys(reasons))
     hook = first.hook if len(hooks) == 1 else ""
     end = End("INDETERMINATE", hook, state, reason=names[0] if names else "")
-    listed = tuple(sorted(ends.values(), key=_sort_key))[:_MOST_POSSIBLE]
-    return Arrival(end, chance, steps, names[:_MOST_POSSIBLE], listed)
+    listed = tuple(sorted(ends.values(), key=_sort_key))[:_MAX_POSSIBLE]
+    return Arrival(end, chance, steps, names[:_MAX_POSSIBLE], listed)
 
 
 def _sort_key(end: End) -> tuple[str, ...]:

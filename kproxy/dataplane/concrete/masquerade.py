@@ -13,7 +13,7 @@ from kproxy.dataplane.concrete.state import SRC, State
 from kproxy.dataplane.model.pipeline import Pipeline
 from kproxy.netfilter.hooks import Hook
 
-_MOST: int = 1000
+_MAX_NODES: int = 1000
 
 
 def would_masquerade(pipeline: Pipeline, advance: Callable[[Node], Fork], state: State) -> bool:
@@ -27,7 +27,7 @@ def would_masquerade(pipeline: Pipeline, advance: Callable[[Node], Fork], state:
     stage = pipeline.nat_stage(Hook.POSTROUTING)
     leaving = state._replace(nat_done=state.nat_done & ~SRC).with_packet(out_interface=None, out_port="")
     pending = [Node(Cursor(Hook.POSTROUTING, stage), leaving)]
-    for _ in range(_MOST):
+    for _ in range(_MAX_NODES):
         if not pending:
             return True
         for edge in advance(pending.pop()).edges:

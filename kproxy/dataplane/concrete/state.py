@@ -18,7 +18,7 @@ SRC: Final = 2
 UNSEEN: Final = "unseen"
 TRACKED: Final = "tracked"
 
-MOST_ANSWERS: Final = 8
+MAX_ANSWERS: Final = 8
 """So many answers are remembered; an unknown after them is unknown each time anew, which tells less but stays true."""
 
 RecentKey = tuple[str, int]
@@ -132,7 +132,7 @@ def open_question(view: View, key: Hashable, why: str) -> Answer:
         return True
     if (key, False) in view.state.answers:
         return False
-    if len(view.state.answers) >= MOST_ANSWERS:
+    if len(view.state.answers) >= MAX_ANSWERS:
         return unknown(view, why)
     return Split(view.state.with_answer(key, True), view.state.with_answer(key, False), None, why)
 

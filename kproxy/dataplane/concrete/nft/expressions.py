@@ -1,7 +1,7 @@
 """What expressions evaluate to, for a packet in a state at a hook.
 
 Every answer is the kernel's: the module of the kernel that a function follows is named beside it (nft_meta, nft_ct,
-nft_fib, nft_numgen). What nobody said is `Open`.
+nft_fib, nft_numgen). What was not given is `Open`.
 """
 
 from __future__ import annotations
