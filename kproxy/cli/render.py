@@ -25,7 +25,6 @@ from kproxy.cli.options import (
 from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
 from kproxy.cluster.inputs import read_inputs
 from kproxy.errors import InputError
-from kproxy.netfilter import print_list
 from kproxy.render import (
     Features,
     RenderedTable,
@@ -36,7 +35,6 @@ from kproxy.render import (
     select_target,
 )
 from kproxy.render.golden import file_name
-from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
 
@@ -181,6 +179,10 @@ def _format(rendered: RenderedTarget, output_format: str, table: str | None, cha
 
 
 def _list(rendered: RenderedTarget, table: str | None, chain: str | None) -> str:
+    # Imported here, as below: whoever wants restore text only need not wait for the parser.
+    from kproxy.netfilter import print_list
+    from kproxy.render.iptables.save import saved_ruleset
+
     ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
     tables = _check_narrowing(rendered, table, chain)
     # iptables prints no heading, since it lists one table a call.
@@ -195,6 +197,8 @@ def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | N
     Raises:
         InputError: there is no such table or chain.
     """
+    from kproxy.render.iptables.save import saved_ruleset
+
     ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
     names = [each.name for each in ruleset.tables]
     if table is not None and table not in names:
