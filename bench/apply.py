@@ -1,5 +1,7 @@
 """Programming the kernel: `kproxy apply`'s engine beside one plain iptables-restore of the same text, in the same run.
 
+nftables mode stands beside one `nft -f` of the same table (`bench.apply_tables`).
+
 Everything happens in namespaces made here. A first apply is timed from a fresh namespace with rendered rules at hand
 to rules in the kernel, and again to rules read back and compared; the plain restore only writes. A changed slice is
 timed from the changed object to the rule in the kernel; its peer is one bare restore of only the changed chains.
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 FIRST_SIZES = ((2000, 5), (5000, 10))
 CHANGE_SIZES = ((2000, 5), (5000, 10))
 CHANGES = 20
+NFTABLES = "nftables"
 PLAIN_NFT_LIMIT = 3000
 """Services above which the plain restore of iptables-nft takes minutes and is not run."""
 
@@ -90,6 +93,10 @@ def restore(command: str, namespace: str, text: str) -> float:
 
 def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> FirstApply:
     """Measures a first apply, and the plain restore of the same text."""
+    if variant_name == NFTABLES:
+        from bench import apply_tables
+
+        return apply_tables.first_apply(size, directory)
     from kproxy.linux.iptables.binaries import Variant, find_iptables
     from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
@@ -127,6 +134,10 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
 
 def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneSlice:
     """Measures one changed EndpointSlice at a time, and a bare restore of only the chains it changes."""
+    if variant_name == NFTABLES:
+        from bench import apply_tables
+
+        return apply_tables.one_slice(size, directory)
     from kproxy.linux.iptables.binaries import Variant, find_iptables
     from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
@@ -187,7 +198,7 @@ def main() -> None:
         "apply again",
     ):
         table.add_column(heading, justify="right")
-    for variant in ("nft", "legacy"):
+    for variant in ("nft", "legacy", NFTABLES):
         for size in FIRST_SIZES:
             first = msgspec.json.decode(in_own_process("first", size, variant), type=FirstApply)
             table.add_row(
@@ -204,7 +215,7 @@ def main() -> None:
     table = Table(title="apply: one changed slice, from the object to the rule in the kernel")
     for heading in ("size", "variant", "kproxy", "worst", "bare restore of the changed chains", "worst", "ratio"):
         table.add_column(heading, justify="right")
-    for variant in ("nft", "legacy"):
+    for variant in ("nft", "legacy", NFTABLES):
         for size in CHANGE_SIZES:
             slice_ = msgspec.json.decode(in_own_process("slice", size, variant), type=OneSlice)
             table.add_row(

@@ -28,6 +28,8 @@ from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 from kproxy.render.nftables.table import element_text
 
 RULES_PER_TRANSACTION: Final = 1000
+SPLIT_ABOVE: Final = 2.5
+"""Batches of rules from which on it pays to have several: each is a process, which reads the table's chains."""
 ELEMENTS_PER_LINE: Final = 100
 
 STALE: Final = 1.0
@@ -131,7 +133,7 @@ def plan_transactions(change: Change, rules_per_transaction: int = RULES_PER_TRA
         for chain, rules in change.rules.items()
         if chain in change.chains and chain not in change.replaced_chains and not change.chains[chain]
     }
-    if sum(map(len, new.values())) > rules_per_transaction:
+    if sum(map(len, new.values())) > SPLIT_ABOVE * rules_per_transaction:
         head = msgspec.structs.replace(
             change,
             rules={},

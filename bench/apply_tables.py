@@ -1,0 +1,92 @@
+"""Programming the kernel in nftables mode: the measurements of `bench.apply`, beside one `nft -f` of the same table."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.apply import CHANGES, FirstApply, OneSlice, fresh_namespace, load
+
+
+def load_table(namespace: str, script: str) -> float:
+    """Seconds that one `nft -f` takes."""
+    start = time.perf_counter()
+    subprocess.run(["ip", "netns", "exec", namespace, "nft", "-f", "-"], input=script.encode(), check=True)
+    return time.perf_counter() - start
+
+
+def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
+    """Measures a first apply, and one `nft -f` of the same table, one object a line."""
+    from kproxy.linux.namespace import Namespace
+    from kproxy.linux.nftables.binary import find_nft
+    from kproxy.linux.nftables.executor import NftExecutor
+    from kproxy.linux.sync.nftables.desired import DesiredTable, table_text
+    from kproxy.linux.sync.nftables.reconcile import reconcile_table
+    from kproxy.render.nftables.renderer import Renderer
+    from kproxy.services import IPFamily
+
+    _, state, other = load(size, directory)
+    renderer = Renderer(other.options)
+    renderer.render(state)
+    text = table_text(renderer)
+    with fresh_namespace() as name:
+        plain = load_table(name, text.script)
+    gc.collect()
+    gc.disable()
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = NftExecutor(namespace, find_nft(), IPFamily.IPV4)
+        start = time.perf_counter()
+        outcome = reconcile_table(executor, DesiredTable(IPFamily.IPV4, text))
+        verified = time.perf_counter() - start
+        parts = {step.step: step.seconds for step in outcome.report.steps}
+        start = time.perf_counter()
+        again = reconcile_table(executor, DesiredTable(IPFamily.IPV4, text))
+        seconds = time.perf_counter() - start
+        assert not again.difference, "a second apply has nothing to write"
+    written = parts["read"] + parts["compare"] + parts["write"]
+    return FirstApply(plain, written, verified, seconds, parts)
+
+
+def one_slice(size: tuple[int, int], directory: Path) -> OneSlice:
+    """Measures one changed EndpointSlice at a time, and a bare `nft -f` of the transaction of such a change."""
+    from kproxy.linux.namespace import Namespace
+    from kproxy.linux.nftables.binary import find_nft
+    from kproxy.linux.nftables.executor import NftExecutor
+    from kproxy.linux.sync.nftables.syncer import TableSyncer
+    from kproxy.services import IPFamily
+
+    class Noting(NftExecutor):
+        """Keeps the last script."""
+
+        script = ""
+
+        def run(self, script: str) -> None:
+            self.script = script
+            super().run(script)
+
+    manifests, state, other = load(size, directory)
+    ours, bare = [], []
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = Noting(namespace, find_nft(), IPFamily.IPV4)
+        syncer = TableSyncer(executor, state, other.options)
+        syncer.resync()
+        gc.collect()
+        gc.freeze()
+        slices = manifests.endpoint_slices
+        for number in range(CHANGES):
+            original = slices[number * 7 % len(slices)]
+            changed = msgspec.structs.replace(original, endpoints=original.endpoints[:-1])
+            start = time.perf_counter()
+            state.update_endpoint_slice(changed)
+            syncer.sync()
+            ours.append(time.perf_counter() - start)
+            if not any(line.startswith(("add element", "delete element")) for line in executor.script.splitlines()):
+                bare.append(load_table(name, executor.script))
+            state.update_endpoint_slice(original)
+            syncer.sync()
+    return OneSlice(statistics.median(ours), max(ours), statistics.median(bare or [0.0]), max(bare or [0.0]))
