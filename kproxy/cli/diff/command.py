@@ -109,16 +109,14 @@ def command(
         return
     from kproxy.cli.diff.text import comparison_json, comparison_text
     from kproxy.dataplane.compare.compare import EXAMINED, compare
-    from kproxy.dataplane.compare.observe import index_rules
 
     with working("comparing"):
         found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
-    indexes = (index_rules(first, chosen), index_rules(second, chosen))
     counts = (first.rule_count, second.rule_count)
     if output_format == "json":
-        write_output(comparison_json(found, labels, indexes).decode(), None)
+        write_output(comparison_json(found, labels).decode(), None)
     else:
-        for line in comparison_text(found, labels, counts, indexes, None if everything else most):
+        for line in comparison_text(found, labels, counts, None if everything else most):
             click.echo(line, color=colour_stdout())
     if not found.alike:
         raise click.exceptions.Exit(1)

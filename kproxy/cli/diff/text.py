@@ -9,9 +9,9 @@ from fractions import Fraction
 import click
 import msgspec
 
-from kproxy.dataplane import Index, Outcome, TraceResult, format_endpoint
+from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause
-from kproxy.dataplane.compare.compare import Comparison, Difference, trace_witness
+from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.side import SideRules
@@ -26,11 +26,9 @@ MAX_SITES = 6
 SIDES = ("A", "B")
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
 
-Indexes = tuple[Index, Index]
-
 
 def comparison_text(
-    found: Comparison, labels: Sequence[str], counts: Sequence[int], indexes: Indexes, max_shown: int | None
+    found: Comparison, labels: Sequence[str], counts: Sequence[int], max_shown: int | None
 ) -> Iterator[str]:
     """The lines of the answer. `counts` are the numbers of rules; `max_shown` None shows everything."""
     width = max(map(len, labels))
@@ -49,7 +47,7 @@ def comparison_text(
     shown = findings if max_shown is None else findings[:max_shown]
     for number, finding in enumerate(shown, 1):
         yield ""
-        yield from _finding_text(number, finding, indexes, everything=max_shown is None)
+        yield from _finding_text(number, finding, everything=max_shown is None)
     hidden = len(findings) - len(shown)
     if hidden or found.unexamined or found.unusual:
         yield ""
@@ -86,19 +84,19 @@ def _findings(differences: Iterable[Difference]) -> list[list[Difference]]:
     return result
 
 
-def _finding_text(number: int, finding: Sequence[Difference], indexes: Indexes, *, everything: bool) -> Iterator[str]:
+def _finding_text(number: int, finding: Sequence[Difference], *, everything: bool) -> Iterator[str]:
     """One finding: with a cause, what it is and how many destinations it concerns, and the first difference as its
     example."""
     cause = finding[0].cause
     count = len({destination for item in finding for destination in item.destinations})
     if cause is None or (len(finding) == 1 and count == 1):
-        yield from _difference_text(f"{number}. ", finding[0], indexes)
+        yield from _difference_text(f"{number}. ", finding[0])
         if cause is not None:
             yield f"   {cause.words(SIDES)}"
         return
     yield click.style(f"{number}. {cause.words(SIDES)}: {count:,} destinations, as:", bold=True)
     for item in finding if everything else finding[:1]:
-        yield from _difference_text("   ", item, indexes)
+        yield from _difference_text("   ", item)
     if len(finding) > 1 and not everything:
         more = len(finding) - 1
         yield f"   and {more:,} more {'difference' if more == 1 else 'differences'} of this cause: --all shows them"
@@ -108,7 +106,7 @@ def _count(count: int) -> str:
     return f"{count:,} differences" if count != 1 else "1 difference"
 
 
-def _difference_text(head: str, difference: Difference, indexes: Indexes) -> Iterator[str]:
+def _difference_text(head: str, difference: Difference) -> Iterator[str]:
     shown = ", ".join(difference.destinations[:MAX_SITES])
     if len(difference.destinations) > MAX_SITES:
         shown += f" and {len(difference.destinations) - MAX_SITES:,} more destinations"
@@ -117,7 +115,7 @@ def _difference_text(head: str, difference: Difference, indexes: Indexes) -> Ite
     for side, text in zip(SIDES, (difference.one, difference.other), strict=True):
         yield f"     {click.style(side, bold=True)} {text}"
     yield f"   for example {situation_text(difference.witness)}"
-    for side, result in zip(SIDES, trace_witness(indexes, difference), strict=True):
+    for side, result in zip(SIDES, difference.traces, strict=True):
         yield from _trace_text(side, result)
 
 
@@ -184,13 +182,13 @@ def _path(outcome: Outcome) -> str:
 # JSON
 
 
-def comparison_json(found: Comparison, labels: Sequence[str], indexes: Indexes) -> bytes:
+def comparison_json(found: Comparison, labels: Sequence[str]) -> bytes:
     """The answer for programs; docs/diff.md lists the fields."""
     record = {
         "alike": found.alike,
         "a": labels[0],
         "b": labels[1],
-        "differences": [_difference_record(item, indexes) for item in found.differences],
+        "differences": [_difference_record(item) for item in found.differences],
         "unexamined": found.unexamined,
         "unusual": found.unusual,
         "undecided": [{"where": item.where, "reason": item.reason} for item in found.undecided],
@@ -199,9 +197,9 @@ def comparison_json(found: Comparison, labels: Sequence[str], indexes: Indexes) 
     return msgspec.json.format(msgspec.json.encode(record)) + b"\n"
 
 
-def _difference_record(item: Difference, indexes: Indexes) -> dict[str, object]:
+def _difference_record(item: Difference) -> dict[str, object]:
     packet = item.witness.packet
-    traces = trace_witness(indexes, item)
+    traces = item.traces
     return {
         "destinations": list(item.destinations),
         "from": item.sources,

@@ -15,13 +15,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.causes import Cause, Causes
 from kproxy.dataplane.compare.examine import Examiner, Finding, circumstances
-from kproxy.dataplane.compare.observe import assumed_index, index_rules
+from kproxy.dataplane.compare.observe import assumed_index
 from kproxy.dataplane.compare.regions import Region, Site, differing_regions
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.index import Index
@@ -58,6 +58,7 @@ class Difference:
         witness: a packet, its host and its connection, for which they differ.
         chances: what becomes of the witness under each, in words, with the exact probability.
         cause: the rule of one side alone that makes the difference, if there is one.
+        traces: of the witness, through the one and the other.
     """
 
     destinations: tuple[str, ...]
@@ -69,6 +70,7 @@ class Difference:
     witness_other: Situation
     chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]]
     cause: Cause | None = None
+    traces: tuple[TraceResult, ...] = field(default=(), compare=False, repr=False)
 
     def statement(self, one: str = "A", other: str = "B", max_shown: int = 3) -> str:
         """The difference in one sentence."""
@@ -194,7 +196,7 @@ def _compare(
         key = _Key(finding.sources, conditions, *finding.general)
         merged.setdefault(key, ([], finding))[0].append(where)
     differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
-    differences = _with_causes(differences, sides, setup.family)
+    differences = _with_causes(differences, sides, setup.family, (examiner.index(0), examiner.index(1)))
     left = len(regions) - examined if regions else 0
     if not differences and not undecided:
         remarks += _mark_remarks(*sides)
@@ -212,13 +214,19 @@ def _difference(key: _Key, sites: list[str], finding: Finding) -> Difference:
 
 
 def _with_causes(
-    differences: tuple[Difference, ...], sides: tuple[SideRules, SideRules], family: Family
+    differences: tuple[Difference, ...],
+    sides: tuple[SideRules, SideRules],
+    family: Family,
+    indexes: tuple[Index, Index],
 ) -> tuple[Difference, ...]:
     if not differences:
         return ()
     causes = Causes(sides, family)
-    indexes = (index_rules(sides[0], family), index_rules(sides[1], family))
-    return tuple(replace(item, cause=causes.of(trace_witness(indexes, item))) for item in differences)
+    found = []
+    for item in differences:
+        traces = trace_witness(indexes, item)
+        found.append(replace(item, cause=causes.of(traces), traces=traces))
+    return tuple(found)
 
 
 def trace_witness(

@@ -311,7 +311,7 @@ class Examiner:
         if first is None or second is None:
             return CONTRADICTION
         seen = [
-            observe(self._index(number), situation, self._watches[number])
+            observe(self.index(number), situation, self._watches[number])
             for number, situation in enumerate((first, second))
         ]
         reasons = {ends[2] for item in seen for ends in item if ends[0] == INDETERMINATE} - {NOT_MODELLED}
@@ -346,7 +346,8 @@ class Examiner:
             for level in range(self._variables.mark, self._variables.connmark + 32):
                 yield {**values, level: 1 - values.get(level, 0)}
 
-    def _index(self, number: int) -> Index:
+    def index(self, number: int) -> Index:
+        """A side's rules ready for traces."""
         found = self._indexes[number]
         if found is None:
             found = self._indexes[number] = index_rules(self._rules[number], self._setup.family)
