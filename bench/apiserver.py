@@ -83,7 +83,7 @@ class Client:
 async def server(directory: Path) -> AsyncIterator[tuple[int, ssl.SSLContext, subprocess.Popen[str]]]:
     """Runs a server; its port, a TLS context for it, and its process."""
     (directory / "tokens").write_text('bench,bench,1,"system:masters"\n')
-    command = [sys.executable, "-c", "from kproxy.cli.apiserver import command; command()"]
+    command = [sys.executable, "-m", "kproxy", "apiserver"]
     command += ["--data", str(directory / "data"), "--listen", "127.0.0.1:0", "--token-file", str(directory / "tokens")]
     start = time.perf_counter()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
