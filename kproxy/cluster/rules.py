@@ -109,17 +109,18 @@ def _checked_nft(ruleset: NftRuleset, label: str) -> NftRuleset:
     return ruleset
 
 
-def check_iptables(ruleset: Ruleset, label: str, text: str = "") -> Ruleset:
+def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool = True) -> Ruleset:
     """The rule set, if packets can be traced through it.
 
     Args:
+        alone: see `check_traceable`.
         text: the dump it was read from, for line numbers in errors.
 
     Raises:
         InputError: there are no rules, or jumps lead nowhere or round in a loop; every problem is named.
     """
     try:
-        check_traceable(ruleset)
+        check_traceable(ruleset, alone=alone)
     except DataplaneError as error:
         lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
         told = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
@@ -141,13 +142,13 @@ class HostRules:
         self.label = ", ".join(each.label for each in files)
         for each in files:
             if each.iptables is not None:
-                check_iptables(each.iptables.ruleset, each.label, each.text)
+                check_iptables(each.iptables.ruleset, each.label, each.text, alone=len(files) == 1)
         self._check_pairs()
         native = [each for each in files if each.nftables is not None]
         if len(native) > 1:
             raise InputError(f"{native[0].label} and {native[1].label} are both rules of nftables: one file expected")
         self.nftables = self._native(native[0]) if native else None
-        if self.nftables is not None and len(files) == 1 and not any(True for _ in self.nftables.rules()):
+        if self.nftables is not None and len(files) == 1 and not _does_something(self.nftables):
             raise InputError(f"{self.label}: no rules")
 
     @property
@@ -217,6 +218,11 @@ class HostRules:
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)
         return NftRuleset(tuple(tables))
+
+
+def _does_something(native: NftRuleset) -> bool:
+    policies = (chain.base.policy for table in native.tables for chain in table.chains if chain.base is not None)
+    return "drop" in policies or any(True for _ in native.rules())
 
 
 def _families(native: NftRuleset | None) -> set[Family | None]:

@@ -11,9 +11,13 @@ from kproxy.netfilter.iptables.check import check_ruleset
 from kproxy.netfilter.iptables.ruleset import Ruleset
 
 
-def check_traceable(ruleset: Ruleset) -> None:
-    """Refuse a rule set without rules, with tables that Linux does not have, jumps to chains that are not there, loops,
-    or matches that the kernel would refuse.
+def check_traceable(ruleset: Ruleset, *, alone: bool = True) -> None:
+    """Refuse a rule set with tables that Linux does not have, jumps to chains that are not there, loops, or matches
+    that the kernel would refuse.
+
+    Args:
+        alone: no other rules belong to the host; then one that does nothing at all is refused, too: no rules, and no
+            policy but ACCEPT.
 
     Raises:
         DataplaneError: every problem on a line of its own.
@@ -24,7 +28,10 @@ def check_traceable(ruleset: Ruleset) -> None:
         if table.name not in BUILTIN_CHAINS
     ]
     problems += map(str, check_ruleset(ruleset))
-    if not problems and ruleset.rule_count == 0:
+    does_something = ruleset.rule_count or any(
+        chain.policy not in (None, "ACCEPT") for table in ruleset.tables for chain in table.chains
+    )
+    if alone and not problems and not does_something:
         problems.append("no rules")
     if problems:
         raise DataplaneError("\n".join(problems))

@@ -95,3 +95,13 @@ def test_ipsets() -> None:
     for wrong in ("add a 10.0.0.1\n", "create a hash:ip\nadd a nonsense\n", "hello\n"):
         with pytest.raises(InputError, match="x: "):
             read_ipsets(wrong, "x")
+
+
+def test_a_policy_is_enough() -> None:
+    only_policy = "table inet own {\n\tchain c {\n\t\ttype filter hook forward priority 0; policy drop;\n\t}\n}\n"
+    assert verdict(rules(only_policy), "tcp", 80) == "DROP"
+    assert verdict(rules(LEGACY.replace("FORWARD ACCEPT", "FORWARD DROP")), "tcp", 80) == "DROP"
+    idle = "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+    with pytest.raises(InputError, match="file0: no rules"):
+        rules(idle)
+    assert verdict(rules(idle, NATIVE), "tcp", 25) == "DROP", "an idle variant beside others is no mistake"

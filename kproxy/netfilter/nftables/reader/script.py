@@ -112,7 +112,10 @@ class _Script:
             elif token[0] == "#":
                 self._warning(cursor.take())
             else:
-                self._command()
+                try:
+                    self._command()
+                except RecursionError:
+                    cursor.fail("fewer levels of nesting expected")
                 token = cursor.peek()
                 if token not in ("\n", ";", END) and token[0] != "#":
                     cursor.fail("the end of the command expected")

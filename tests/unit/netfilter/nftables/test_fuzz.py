@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,3 +112,10 @@ def test_any_json_is_read_or_refused(statements: list[object]) -> None:
     except NftSyntaxError as error:
         refused = str(error)
     assert "nftables[3].rule" in refused or not refused
+
+
+@pytest.mark.parametrize(("before", "brackets"), [("meta mark set ", "()"), ("ip saddr ", "{}")])
+def test_what_is_nested_too_deeply_is_an_error(before: str, brackets: str) -> None:
+    text = f"{before}{brackets[0] * 3000}1{brackets[1] * 3000}"
+    with pytest.raises(NftSyntaxError, match="line 1: fewer levels of nesting expected"):
+        parse_nft(f"add rule ip x c {text}\n")
