@@ -169,8 +169,10 @@ def trace(
 
 
 def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
-    possible = tuple(_end_outcome(end, host, Fraction(0), (), (), ()) for end in item.possible)
-    found = _end_outcome(item.end, host, item.chance, item.steps, item.reasons, possible)
+    ends = (_end_outcome(end, host, Fraction(0), (), (), ()) for end in item.possible)
+    # Ends that differ only in what no outcome shows, as in a mark, are one.
+    possible = {(end.verdict, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason): end for end in ends}
+    found = _end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
     hints = dict.fromkeys(filter(None, map(given.hint, item.reasons)))
     return replace(found, hints=tuple(hints)) if hints else found
 
