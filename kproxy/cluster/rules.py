@@ -248,6 +248,13 @@ def _is_builtin(table: NftTable) -> bool:
     return table.name in set(Table) and all(chain.name in names for chain in table.chains if chain.base is not None)
 
 
+_IPSET_VALUES: Final = frozenset({
+    "family", "hashsize", "maxelem", "bucketsize", "initval", "netmask", "bitmask", "markmask", "timeout", "range",
+    "size",
+})  # fmt: skip
+_IPSET_FLAGS: Final = frozenset({"counters", "comment", "skbinfo", "forceadd"})
+
+
 def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
     """Read what `ipset save` prints. Sets of types that are not interpreted are left out: their content stays unknown.
 
@@ -256,6 +263,7 @@ def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
     """
     kinds: dict[str, tuple[str, Family | None]] = {}
     entries: dict[str, list[str]] = {}
+    lines: dict[str, list[int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] == "COMMIT":
@@ -264,11 +272,14 @@ def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
             raise InputError(f"{label}: line {number}: what ipset save prints expected, not {line[:200]!r}")
         name = words[1]
         if words[0] == "create":
+            if not _is_ipset_definition(words[3:]):
+                raise InputError(f"{label}: line {number}: the options of a set expected, not {' '.join(words[3:])!r}")
             family = Family.IPV6 if "inet6" in words else Family.IPV4 if words[2].startswith("hash:") else None
             kinds[name] = (words[2], family)
-            entries[name] = []
+            entries[name], lines[name] = [], []
         else:
             entries[name].append(" ".join([words[2], *(word for word in words[3:] if word == "nomatch")]))
+            lines[name].append(number)
     found = {}
     for name, (kind, family) in kinds.items():
         parts = set(kind.partition(":")[2].split(","))
@@ -276,5 +287,26 @@ def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
             try:
                 found[name] = IpSet.parse(kind, entries[name], family)
             except DataplaneError as error:
+                for number, entry in zip(lines[name], entries[name], strict=True):
+                    _check_entry(kind, entry, family, f"{label}: line {number}: set {name}")
                 raise InputError(f"{label}: set {name}: {error}") from error
     return found
+
+
+def _check_entry(kind: str, entry: str, family: Family | None, where: str) -> None:
+    try:
+        IpSet.parse(kind, [entry], family)
+    except DataplaneError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _is_ipset_definition(words: Sequence[str]) -> bool:
+    """Whether these are options of a set, each with its value, as ipset(8) has them."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in _IPSET_VALUES and rest:
+            rest.pop(0)
+        elif word not in _IPSET_FLAGS:
+            return False
+    return True

@@ -146,6 +146,8 @@ def command(
         refused.get(each.question.packet.family) or _report(source, each, paths, LIMITS.get(limit or ""), assumptions)
         for each in asked
     ]
+    for expression in assumptions.keys() - assumptions.used:
+        report_note(f"--assume {expression!r} decided nothing: no packet met it")
     if html is not None:
         from kproxy.cli.trace.page import report_page
 
@@ -174,9 +176,21 @@ def _with_port(text: str | None, port: int, end: str) -> str:
     return str(endpoint._replace(port=port))
 
 
-def _assumptions(texts: Sequence[str]) -> dict[str, bool]:
+class _Assumptions(dict[str, bool]):
+    """The answers of --assume by expression, and which of them were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: set[str] = set()
+
+    def __getitem__(self, expression: str) -> bool:
+        self.used.add(expression)
+        return super().__getitem__(expression)
+
+
+def _assumptions(texts: Sequence[str]) -> _Assumptions:
     """`EXPR=yes|no` of --assume."""
-    found: dict[str, bool] = {}
+    found = _Assumptions()
     for text in texts:
         expression, equals, answer = text.rpartition("=")
         if not equals or not expression.strip() or answer not in ("yes", "no"):

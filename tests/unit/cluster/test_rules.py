@@ -92,8 +92,15 @@ def test_ipsets() -> None:
     found = read_ipsets("create a hash:ip family inet\nadd a 10.0.0.1\ncreate l list:set\nadd l a\n", "x")
     assert list(found) == ["a"]
     assert found["a"].contains(Family.IPV4, (0x0A000001,)) is True
-    for wrong in ("add a 10.0.0.1\n", "create a hash:ip\nadd a nonsense\n", "hello\n"):
-        with pytest.raises(InputError, match="x: "):
+    create = "create a hash:ip family inet hashsize 1024 counters\n"
+    for wrong, line in (
+        ("add a 10.0.0.1\n", 1),
+        (f"{create}add a 10.0.0.1\nadd a nonsense\n", 3),
+        ("hello\n", 1),
+        ("create a hash:ip fam", 1),
+        ("create a hash:ip family", 1),
+    ):
+        with pytest.raises(InputError, match=f"x: line {line}: "):
             read_ipsets(wrong, "x")
 
 

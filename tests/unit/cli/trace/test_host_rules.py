@@ -69,6 +69,8 @@ def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> Non
     for answer, verdict in (("yes", "DROP"), ("no", "ACCEPT")):
         done = kproxy(*arguments, "--assume", f"owner={answer}", "--summary")
         assert f"100% {verdict}" in done.stdout
+    misspelt = kproxy(*arguments, "--assume", "owned=yes", "--summary")
+    assert "--assume 'owned' decided nothing" in misspelt.stderr
 
 
 @pytest.mark.parametrize(
