@@ -23,12 +23,10 @@ from kproxy.dataplane.model.pipeline import IptablesRules, unevaluated
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
-from kproxy.netfilter.nftables.check import check_nft
 from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.stateful import Counter
 from kproxy.netfilter.nftables.statement import Xt
-from kproxy.netfilter.nftables.text import parse_nft
 
 _NFT_FAMILIES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
 _OBJECTS: Final = "table|chain|rule|set|map|element|flowtable|counter|quota|limit|ct|secmark|synproxy|ruleset"
@@ -89,6 +87,8 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
     source = source or label
     kind = recognise(text)
     if kind in (RuleKind.NFT, RuleKind.NFT_JSON):
+        from kproxy.netfilter.nftables.text import parse_nft  # costs as much as all that iptables needs
+
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (which goes with --ipset)")
@@ -103,6 +103,8 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
 
 
 def _checked_nft(ruleset: NftRuleset, label: str) -> NftRuleset:
+    from kproxy.netfilter.nftables.check import check_nft
+
     problems = check_nft(ruleset)
     if problems:
         raise InputError("\n".join(f"{label}: {problem}" for problem in problems))

@@ -40,6 +40,9 @@ docs/nft-text.md say what is guaranteed and what is not. Nothing here does I/O.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from kproxy.netfilter.address import Address, AddressRange, Network
 from kproxy.netfilter.family import BUILTIN_CHAINS, Family
 from kproxy.netfilter.iptables.check import Problem, check_ruleset, find_loop, line_of_rule
@@ -59,12 +62,30 @@ from kproxy.netfilter.iptables.rule import Counters, Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.save import canonicalize_rule, detect_family, parse_rule, parse_save, print_save
 from kproxy.netfilter.iptables.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
-from kproxy.netfilter.nftables.check import NftProblem, check_nft
-from kproxy.netfilter.nftables.errors import NftApplyError, NftSyntaxError
-from kproxy.netfilter.nftables.printer.listing import print_nft, print_table
-from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
-from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
-from kproxy.netfilter.nftables.text import parse_nft
+
+if TYPE_CHECKING:
+    from kproxy.netfilter.nftables.check import NftProblem, check_nft
+    from kproxy.netfilter.nftables.errors import NftApplyError, NftSyntaxError
+    from kproxy.netfilter.nftables.printer.listing import print_nft, print_table
+    from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
+    from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+    from kproxy.netfilter.nftables.text import parse_nft
+
+_NFTABLES = {
+    "NftProblem": "check",
+    "check_nft": "check",
+    "NftApplyError": "errors",
+    "NftSyntaxError": "errors",
+    "print_nft": "printer.listing",
+    "print_table": "printer.listing",
+    "BOOKWORM": "printer.style",
+    "TRIXIE": "printer.style",
+    "Style": "printer.style",
+    "NftRuleset": "ruleset",
+    "TableFamily": "ruleset",
+    "parse_nft": "text",
+}
+"""What is imported when it is first used, from modules of `kproxy.netfilter.nftables`."""
 
 __all__ = [
     "ACCEPT",
@@ -120,3 +141,9 @@ __all__ = [
     "print_save",
     "print_table",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _NFTABLES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(f"{__name__}.nftables.{_NFTABLES[name]}"), name))

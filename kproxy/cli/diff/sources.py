@@ -18,7 +18,6 @@ from kproxy.netfilter import Family, Ruleset
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.nftables.save import nft_ruleset
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
@@ -140,6 +139,8 @@ def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Famil
         services, slices, features = cluster.services, cluster.endpoint_slices, choices.features or Features()
         if config.mode == MODE_NFTABLES:
             table = render_table(target, family, services, slices, config, features, cluster.service_cidrs)
+            from kproxy.render.nftables.save import nft_ruleset
+
             return family, SideRules((), nft_ruleset(table.restore_text))
         rendered = render_target(target, family, services, slices, config, features)
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)

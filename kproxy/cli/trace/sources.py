@@ -36,7 +36,6 @@ from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target, render_table, render_target
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.nftables.save import nft_ruleset
 
 
 class Source(Protocol):
@@ -172,6 +171,8 @@ class ManifestSource:
             self._features,
             cluster.service_cidrs,
         )
+        from kproxy.render.nftables.save import nft_ruleset
+
         self._tables[family] = nft_ruleset(rendered.restore_text)
         origins = rendered.rule_origins()
 
