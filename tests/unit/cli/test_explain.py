@@ -133,10 +133,3 @@ def test_nftables_mode_names_its_objects(kproxy: Run) -> None:
     (port, *_) = json.loads(kproxy("explain", *arguments, "-o", "json").stdout)["ports"]
     assert "rules" not in port
     assert {each["object"] for each in port["objects"]} == {"chain", "set", "rule", "element"}
-
-
-def test_commands_that_know_iptables_mode_only_say_so(kproxy: Run) -> None:
-    told = "error: mode nftables: kproxy programs iptables rules only so far; --mode iptables says so\n"
-    for command in ("apply", "drift"):
-        done = kproxy(command, *scenario("minikube"), "--mode", "nftables", "--netns", "none")
-        assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
