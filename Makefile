@@ -20,11 +20,11 @@ demo: $(READY)  ## Render the minikube cluster of the article, load it in a name
 	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
 
 test: $(READY) lint  ## Lint, then every test but the slow ones
-	$(BIN)/pytest -n 2 -m "not slow and not soak"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not soak"
 
 test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containerd, unpacked beside the environment
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 packets, thousands of applies under traffic
 	$(BIN)/pytest -n 2 -m soak
