@@ -11,17 +11,11 @@ import pytest
 
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 DOWN = "node-3"
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(("vxlan", "ipv4"), id="vxlan"),
-        pytest.param(("host-gw", "dual"), id="host-gw", marks=pytest.mark.slow),
-    ],
-)
+@pytest.fixture(scope="module", params=[("vxlan", "ipv4"), ("host-gw", "dual")], ids=["vxlan", "host-gw"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab whose node-3 has lost its cable, with a pod behind it that is still an endpoint of a Service."""
     backend, family = request.param

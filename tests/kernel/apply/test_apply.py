@@ -34,7 +34,7 @@ ROOT = paths.ROOT
 GOLDEN = sorted(path.parent for path in (ROOT / "rules_golden").glob("*/cluster.yaml"))
 CASES = [*GOLDEN, *CLUSTERS, MINIKUBE]
 GROUPS = 18
-NORMAL = 3
+NORMAL = 1
 
 groups = pytest.mark.parametrize(
     "group", [pytest.param(number, marks=[] if number < NORMAL else [pytest.mark.slow]) for number in range(GROUPS)]

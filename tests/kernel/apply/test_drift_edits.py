@@ -73,7 +73,7 @@ groups = pytest.mark.parametrize(
             family,
             variant,
             group,
-            marks=[pytest.mark.slow] if group else [],
+            marks=[pytest.mark.slow] if group or (family.is_ipv6 and variant is Variant.NFT) else [],
             id=f"{family.value}-{variant.value}-{group}",
         )
         for family, variant in COMBINATIONS

@@ -137,6 +137,7 @@ def test_two_hundred_mutants(node: tuple[Node, Host]) -> None:
     assert sum(number for name, number in answers.items() if name.endswith("alike")) >= COUNT // 10, answers
 
 
+@pytest.mark.slow
 def test_the_kernel_is_a_judge_that_can_tell(node: tuple[Node, Host]) -> None:
     """Of mutants that are told, the same few packets show a good part in the kernel, too."""
     told = [mutant for mutant in mutants(21, 60) if not compare(*mutant.rulesets).alike][:24]

@@ -216,6 +216,7 @@ def test_the_group_alone_is_no_kubelet(cluster: Api) -> None:
     assert cluster.as_user("odd")("GET", "/api/v1/nodes")[0] == 403
 
 
+@pytest.mark.slow
 def test_a_scheduler_starts_and_binds(cluster: Api) -> None:
     """What kube-scheduler's informers list before it begins, and what it writes."""
     scheduler = cluster.as_user("scheduler")
