@@ -61,7 +61,7 @@ class Group:
 @cache
 def groups() -> tuple[Group, ...]:
     """All files, by name."""
-    found = tuple(_read(path) for path in sorted(_FOLDER.glob("*.txt")))
+    found = tuple(_read(path) for path in sorted(_FOLDER.glob("v[46]-*.txt")))
     assert len(found) >= 10
     return found
 
