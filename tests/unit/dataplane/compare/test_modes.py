@@ -86,7 +86,7 @@ def test_golden_rules_of_both_modes(name: str) -> None:
     check(name)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "name",
     sorted(
