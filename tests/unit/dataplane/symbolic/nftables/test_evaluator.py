@@ -35,7 +35,7 @@ def test_with_iptables_beside_them(seed: int) -> None:
     check(seed, 2, mixed=True)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 1 << 40), st.booleans())
 def test_many_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
