@@ -20,10 +20,10 @@ from kproxy.api.types.core import Node
 from kproxy.client import NODES, Informer, RestClient
 from kproxy.errors import KproxyError
 from kproxy.informer import ResourceEventHandlerFuncs
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.overlay_rules import CurrentRules, OverlayRules
 from kproxy.linux.pod.vxlan import OverlayKernel
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.nodes import OverlayNode, read_node
 from kproxy.overlay.plan import Backend, Change, OverlayPlan, difference, plan_overlay
 from kproxy.overlay.rules import RuleSettings, plan_rules, pod_ranges

@@ -16,12 +16,12 @@ from kproxy.cli.options import feature_option, manifest_options
 from kproxy.cli.output import output_option, report_note, working
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.errors import InputError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
 from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.report import CleanedTables
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, select_target
 from kproxy.services import IPFamily
 

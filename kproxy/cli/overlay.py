@@ -20,8 +20,8 @@ from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
 from kproxy.errors import InputError
 from kproxy.linux.errors import PrivilegeError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.conflist import network_list
 from kproxy.overlay.ipam import Network
 from kproxy.overlay.plan import Backend

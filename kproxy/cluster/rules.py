@@ -166,7 +166,7 @@ class HostRules:
         found = exact + [rules for rules in found if rules.ruleset.family is None and rules.variant not in taken]
         if len(found) == 2 and None in (found[0].variant, found[1].variant):
             known = found[0].variant or found[1].variant
-            other = Variant.LEGACY if known is Variant.NFT else Variant.NFT
+            other = known.other if known is not None else Variant.NFT
             found = [dataclasses.replace(rules, variant=rules.variant or other) for rules in found]
         return tuple(found)
 

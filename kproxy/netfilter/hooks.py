@@ -64,10 +64,14 @@ class Table(StrEnum):
 
 
 class Variant(StrEnum):
-    """Who wrote iptables' rules into the kernel: iptables-nft or iptables-legacy."""
+    """Who wrote iptables' rules into the kernel, iptables-nft or iptables-legacy, as binaries and options spell it."""
 
     NFT = "nft"
     LEGACY = "legacy"
+
+    @property
+    def other(self) -> Variant:
+        return Variant.LEGACY if self is Variant.NFT else Variant.NFT
 
 
 class ChainType(StrEnum):

@@ -33,8 +33,8 @@ from kproxy.api.kubeproxyconfig.types import (
 )
 from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
 from kproxy.errors import InputError, Location
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features
 from kproxy.services import IPFamily
 

@@ -19,7 +19,6 @@ from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, Conntrack, KubeProxyConfiguration
 from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.generation import nft_generation
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
@@ -31,6 +30,7 @@ from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
 from kproxy.linux.sync.prepare import Host, HostFamily
 from kproxy.linux.sync.report import CleanedTables
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features
 from kproxy.services import IPFamily
 from kproxy.services.node import node_port_addresses

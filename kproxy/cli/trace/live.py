@@ -11,12 +11,13 @@ from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.errors import InputError
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.host.facts import read_host
-from kproxy.linux.iptables.binaries import Variant, installed
+from kproxy.linux.iptables.binaries import installed
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program
 from kproxy.netfilter import Family, Ruleset, hooks, parse_save
+from kproxy.netfilter.hooks import Variant
 
 _TIMEOUT: Final = 300.0
 

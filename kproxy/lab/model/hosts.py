@@ -19,11 +19,12 @@ from kproxy.lab.links import Link, read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
-from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import format_address
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 
 POD: str = "pod/"

@@ -21,7 +21,7 @@ from kproxy.linux.drift.finding import Finding
 from kproxy.linux.drift.samples import packet_effects
 from kproxy.linux.drift.tables import foreign_notes, table_findings
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
-from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.executor import IptablesExecutor
@@ -36,6 +36,7 @@ from kproxy.linux.sync.nftables.reconcile import find_table_difference
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
 from kproxy.linux.sync.reconcile import read_dump
+from kproxy.netfilter.hooks import Variant
 from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.nftables.names import TABLE
 from kproxy.render.origin import Origin

@@ -7,7 +7,6 @@ nothing before 1.8, which means legacy.
 
 from __future__ import annotations
 
-import enum
 import re
 from typing import Final
 
@@ -17,19 +16,8 @@ from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
+from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
-
-
-class Variant(enum.Enum):
-    """Which kernel interface an iptables binary speaks to, valued as binaries and options spell it."""
-
-    NFT = "nft"
-    LEGACY = "legacy"
-
-    @property
-    def other(self) -> Variant:
-        return Variant.LEGACY if self is Variant.NFT else Variant.NFT
-
 
 COMMAND: Final = {IPFamily.IPV4: "iptables", IPFamily.IPV6: "ip6tables"}
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kproxy.linux.errors import LockHeldError, PrivilegeError, ToolFailedError
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
 from kproxy.linux.iptables.restore_errors import restore_error
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import Finished, run
+from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 
 TIMEOUT: Final = 300.0

@@ -29,12 +29,13 @@ from kproxy.linux.errors import (
     ToolFailedError,
 )
 from kproxy.linux.iptables import nfacct
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.iptables.features import BY_NAME, FEATURES, Feature
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import PREFLIGHT_CHAIN as CHAIN
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 
 _IP: Final = {IPFamily.IPV4: "192.0.2.1", IPFamily.IPV6: "[2001:db8::1]"}

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kproxy.linux.errors import LinuxError, LockHeldError, PrivilegeError, ToolMissingError, UnreadableDumpError
-from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, find_iptables, installed
+from kproxy.linux.iptables.binaries import COMMAND, Iptables, find_iptables, installed
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import Dump, parse_dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import KUBELET_CANARY, KUBELET_HINT, owned_chains, removable_chains
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from kproxy.render.iptables.chains import MANGLE
 from kproxy.services.names import IPFamily
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError
-from kproxy.linux.iptables.binaries import Iptables, Variant, find_iptables, installed
+from kproxy.linux.iptables.binaries import Iptables, find_iptables, installed
 from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.lock import lock_held_error
 from kproxy.linux.iptables.ownership import target_of
@@ -22,6 +22,7 @@ from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.plan import Change, difference
 from kproxy.overlay.rules import (
     FORWARD_CHAIN,

@@ -12,7 +12,6 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.conntrack.flows import table_full
 from kproxy.linux.conntrack.stale import Addresses, StaleFlow, clean_flows, desired_addresses, merge_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.cleanup import cleanup_other_mode
@@ -23,6 +22,7 @@ from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode,
 from kproxy.linux.sync.progress import NOTHING, Progress
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.linux.sync.report import CleanedTables, FamilyReport, StepTime, Stopwatch
+from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 
 

@@ -17,7 +17,7 @@ from kproxy.linux.conntrack.stale import Addresses, programmed_addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.iptables import nfacct
-from kproxy.linux.iptables.binaries import COMMAND, Iptables, Variant, installed
+from kproxy.linux.iptables.binaries import COMMAND, Iptables, installed
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import removable_chains
@@ -32,6 +32,7 @@ from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.reconcile import read_dump, roll_back
 from kproxy.linux.sync.report import CleanedTables, KeptChain, StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
+from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 
 

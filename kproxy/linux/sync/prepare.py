@@ -18,7 +18,7 @@ from kproxy.linux.conntrack.stale import Addresses, programmed_addresses
 from kproxy.linux.errors import FeatureMissingError
 from kproxy.linux.host.addresses import interface_addresses, is_this_node
 from kproxy.linux.iptables import nfacct
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.features import LineRewriter, line_rewriter
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
@@ -29,6 +29,7 @@ from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.reconcile import reconcile_rules
 from kproxy.linux.sync.report import FamilyReport
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions, Target, render_options
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState

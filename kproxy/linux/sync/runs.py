@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.ownership import is_service_chain, target_of
+from kproxy.netfilter.hooks import Variant
 from kproxy.render.iptables.chains import NAT
 from kproxy.render.iptables.plan import CHAINS_PER_BATCH, Batch, Change, order_batches
 

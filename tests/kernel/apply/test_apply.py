@@ -18,10 +18,11 @@ import pytest
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
 from kproxy.linux.drift.find import find_drift
 from kproxy.linux.errors import ApplyFailedError, KernelState
-from kproxy.linux.iptables.binaries import COMMAND, Variant
+from kproxy.linux.iptables.binaries import COMMAND
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.prepare import NodeRequest
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import RenderedTarget, Target, render_target, select_target
 from kproxy.services import IPFamily
 from tests.support import paths

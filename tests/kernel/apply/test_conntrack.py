@@ -13,12 +13,12 @@ from kproxy.api.types.core import Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.linux.conntrack import flows as flows_module
 from kproxy.linux.conntrack.flows import Flow, delete_flows, read_flows
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sysctl import read_sysctl
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Target
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run

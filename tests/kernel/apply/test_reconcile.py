@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace
 from tests.support.linux.suite import EngineSuite

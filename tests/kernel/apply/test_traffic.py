@@ -19,13 +19,14 @@ import pytest
 from kproxy.api import KubeProxyConfiguration
 from kproxy.linux.conntrack.stale import clean_flows, desired_addresses, programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
-from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.runs import plan_runs
 from kproxy.linux.sync.syncer import Syncer
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Renderer, Target, render_options, render_target
 from kproxy.services import IPFamily, ServiceState
 from tests.support.kernel.apply_network import (

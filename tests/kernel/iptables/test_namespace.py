@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.linux.errors import LockHeldError, NamespaceError, PrivilegeError, ToolFailedError, ToolMissingError
 from kproxy.linux.host.addresses import interface_addresses, is_this_node
-from kproxy.linux.iptables.binaries import Variant, find_iptables, installed, parse_version
+from kproxy.linux.iptables.binaries import find_iptables, installed, parse_version
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.features import FEATURES
 from kproxy.linux.iptables.lock import lock_holder, locked_here, xtables_lock
@@ -23,6 +23,7 @@ from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, r
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run as run_in
 from kproxy.linux.sysctl import SysctlError, read_sysctl, write_sysctl
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.waiting import PATIENCE

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kproxy.linux.errors import ToolFailedError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
 

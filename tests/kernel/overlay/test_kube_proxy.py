@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
+from kproxy.netfilter.hooks import Variant
 from tests.support.cni.client import ip
 from tests.support.overlay.network import (
     COMMANDS,

@@ -10,11 +10,11 @@ import pytest
 
 from kproxy.agent.overlay import remove
 from kproxy.linux.errors import LockHeldError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.lock import xtables_lock
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.overlay_rules import OverlayRules
 from kproxy.linux.process import run
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.rules import RuleSettings, Writer
 from tests.support.cni.client import ip
 from tests.support.overlay.network import (

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from tests.support import paths
 from tests.support.cli import KPROXY
 from tests.support.kernel.namespaces import fresh_namespace, run, save

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from tests.support.kernel.agent_runs import NODE, Agent, node, put, running_agent, running_server
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.waiting import eventually

@@ -21,8 +21,8 @@ import pytest
 
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient
 from kproxy.client.errors import ApiError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support import paths
 from tests.support.kernel.agent_runs import (

@@ -25,7 +25,7 @@ from kproxy.api import EndpointSlice, KubeProxyConfiguration, Node, Service
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables
 from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
@@ -33,6 +33,7 @@ from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import describe, read_dump
 from kproxy.linux.sync.syncer import Syncer
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, Renderer, render_options
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.endpoints import Endpoint, endpoints_of_service, service_key_of

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from kproxy.linux.errors import LockHeldError, ToolFailedError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import ChainDump
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.sync.jumps import is_our_jump
 from kproxy.linux.sync.reconcile import read_dump
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.linux.fake import MemoryExecutor, refused, transactions
 

@@ -22,13 +22,14 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.linux.sync.syncer import Syncer
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, Renderer
 from kproxy.services import IPFamily, ServiceState
 from tests.support.agent.kernel import FaultyKernel

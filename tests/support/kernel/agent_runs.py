@@ -15,12 +15,13 @@ from typing import Any
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient, load_client_config
 from kproxy.client.errors import ApiError
-from kproxy.linux.iptables.binaries import Variant, find_iptables
+from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.reconcile import read_dump
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, select_target
 from kproxy.render.target import render_target
 from kproxy.services import IPFamily

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kproxy.linux.errors import FailedLine, RestoreFailedError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import Executor
 from kproxy.netfilter import (
     RestoreError,
@@ -15,6 +14,7 @@ from kproxy.netfilter import (
     parse_restore,
     print_save,
 )
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from kproxy.linux.drift.find import family_findings
 from kproxy.linux.errors import ApplyFailedError, KernelState
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import Dump, parse_dump
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
@@ -21,6 +20,7 @@ from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.linux.sync.progress import NOTHING, WOULD_CHANGE
 from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.linux.fake import Faulty, Killed, refused
 from tests.support.recorded import CLUSTERS, MINIKUBE, render

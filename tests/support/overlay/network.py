@@ -12,11 +12,11 @@ from pathlib import Path
 from kproxy.api.types.core import Node, NodeAddress
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cni.plugin import serve
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.overlay_rules import CurrentRules, OverlayRules
 from kproxy.linux.pod.vxlan import OverlayError, OverlayKernel
 from kproxy.linux.sysctl import write_sysctl
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.nodes import read_node
 from kproxy.overlay.plan import Backend, Change, difference, plan_overlay
 from kproxy.overlay.rules import RuleChain, RuleSettings, plan_rules

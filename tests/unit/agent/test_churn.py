@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.apiserver import running_apiserver
 from kproxy.client import RestClient, load_client_config
-from kproxy.linux.iptables.binaries import Variant
+from kproxy.netfilter.hooks import Variant
 from tests.support.agent.churn_agents import FIRST, OPERATIONS, SEEDS, Proxy, configurations, memory_proxy, run_churn
 
 

@@ -24,10 +24,10 @@ from kproxy.agent.sources.files import FileWatch
 from kproxy.agent.status.server import serve_status
 from kproxy.api import KubeProxyConfiguration, Manifests, load_manifests
 from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.prepare import Host
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support import paths
 from tests.support.agent.recorded_http import ask

@@ -7,8 +7,8 @@ import pytest
 from kproxy.agent.proxy.host import close_host, conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.sysctl import read_sysctl
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace
 

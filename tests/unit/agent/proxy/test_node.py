@@ -15,10 +15,11 @@ from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.status.health import TO_BE_DELETED_TAINT, node_eligible
 from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAddress, ObjectMeta
 from kproxy.api.kubeproxyconfig.types import DetectLocal
-from kproxy.linux.iptables.binaries import Iptables, Variant
+from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.syncer import Syncer
+from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, Renderer
 from kproxy.services import IPFamily, ServiceState
 from tests.support.linux.fake import MemoryExecutor

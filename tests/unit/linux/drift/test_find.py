@@ -6,10 +6,10 @@ import pytest
 
 from kproxy.linux.drift.find import family_findings
 from kproxy.linux.drift.finding import Finding
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import find_difference
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.recorded import MINIKUBE, render
 

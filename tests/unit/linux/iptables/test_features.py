@@ -12,11 +12,11 @@ from kproxy.linux.errors import (
     RestoreFailedError,
     ToolFailedError,
 )
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.features import BY_NAME, FEATURES, line_rewriter
 from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, probe_text
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.netfilter import parse_restore
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.linux.fake import MemoryExecutor
 from tests.support.recorded import CLUSTERS, render

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.iptables.binaries import Variant
 from kproxy.linux.iptables.executor import Executor
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.linux.fake import MemoryExecutor
 from tests.support.linux.suite import EngineSuite
