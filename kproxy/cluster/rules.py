@@ -150,7 +150,7 @@ class HostRules:
         if len(native) > 1:
             raise InputError(f"{native[0].label} and {native[1].label} are both rules of nftables: one file expected")
         self.nftables = self._native(native[0]) if native else None
-        if self.nftables is not None and len(files) == 1 and not _does_something(self.nftables):
+        if self.nftables is not None and len(files) == 1 and not self.nftables.has_effect:
             raise InputError(f"{self.label}: no rules")
 
     @property
@@ -220,11 +220,6 @@ class HostRules:
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)
         return NftRuleset(tuple(tables))
-
-
-def _does_something(native: NftRuleset) -> bool:
-    policies = (chain.base.policy for table in native.tables for chain in table.chains if chain.base is not None)
-    return "drop" in policies or any(True for _ in native.rules())
 
 
 def _families(native: NftRuleset | None) -> set[Family | None]:

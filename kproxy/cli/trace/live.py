@@ -16,8 +16,7 @@ from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program
-from kproxy.netfilter import Family, Ruleset, hooks, parse_save
-from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter import Family, parse_save
 
 _TIMEOUT: Final = 300.0
 
@@ -42,8 +41,8 @@ def read_host_rules(netns: str, variant: str | None) -> HostRules:
                 text = IptablesExecutor(namespace, binaries).save(counters=False)
                 label = f"{'ip6tables' if family is Family.IPV6 else 'iptables'}-{each.value}-save in namespace {netns}"
                 ruleset = parse_save(text, label, family=family)
-                if ruleset.rule_count:
-                    files.append(RuleFile(label, text, IptablesRules(ruleset, hooks.Variant(each.value))))
+                if ruleset.has_effect:
+                    files.append(RuleFile(label, text, IptablesRules(ruleset, each)))
         nft = find_program("nft") if variant is None else None
         if not there and nft is None:
             raise ToolMissingError(f"no iptables{f' of the {variant} variant' if variant else ''} is installed")
@@ -52,35 +51,9 @@ def read_host_rules(netns: str, variant: str | None) -> HostRules:
             if text.strip():
                 files.append(read_rule_file(text, f"nft list ruleset in namespace {netns}"))
     rules = HostRules(files)
-    if not any(each.iptables for each in files) and (rules.nftables is None or not any(rules.nftables.rules())):
+    if not any(each.iptables for each in files) and (rules.nftables is None or not rules.nftables.has_effect):
         raise InputError(f"namespace {netns}: no rules")
     return rules
-
-
-def read_rules(netns: str, family: Family, variant: str | None) -> Ruleset:
-    """What iptables-save prints inside the namespace; of the variant that has rules, if none is asked for.
-
-    Raises:
-        InputError: both variants have rules, and which is meant was not said; or there are none.
-        LinuxError: it cannot be read.
-    """
-    with Namespace.named(netns) as namespace, working(f"reading namespace {netns}"):
-        tools = installed(family)
-        if variant is not None:
-            tools = {each: found for each, found in tools.items() if each.value == variant}
-        if not tools:
-            raise ToolMissingError(f"no iptables{f' of the {variant} variant' if variant else ''} is installed")
-        found: dict[Variant, Ruleset] = {}
-        for each, binaries in tools.items():
-            text = IptablesExecutor(namespace, binaries).save(counters=False)
-            ruleset = parse_save(text, f"iptables-save in namespace {netns}", family=family)
-            if ruleset.rule_count:
-                found[each] = ruleset
-    if len(found) > 1:
-        raise InputError(f"namespace {netns} has rules of both variants, nft and legacy: say which with --variant")
-    if not found:
-        raise InputError(f"namespace {netns}: no rules")
-    return next(iter(found.values()))
 
 
 def read_live_sets(netns: str) -> dict[str, IpSet]:

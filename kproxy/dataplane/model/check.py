@@ -28,10 +28,7 @@ def check_traceable(ruleset: Ruleset, *, alone: bool = True) -> None:
         if table.name not in BUILTIN_CHAINS
     ]
     problems += map(str, check_ruleset(ruleset))
-    does_something = ruleset.rule_count or any(
-        chain.policy not in (None, "ACCEPT") for table in ruleset.tables for chain in table.chains
-    )
-    if alone and not problems and not does_something:
+    if alone and not problems and not ruleset.has_effect:
         problems.append("no rules")
     if problems:
         raise DataplaneError("\n".join(problems))

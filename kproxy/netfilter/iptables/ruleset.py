@@ -96,6 +96,12 @@ class Ruleset:
         """The number of rules; 0 means that the dump was empty in substance."""
         return sum(len(chain.rules) for table in self.tables for chain in table.chains)
 
+    @property
+    def has_effect(self) -> bool:
+        """Whether it does anything to packets: there are rules, or a policy is not ACCEPT."""
+        policies = {chain.policy for table in self.tables for chain in table.chains}
+        return self.rule_count > 0 or not policies <= {None, "ACCEPT"}
+
     def in_save_order(self) -> Ruleset:
         """The rule set as iptables-nft-save orders it: tables mangle, security, raw, filter, nat, chains as
         `Table.in_save_order`. Tables of other names keep their order at the end."""

@@ -142,3 +142,9 @@ class NftRuleset:
             for chain in table.chains:
                 for place, rule in enumerate(chain.rules, 1):
                     yield table, chain, place, rule
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it does anything to packets: there are rules, or a policy is drop."""
+        policies = (chain.base.policy for table in self.tables for chain in table.chains if chain.base is not None)
+        return "drop" in policies or any(True for _ in self.rules())

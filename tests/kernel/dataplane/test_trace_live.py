@@ -117,6 +117,15 @@ def test_everything_that_is_there_counts(namespace: str) -> None:
     assert any("inet own in" in line for line in answer["hooks"]["FORWARD"])
 
 
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+def test_a_policy_counts_without_rules(namespace: str, variant: str) -> None:
+    other = {"nft": "legacy", "legacy": "nft"}[variant]
+    load(variant, "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n")
+    assert trace(*NODE_PORT[:-1], "198.51.100.1:80")[1]["outcomes"][0]["verdict"] == "DROP"
+    load(other, RULES.read_text())
+    assert [item["verdict"] for item in trace(*NODE_PORT)[1]["outcomes"]] == ["DROP"]
+
+
 def test_a_namespace_that_is_not_there() -> None:
     command = [*KPROXY, "trace", "--netns", "kp-nowhere", *NODE_PORT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
