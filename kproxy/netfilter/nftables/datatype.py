@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from kproxy.netfilter.family import PROTOCOL_NAMES
+
 
 class Form(enum.Enum):
     """How the values of a type are written."""
@@ -64,19 +66,6 @@ class DataType:
     def __str__(self) -> str:
         return self.name
 
-
-PROTOCOLS: Final = MappingProxyType(
-    {
-        1: "icmp", 2: "igmp", 3: "ggp", 4: "ipencap", 5: "st", 6: "tcp", 8: "egp", 9: "igp", 12: "pup", 17: "udp",
-        20: "hmp", 22: "xns-idp", 27: "rdp", 29: "iso-tp4", 33: "dccp", 36: "xtp", 37: "ddp", 38: "idpr-cmtp",
-        41: "ipv6", 43: "ipv6-route", 44: "ipv6-frag", 45: "idrp", 46: "rsvp", 47: "gre", 50: "esp", 51: "ah",
-        57: "skip", 58: "ipv6-icmp", 59: "ipv6-nonxt", 60: "ipv6-opts", 73: "rspf", 81: "vmtp", 88: "eigrp",
-        89: "ospf", 93: "ax.25", 94: "ipip", 97: "etherip", 98: "encap", 103: "pim", 108: "ipcomp", 112: "vrrp",
-        115: "l2tp", 124: "isis", 132: "sctp", 133: "fc", 135: "mobility-header", 136: "udplite", 137: "mpls-in-ip",
-        138: "manet", 139: "hip", 140: "shim6", 141: "wesp", 142: "rohc", 143: "ethernet",
-    }
-)  # fmt: skip
-"""IP protocols as nft prints them, from Debian 12's /etc/protocols."""
 
 _CT_STATE: Final = {1: "invalid", 2: "established", 4: "related", 8: "new", 64: "untracked"}
 _CT_STATUS: Final = {
@@ -137,7 +126,7 @@ _TYPES: Final = (
     DataType("arp_op", 16, Form.NUMBER, {
         1: "request", 2: "reply", 3: "rrequest", 4: "rreply", 8: "inrequest", 9: "inreply", 10: "nak",
     }),
-    DataType("inet_proto", 8, Form.NUMBER, PROTOCOLS),
+    DataType("inet_proto", 8, Form.NUMBER, PROTOCOL_NAMES),
     DataType("inet_service", 16, Form.NUMBER),
     DataType("icmp_type", 8, Form.NUMBER, _ICMP),
     DataType("icmp_code", 8, Form.NUMBER, _ICMP_CODE),

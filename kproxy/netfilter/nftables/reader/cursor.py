@@ -99,6 +99,14 @@ class Cursor:
         self.i += 1
         return name
 
+    def set_reference(self) -> str | None:
+        """The name of a set in `@NAME`, if that stands here."""
+        token = self.tokens[self.i]
+        if token[:1] != "@" or len(token) < 2:
+            return None
+        self.i += 1
+        return token[1:]
+
     def string(self, what: str) -> str:
         """A string in quotes. Raises UnexpectedError."""
         token = self.tokens[self.i]

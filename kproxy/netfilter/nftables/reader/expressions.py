@@ -34,7 +34,7 @@ from kproxy.netfilter.nftables.key import CT_KEYS, FIB_RESULTS, META_KEYS, RT_KE
 from kproxy.netfilter.nftables.lexer import END
 from kproxy.netfilter.nftables.protocol import EXTENSION_HEADERS, HEADERS, Layer
 from kproxy.netfilter.nftables.reader.cursor import Cursor, UnexpectedError
-from kproxy.netfilter.nftables.reader.elements import read_elements, read_single
+from kproxy.netfilter.nftables.reader.elements import read_elements, read_single, read_value
 from kproxy.netfilter.nftables.typeof import type_of, types_of
 
 _UNQUALIFIED: Final = frozenset(
@@ -334,10 +334,9 @@ def read_map(cursor: Cursor, key: Expression, data_types: Sequence[DataType] | N
     """`map @name`, `map { ... }`; `data_types` are what the statement wants. Where it wants an address, the data may
     hold a port as well."""
     cursor.expect("map")
-    token = cursor.peek()
-    if token[:1] == "@" and len(token) > 1:
-        cursor.i += 1
-        return MapLookup(key, SetReference(token[1:]))
+    name = cursor.set_reference()
+    if name is not None:
+        return MapLookup(key, SetReference(name))
     cursor.expect("{")
     types = types_of(key)
     wanted = tuple(data_types) if data_types else (INTEGER,)
@@ -414,16 +413,12 @@ def read_right(cursor: Cursor, left: Expression) -> Expression:
     if token == "{":
         cursor.i += 1
         return AnonymousSet(read_elements(cursor, types), types)
-    if token[:1] == "@" and len(token) > 1 and token not in _LAYERS:
-        cursor.i += 1
-        return SetReference(token[1:])
+    if token not in _LAYERS:
+        name = cursor.set_reference()
+        if name is not None:
+            return SetReference(name)
     if len(types) > 1:
-        parts = [read_single(cursor, types[0])]
-        for kind in types[1:]:
-            if not cursor.accept("."):
-                cursor.fail(f". and a value of type {kind.name} expected")
-            parts.append(read_single(cursor, kind))
-        return tuple(parts)
+        return read_value(cursor, types)
     kind = types[0]
     if kind.form is Form.FLAGS:
         return _read_flags(cursor, kind)

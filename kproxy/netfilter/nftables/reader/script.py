@@ -145,7 +145,7 @@ class _Script:
         reader = _KINDS.get(kind)
         if reader is None:
             if verb in ("add", "insert", "replace") and (kind in FAMILIES or kind[:1].isalpha()):
-                _READ_RULE(self, verb, "rule")  # `add t c ...` is a rule, too
+                _read_rule(self, verb, "rule")  # `add t c ...` is a rule, too
                 return
             cursor.fail("a command expected")
         cursor.i += 1
@@ -285,9 +285,6 @@ def _read_rule(script: _Script, verb: str, kind: str) -> None:
         cursor.fail("handle and a number expected")
     rule = read_rule(cursor)
     script.emit(Command(verb, kind, family, table, name, rule, handle, index, after, line=line))
-
-
-_READ_RULE: Final = _read_rule
 
 
 def _read_set_command(script: _Script, verb: str, kind: str) -> None:

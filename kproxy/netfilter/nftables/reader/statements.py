@@ -167,10 +167,9 @@ def _read_expression_statement(cursor: Cursor) -> Statement:
 
 def _read_vmap(cursor: Cursor, key: Expression) -> VerdictMap:
     cursor.i += 1
-    token = cursor.peek()
-    if token[:1] == "@" and len(token) > 1:
-        cursor.i += 1
-        return VerdictMap(key, SetReference(token[1:]))
+    name = cursor.set_reference()
+    if name is not None:
+        return VerdictMap(key, SetReference(name))
     cursor.expect("{")
     types = types_of(key)
     verdict = (DATATYPES["verdict"],)
@@ -257,10 +256,9 @@ def _read_object_name(cursor: Cursor) -> str | MapLookup:
         return cursor.name("the name of an object")
     if not cursor.accept("map"):
         cursor.fail("map expected")
-    token = cursor.peek()
-    if token[:1] == "@" and len(token) > 1:
-        cursor.i += 1
-        return MapLookup(key, SetReference(token[1:]))
+    name = cursor.set_reference()
+    if name is not None:
+        return MapLookup(key, SetReference(name))
     cursor.expect("{")
     types = types_of(key)
     return MapLookup(key, AnonymousMap(read_elements(cursor, types, objects=True), types))
@@ -350,11 +348,9 @@ def _read_reject(cursor: Cursor) -> Reject:
 
 def _read_set_update(cursor: Cursor) -> Statement:
     operation = cursor.take()
-    token = cursor.peek()
-    if token[:1] != "@" or len(token) < 2:
+    name = cursor.set_reference()
+    if name is None:
         cursor.fail("@ and the name of a set expected")
-    cursor.i += 1
-    name = token[1:]
     cursor.expect("{")
     key = read_expression(cursor)
     timeout, comment, stateful, data = None, None, [], None
@@ -387,10 +383,10 @@ def _read_old_set_update(cursor: Cursor) -> Statement:
         cursor.fail("add or update expected", cursor.i - 1)
     key = read_expression(cursor)
     timeout = take_duration(cursor) if cursor.accept("timeout") else None
-    token = cursor.take()
-    if token[:1] != "@" or len(token) < 2:
-        cursor.fail("@ and the name of a set expected", cursor.i - 1)
-    return SetUpdate(operation, token[1:], key, None, timeout)
+    name = cursor.set_reference()
+    if name is None:
+        cursor.fail("@ and the name of a set expected")
+    return SetUpdate(operation, name, key, None, timeout)
 
 
 def read_synproxy(cursor: Cursor) -> Synproxy:
@@ -422,10 +418,10 @@ def _read_flow(cursor: Cursor) -> FlowAdd:
     cursor.i += 1
     if not cursor.accept("offload"):
         cursor.expect("add")
-    token = cursor.take()
-    if token[:1] != "@" or len(token) < 2:
-        cursor.fail("@ and the name of a flowtable expected", cursor.i - 1)
-    return FlowAdd(token[1:])
+    name = cursor.set_reference()
+    if name is None:
+        cursor.fail("@ and the name of a flowtable expected")
+    return FlowAdd(name)
 
 
 def _read_reset(cursor: Cursor) -> ResetOption:
