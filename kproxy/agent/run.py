@@ -45,10 +45,11 @@ from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
+from kproxy.linux.sync.family_syncer import FamilySyncer
 from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
 from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.prepare import Host, HostFamily
-from kproxy.linux.sync.syncer import FamilySyncer, Syncer
+from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Renderer
 from kproxy.services import ServiceState
 

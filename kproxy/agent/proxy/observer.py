@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from kproxy.linux.sync.syncer import SyncReport
+from kproxy.linux.sync.family_syncer import SyncReport
 from kproxy.services import IPFamily
 
 

@@ -22,9 +22,9 @@ from kproxy.agent.sources.inbox import Inbox, Taken
 from kproxy.errors import KproxyError
 from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.errors import LinuxError, is_lock_held
+from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.report import CleanedTables
-from kproxy.linux.sync.syncer import FamilySyncer, SyncReport
 from kproxy.render import ModeError, RenderedTarget, Renderer, RenderOptions
 from kproxy.services import (
     IPFamily,

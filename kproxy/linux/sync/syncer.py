@@ -14,95 +14,25 @@ preempts, gets its entry by the old rules after any wait.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import msgspec
 
-from kproxy.linux.conntrack.flows import PROTOCOLS
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow, previous_addresses, programmed_addresses
+from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses, programmed_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules, rewrite_text
-from kproxy.linux.sync.difference import Difference
-from kproxy.linux.sync.flow_cleaner import FlowCleaner
-from kproxy.linux.sync.nftables.reconcile import TableDifference, describe_change
-from kproxy.linux.sync.reconcile import Outcome, describe, reconcile_rules
+from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
+from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.render.iptables.base import CANARY_TABLES
-from kproxy.services import Changes, ServicePortName, ServiceState
+from kproxy.services import Changes, ServiceState
 
 
-class SyncReport(msgspec.Struct, frozen=True):
-    """What one sync did.
-
-    Attributes:
-        full: whether everything was rendered and compared with the kernel; otherwise only what changed was written.
-        touched: the ServicePorts that the state says changed.
-        chains_written, chains_deleted: how many.
-        rules_written: how many rules were written, by table.
-        elements_written: how many elements of sets and maps were added or deleted; in nftables mode.
-        cleanup_failures: how often deleting stale chains failed, in nftables mode.
-        difference: with `full`, how the kernel differed from what was wanted.
-        flows: the connection tracking entries that were deleted.
-        notes: what else went wrong, without making the sync fail.
-        steps: how long each step took.
-    """
-
-    full: bool
-    touched: frozenset[ServicePortName]
-    chains_written: int = 0
-    chains_deleted: int = 0
-    rules_written: Mapping[str, int] = {}
-    elements_written: int = 0
-    cleanup_failures: int = 0
-    difference: Difference | TableDifference | None = None
-    flows: tuple[StaleFlow, ...] = ()
-    notes: tuple[str, ...] = ()
-    steps: tuple[StepTime, ...] = ()
-
-    @property
-    def wrote(self) -> bool:
-        """Whether anything was written."""
-        edits = isinstance(self.difference, Difference) and self.difference.edits
-        return bool(self.chains_written or self.chains_deleted or self.elements_written or edits)
-
-    @property
-    def found(self) -> str:
-        """With `full`, how the kernel differed, in a few words; "" if not at all."""
-        if isinstance(self.difference, TableDifference):
-            return describe_change(self.difference.change)
-        return describe(self.difference) if self.difference else ""
-
-
-class FamilySyncer(Protocol):
-    """What keeps one family's rules in the kernel, in either mode; see `Syncer` for the methods."""
-
-    needs_resync: bool
-
-    @property
-    def state(self) -> ServiceState: ...
-
-    @property
-    def options(self) -> RenderOptions: ...
-
-    def set_options(self, options: RenderOptions) -> None: ...
-
-    def snapshot(self) -> tuple[ServiceState, RenderOptions]: ...
-
-    def rule_totals(self) -> dict[str, int]: ...
-
-    def other_rules_went(self, before: Addresses) -> None: ...
-
-    def resync(self) -> SyncReport: ...
-
-    def sync(self, *, check: bool = False) -> SyncReport: ...
-
-
-class Syncer:
+class Syncer(FamilySyncer):
     """Writes the rules of one family.
 
     Invariants: while `needs_resync` is false, the kernel holds what `renderer` planned last, unless others
@@ -125,36 +55,17 @@ class Syncer:
             rewrite: turns rendered lines into what this kernel can do; see `kproxy.linux.iptables.features`.
             canary_tables: the tables that get a canary chain.
         """
+        super().__init__(state, namespace)
         self._executor = executor
         self._namespace = namespace
-        self._state = state
         self._renderer = renderer
         self._rewrite = rewrite
         self._canary_tables = tuple(canary_tables)
-        self._options: RenderOptions | None = None
-        self._flows = FlowCleaner(namespace, executor.family, state)
         self._sizes: dict[ChainRef, int] = {}
-        self.needs_resync = True
-
-    def snapshot(self) -> tuple[ServiceState, RenderOptions]:
-        """A copy of the applied state, and the options it was rendered with: for those who look at the rules."""
-        copy = ServiceState(self._state.family, self._state.node_name)
-        copy.service_ports = dict(self._state.service_ports)
-        copy.endpoints = dict(self._state.endpoints)
-        return copy, self._renderer.options
 
     @property
-    def state(self) -> ServiceState:
-        return self._state
-
-    @property
-    def options(self) -> RenderOptions:
-        """What the next sync renders with."""
-        return self._options or self._renderer.options
-
-    def set_options(self, options: RenderOptions) -> None:
-        """The node changed: the next sync renders with these, and writes what that alters."""
-        self._options = options if options != self._renderer.options else None
+    def rendered_options(self) -> RenderOptions:
+        return self._renderer.options
 
     def rule_totals(self) -> dict[str, int]:
         """How many rules kube-proxy's chains hold, by table."""
@@ -162,15 +73,6 @@ class Syncer:
         for (table, _), count in list(self._sizes.items()):
             totals[table] = totals.get(table, 0) + count
         return totals
-
-    def other_rules_went(self, before: Addresses) -> None:
-        """Rules of the other mode were removed that sent traffic there: flows that they led astray are deleted.
-
-        If that fails, the next sync tries again.
-        """
-        self._flows.remember(before)
-        if self._flows.waits:
-            self._flows.clean([], True)
 
     def resync(self) -> SyncReport:
         """Renders everything, compares it with the kernel, and writes the difference.
@@ -231,8 +133,7 @@ class Syncer:
         with watch.step("render"):
             change = self._plan(changes)
         with watch.step("write"):
-            before = previous_addresses(changes)
-            self._flows.remember(before)
+            self._flows.remember(previous_addresses(changes))
             for run in plan_runs(change, self._executor.variant):
                 self._executor.restore(run_text(run))
         self.needs_resync = False
@@ -240,19 +141,14 @@ class Syncer:
             self._sizes.pop(ref, None)
         self._sizes.update((ref, text.count("\n")) for ref, text in change.writes.items())
         notes: list[str] = []
-        flows: list[StaleFlow] = []
-        if self._namespace is not None:
-            with watch.step("conntrack"):
-                if check and self._flows.may_have_missed:
-                    flows = self._flows.clean_again(notes)
-                flows += self._flows.clean(notes, any(name.protocol in PROTOCOLS for name in changes.touched))
+        flows = self._clean_flows(watch, notes, changes.touched, check=check)
         return SyncReport(
             full=False,
             touched=changes.touched,
             chains_written=len(change.writes),
             chains_deleted=len(change.deletions),
             rules_written=_rules_by_table(change.writes),
-            flows=tuple(flows),
+            flows=flows,
             notes=tuple(notes),
             steps=tuple(watch.times),
         )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow, previous_addresses
+from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
@@ -23,11 +23,10 @@ from kproxy.linux.nftables.change import STALE, Change, deletion_script, differe
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.nftables.table import SetText
-from kproxy.linux.sync.flow_cleaner import FlowCleaner
+from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.desired import table_text
 from kproxy.linux.sync.nftables.reconcile import find_table_difference, write_transactions
 from kproxy.linux.sync.report import Stopwatch
-from kproxy.linux.sync.syncer import SyncReport
 from kproxy.render import RenderOptions
 from kproxy.render.nftables.renderer import Change as RenderedChange
 from kproxy.render.nftables.renderer import Renderer
@@ -37,8 +36,8 @@ TABLE_KEY = "kube-proxy"
 """What the rules of the one table are counted under."""
 
 
-class TableSyncer:
-    """Writes the table of one family. A `FamilySyncer`.
+class TableSyncer(FamilySyncer):
+    """Writes the table of one family.
 
     Invariants: while `needs_resync` is false, the kernel holds what the renderer holds, and the empty chains of
     `_stale` besides, unless another program changed it since.
@@ -56,49 +55,21 @@ class TableSyncer:
         namespace: Namespace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(state, namespace)
         self._executor = executor
-        self._state = state
         self._renderer = Renderer(options)
-        self._options: RenderOptions | None = None
-        self._flows = FlowCleaner(namespace, executor.family, state)
         self._clock = clock
         self._stale: dict[str, float] = {}
         self._rules = 0
         self._cleanup_failures = 0
-        self.needs_resync = True
 
     @property
-    def state(self) -> ServiceState:
-        return self._state
-
-    @property
-    def options(self) -> RenderOptions:
-        """What the next sync renders with."""
-        return self._options or self._renderer.options
-
-    def set_options(self, options: RenderOptions) -> None:
-        """The node changed: the next sync renders with these, and writes what that alters."""
-        self._options = options if options != self._renderer.options else None
-
-    def snapshot(self) -> tuple[ServiceState, RenderOptions]:
-        """A copy of the applied state, and the options it was rendered with."""
-        copy = ServiceState(self._state.family, self._state.node_name)
-        copy.service_ports = dict(self._state.service_ports)
-        copy.endpoints = dict(self._state.endpoints)
-        return copy, self._renderer.options
+    def rendered_options(self) -> RenderOptions:
+        return self._renderer.options
 
     def rule_totals(self) -> dict[str, int]:
         """How many rules the table holds."""
         return {TABLE_KEY: self._rules}
-
-    def other_rules_went(self, before: Addresses) -> None:
-        """Rules of the other mode were removed that sent traffic there: flows that they led astray are deleted.
-
-        If that fails, the next sync tries again.
-        """
-        self._flows.remember(before)
-        if self._flows.waits:
-            self._flows.clean([], True)
 
     def resync(self) -> SyncReport:
         """Renders everything, compares it with the kernel, and writes the difference.
@@ -177,12 +148,7 @@ class TableSyncer:
             write_transactions(self._executor, plan_transactions(change))
             self._note_stale(change.stale_chains, change.rules)
         self.needs_resync = False
-        flows: list[StaleFlow] = []
-        if self._flows.namespace is not None:
-            with watch.step("conntrack"):
-                if check and self._flows.may_have_missed:
-                    flows = self._flows.clean_again(notes)
-                flows += self._flows.clean(notes, any(name.protocol in ("UDP", "SCTP") for name in changes.touched))
+        flows = self._clean_flows(watch, notes, changes.touched, check=check)
         return SyncReport(
             full=False,
             touched=changes.touched,
@@ -191,7 +157,7 @@ class TableSyncer:
             rules_written={TABLE_KEY: sum(map(len, change.rules.values()))},
             elements_written=len(change.elements) + len(change.stale_elements),
             cleanup_failures=self._failures(),
-            flows=tuple(flows),
+            flows=flows,
             notes=tuple(notes),
             steps=tuple(watch.times),
         )

@@ -16,8 +16,8 @@ from kproxy.agent.status.metrics import Metrics, no_local_endpoints, parse_time
 from kproxy.api import load_manifests
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.family_syncer import SyncReport
 from kproxy.linux.sync.report import StepTime
-from kproxy.linux.sync.syncer import SyncReport
 from kproxy.render import RenderOptions, render_options
 from kproxy.services import IPFamily, ServiceState
 from tests.support import paths

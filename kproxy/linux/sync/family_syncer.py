@@ -1,0 +1,143 @@
+"""What keeps one family's rules in the kernel, in either mode: what both do alike, and the report of a sync."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kproxy.linux.conntrack.flows import PROTOCOLS
+from kproxy.linux.conntrack.stale import Addresses, StaleFlow
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.difference import Difference
+from kproxy.linux.sync.flow_cleaner import FlowCleaner
+from kproxy.linux.sync.nftables.reconcile import TableDifference, describe_change
+from kproxy.linux.sync.reconcile import describe
+from kproxy.linux.sync.report import StepTime, Stopwatch
+from kproxy.render import RenderOptions
+from kproxy.services import ServicePortName, ServiceState
+
+
+class SyncReport(msgspec.Struct, frozen=True):
+    """What one sync did.
+
+    Attributes:
+        full: whether everything was rendered and compared with the kernel; otherwise only what changed was written.
+        touched: the ServicePorts that the state says changed.
+        chains_written, chains_deleted: how many.
+        rules_written: how many rules were written, by table.
+        elements_written: how many elements of sets and maps were added or deleted; in nftables mode.
+        cleanup_failures: how often deleting stale chains failed, in nftables mode.
+        difference: with `full`, how the kernel differed from what was wanted.
+        flows: the connection tracking entries that were deleted.
+        notes: what else went wrong, without making the sync fail.
+        steps: how long each step took.
+    """
+
+    full: bool
+    touched: frozenset[ServicePortName]
+    chains_written: int = 0
+    chains_deleted: int = 0
+    rules_written: Mapping[str, int] = {}
+    elements_written: int = 0
+    cleanup_failures: int = 0
+    difference: Difference | TableDifference | None = None
+    flows: tuple[StaleFlow, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[StepTime, ...] = ()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether anything was written."""
+        edits = isinstance(self.difference, Difference) and self.difference.edits
+        return bool(self.chains_written or self.chains_deleted or self.elements_written or edits)
+
+    @property
+    def found(self) -> str:
+        """With `full`, how the kernel differed, in a few words; "" if not at all."""
+        if isinstance(self.difference, TableDifference):
+            return describe_change(self.difference.change)
+        return describe(self.difference) if self.difference else ""
+
+
+class FamilySyncer(ABC):
+    """Writes the rules of one family: `sync` what changed, `resync` what the kernel has otherwise.
+
+    Args:
+        state: the ServicePorts and endpoints; its changes are applied by the syncs.
+        namespace: where connection tracking entries that a change made stale are deleted; None leaves them alone.
+    """
+
+    def __init__(self, state: ServiceState, namespace: Namespace | None) -> None:
+        self._state = state
+        self._options: RenderOptions | None = None
+        self._flows = FlowCleaner(namespace, state.family, state)
+        self.needs_resync = True
+
+    @property
+    @abstractmethod
+    def rendered_options(self) -> RenderOptions:
+        """What the last rendering was made with."""
+
+    @abstractmethod
+    def rule_totals(self) -> dict[str, int]:
+        """How many of kube-proxy's rules there are, by table."""
+
+    @abstractmethod
+    def resync(self) -> SyncReport:
+        """Renders everything, compares it with the kernel, and writes the difference.
+
+        Raises:
+            LinuxError: it cannot be read or written.
+        """
+
+    @abstractmethod
+    def sync(self, *, check: bool = False) -> SyncReport:
+        """Takes what the state was told since, and writes what that changed.
+
+        Args:
+            check: look once more for flows of what was cleaned up since the last check.
+
+        Raises:
+            LinuxError: it could not be written; the next `sync` is a `resync`.
+        """
+
+    @property
+    def state(self) -> ServiceState:
+        return self._state
+
+    @property
+    def options(self) -> RenderOptions:
+        """What the next sync renders with."""
+        return self._options or self.rendered_options
+
+    def set_options(self, options: RenderOptions) -> None:
+        """The node changed: the next sync renders with these, and writes what that alters."""
+        self._options = options if options != self.rendered_options else None
+
+    def snapshot(self) -> tuple[ServiceState, RenderOptions]:
+        """A copy of the applied state, and the options it was rendered with: for those who look at the rules."""
+        copy = ServiceState(self._state.family, self._state.node_name)
+        copy.service_ports = dict(self._state.service_ports)
+        copy.endpoints = dict(self._state.endpoints)
+        return copy, self.rendered_options
+
+    def other_rules_went(self, before: Addresses) -> None:
+        """Rules of the other mode were removed that sent traffic there: flows that they led astray are deleted.
+
+        If that fails, the next sync tries again.
+        """
+        self._flows.remember(before)
+        if self._flows.waits:
+            self._flows.clean([], True)
+
+    def _clean_flows(
+        self, watch: Stopwatch, notes: list[str], touched: Iterable[ServicePortName], *, check: bool
+    ) -> tuple[StaleFlow, ...]:
+        """After a sync that wrote only what changed."""
+        if self._flows.namespace is None:
+            return ()
+        with watch.step("conntrack"):
+            flows = self._flows.clean_again(notes) if check and self._flows.may_have_missed else []
+            return (*flows, *self._flows.clean(notes, any(name.protocol in PROTOCOLS for name in touched)))
