@@ -198,3 +198,33 @@ def test_the_first_sync_cleans_up_after_who_was_killed_before_it_did(monkeypatch
         assert [("UDP", "10.96.0.1", 53) in wanted.services for wanted in cleaned] == [True]
     syncer.resync()
     assert len(cleaned) == 1, "what is right since then needs no look"
+
+
+def test_flows_of_the_other_mode_are_cleaned_when_its_rules_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and again with the next sync if that failed."""
+    asked: list[Addresses] = []
+    broken = [True]
+
+    def clean(_namespace: object, _family: object, _wanted: object, before: Addresses) -> list[StaleFlow]:
+        asked.append(before)
+        if broken[0]:
+            raise ToolFailedError("conntrack is broken")
+        return []
+
+    monkeypatch.setattr("kproxy.linux.sync.flow_cleaner.clean_flows", clean)
+    executor, state, renderer = setting()
+    syncer = Syncer(executor, state, renderer, Namespace.current())
+    broken[0] = False
+    syncer.sync()
+    asked.clear()
+    syncer.other_rules_went(Addresses({}, {}, frozenset()))
+    assert asked == [], "they sent no traffic anywhere"
+    key = ("UDP", "10.96.0.9", 53)
+    old = Addresses({key: "shop/dns/UDP"}, {key: frozenset()}, frozenset())
+    broken[0] = True
+    syncer.other_rules_went(old)
+    broken[0] = False
+    syncer.sync()
+    assert [key in before.services for before in asked] == [True, True]
+    syncer.sync()
+    assert len(asked) == 2
