@@ -7,6 +7,7 @@ adds what each family's kernel tables should hold for one state of a cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +34,8 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions, Target, render_options
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState
+
+FamilyT = TypeVar("FamilyT")
 
 
 class NodeRequest(msgspec.Struct, frozen=True):
@@ -188,21 +191,37 @@ def prepare_host(
     choice = choose_variant(
         namespace, families or tuple(IPFamily), variant, demand_all=bool(families), lock_wait=lock_wait
     )
-    found: list[HostFamily] = []
+
+    def prepare(family: IPFamily) -> HostFamily:
+        return _prepare_family(namespace, family, choice.tools[family], features, lock_wait, writes)
+
+    return Host(choice, *prepare_families(choice.tools, prepare, demand_all=bool(families)))
+
+
+def prepare_families(
+    families: Iterable[IPFamily], prepare: Callable[[IPFamily], FamilyT], *, demand_all: bool
+) -> tuple[tuple[FamilyT, ...], tuple[str, ...]]:
+    """The families that the host can do, and of the others why not.
+
+    As kube-proxy does: a family that the host cannot do is left alone, unless it was asked for or is the last.
+
+    Raises:
+        LinuxError: see `prepare`.
+    """
+    found: list[FamilyT] = []
     left_out: list[str] = []
     refused: FeatureMissingError | None = None
-    for family, iptables in choice.tools.items():
+    for family in families:
         try:
-            found.append(_prepare_family(namespace, family, iptables, features, lock_wait, writes))
+            found.append(prepare(family))
         except FeatureMissingError as error:
-            # As kube-proxy does: a family that the host cannot do is left alone, unless it was asked for.
-            if families:
+            if demand_all:
                 raise
             refused = refused or error
             left_out.append(f"{family.value} is left alone: {error}")
     if refused is not None and not found:
         raise refused
-    return Host(choice, tuple(found), tuple(left_out))
+    return tuple(found), tuple(left_out)
 
 
 def _prepare_family(

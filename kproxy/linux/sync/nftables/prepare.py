@@ -15,14 +15,13 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
-from kproxy.linux.errors import FeatureMissingError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft, find_nft
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.preflight import run_preflight
 from kproxy.linux.sync.nftables.desired import DesiredTable, desired_table
 from kproxy.linux.sync.nftables.reconcile import MODE, reconcile_table
-from kproxy.linux.sync.prepare import NodeRequest, node_options
+from kproxy.linux.sync.prepare import NodeRequest, node_options, prepare_families
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.report import FamilyReport
 from kproxy.render import Features, RenderedTable, RenderOptions, Target
@@ -121,26 +120,15 @@ def prepare_tables_host(
         LinuxError: it cannot be programmed.
     """
     nft = find_nft()
-    found: list[TableFamily] = []
-    left_out: list[str] = []
-    refused: FeatureMissingError | None = None
     asked = features or Features()
-    for family in families or tuple(IPFamily):
+
+    def prepare(family: IPFamily) -> TableFamily:
         preflight = run_preflight(NftExecutor(namespace, nft, family))
-        try:
-            preflight.check()
-        except FeatureMissingError as error:
-            if families:
-                raise
-            refused = refused or error
-            left_out.append(f"{family.value} is left alone: {error}")
-            continue
+        preflight.check()
         comments = asked.object_comments and preflight.object_comments
-        own = msgspec.structs.replace(asked, object_comments=comments)
-        found.append(TableFamily(family, namespace, nft, own))
-    if refused is not None and not found:
-        raise refused
-    return TablesHost(nft, tuple(found), tuple(left_out))
+        return TableFamily(family, namespace, nft, msgspec.structs.replace(asked, object_comments=comments))
+
+    return TablesHost(nft, *prepare_families(families or tuple(IPFamily), prepare, demand_all=bool(families)))
 
 
 def prepare_tables(request: NodeRequest, namespace: Namespace) -> PreparedTables:
