@@ -25,8 +25,6 @@ from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
 from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
-from kproxy.netfilter.nftables.stateful import Counter
-from kproxy.netfilter.nftables.statement import Xt
 
 _NFT_FAMILIES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
 _OBJECTS: Final = "table|chain|rule|set|map|element|flowtable|counter|quota|limit|ct|secmark|synproxy|ruleset"
@@ -230,6 +228,9 @@ def _families(native: NftRuleset | None) -> set[Family | None]:
 def _is_managed(table: NftTable) -> bool:
     """Whether iptables-nft wrote the table: nft says so, or shows matches of iptables; or it is one of iptables' tables
     and every rule counts, as iptables' rules do, which nft shows in its own words where it can."""
+    from kproxy.netfilter.nftables.stateful import Counter
+    from kproxy.netfilter.nftables.statement import Xt
+
     if table.managed_by is not None:
         return True
     rules = [rule.statements for chain in table.chains for rule in chain.rules]

@@ -17,7 +17,6 @@ from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, E
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
 from kproxy.dataplane.concrete.matches.header import both, interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
-from kproxy.dataplane.concrete.nft.traverse import traverse_nft
 from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
@@ -32,6 +31,8 @@ _MAX_FRAMES: Final = 512
 def traverse(index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> Fork | Accepted:
     """Traverse a base chain and those that it leads to, from where the cursor stands."""
     if index.nftables is not None and base.source is Source.NFTABLES:
+        from kproxy.dataplane.concrete.nft.traverse import traverse_nft
+
         return traverse_nft(index.nftables, host, base, cursor, state, given)
     return _TableTraversal(index, host, base, cursor, state, given).run()
 

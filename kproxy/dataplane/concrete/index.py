@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
-from kproxy.dataplane.concrete.nft.index import NftRules, Note
-from kproxy.dataplane.concrete.state import RuleRef
+from kproxy.dataplane.concrete.state import Note, RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.pipeline import IptablesRules, Source, family_of, make_pipeline, native_chains
@@ -25,6 +24,9 @@ from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.targets import Jump
 from kproxy.netfilter.nftables.ruleset import NftRuleset
+
+if TYPE_CHECKING:
+    from kproxy.dataplane.concrete.nft.index import NftRules
 
 _SMALL: Final = 8
 
@@ -168,7 +170,11 @@ class Index:
         self.variant = first.variant
         self.note = note
         self.several = len(self.iptables) > 1
-        self.nftables = None if nftables is None else NftRules(nftables, note)
+        self.nftables: NftRules | None = None
+        if nftables is not None:
+            from kproxy.dataplane.concrete.nft.index import NftRules  # half as much again as rules of iptables need
+
+            self.nftables = NftRules(nftables, note)
         self.family = family or family_of(self.iptables)
         self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family))
         self._tables: dict[tuple[Source, str], Table] = {

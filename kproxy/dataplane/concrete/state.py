@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -85,6 +85,10 @@ class State(NamedTuple):
         if self.tracking != TRACKED or self.connection.settled:
             return False
         return self.connection.state == NEW or (self.connection.state == "RELATED" and not self.packet.is_icmp_error)
+
+
+Note = Callable[[str, str, int], str | None]
+"""Provenance: given table, chain and rule number, a text about where the rule comes from, or None."""
 
 
 class RuleRef(NamedTuple):

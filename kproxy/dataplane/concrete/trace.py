@@ -26,8 +26,7 @@ from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
-from kproxy.dataplane.concrete.nft.index import Note
-from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.concrete.state import Note, State
 from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host

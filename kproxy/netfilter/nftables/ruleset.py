@@ -10,10 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from kproxy.netfilter.nftables.objects import Flowtable, NamedObject
-from kproxy.netfilter.nftables.sets import Set
-from kproxy.netfilter.nftables.statement import Statement
+if TYPE_CHECKING:  # a trace of iptables' rules needs the families of tables, and nothing of what stands in rules
+    from kproxy.netfilter.nftables.objects import Flowtable, NamedObject
+    from kproxy.netfilter.nftables.sets import Set
+    from kproxy.netfilter.nftables.statement import Statement
 
 
 class TableFamily(enum.Enum):

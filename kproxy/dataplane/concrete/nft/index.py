@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
-from kproxy.dataplane.concrete.state import View
+from kproxy.dataplane.concrete.state import Note, View
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, SetReference
 from kproxy.netfilter.nftables.printer.statements import RulePrinter
 from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
 from kproxy.netfilter.nftables.statement import Match, Statement
-
-Note = Callable[[str, str, int], str | None]
-"""Provenance: given table, chain and rule number, a text about where the rule comes from, or None."""
 
 
 class NftTable:
