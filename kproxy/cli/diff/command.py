@@ -64,18 +64,20 @@ def command(
 
     \b
     A and B are each one of
-      FILE[,FILE...]                    rules of one host as iptables-save or nft prints them, or scripts of nft -f,
-                                        each recognised by its content; - for stdin
-      netns:NAME                        what a network namespace holds now
-      manifests:PATH[,PATH...][@NODE]   what kube-proxy would program on a node; `manifests:` may be left out
-                                        of names that end in .yaml, .yml, .json or .jsonl, and of folders
+      FILE[,FILE...]                   one host's rules as iptables-save or nft
+                                       prints them, or scripts of nft -f, each
+                                       recognised by its content; - for stdin
+      netns:NAME                       what a network namespace holds now
+      manifests:PATH[,PATH...][@NODE]  what kube-proxy would program on a node;
+                                       names of YAML, JSON and JSON lines files
+                                       and of folders need no `manifests:`
 
     \b
     Examples:
       kproxy diff before.save after.save
       kproxy diff node.dump cluster.yaml@worker-1
       kproxy diff netns:node-1 manifests:cluster/,extra.yaml@node-1 -4
-      kproxy diff manifests:cluster.yaml@n1 manifests:cluster.yaml@n1 --config-b new-config.yaml
+      kproxy diff cluster.yaml@n1 cluster.yaml@n1 --config-b new-config.yaml
       kproxy diff iptables.save,host.nft nftables.nft
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --mode-b nftables
       iptables-save | kproxy diff - expected.save -o json

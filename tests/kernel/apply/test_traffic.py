@@ -35,9 +35,8 @@ from tests.support.kernel.apply_network import (
     LOAD_BALANCER_IP,
     PORT,
     Network,
-    Servers,
     Traffic,
-    network,
+    served_network,
     udp_query,
 )
 from tests.support.kernel.churned_service import History, check, choose, services, slices
@@ -64,12 +63,8 @@ Act = Callable[[Executor, Network, "History", random.Random, int], None]
 
 @pytest.fixture
 def net() -> Iterator[Network]:
-    with network() as made:
-        servers = Servers(made.spaces["pods"])
-        try:
-            yield made
-        finally:
-            servers.close()
+    with served_network() as made:
+        yield made
 
 
 def churn(net: Network, variant: Variant, act: Act, rounds: int) -> None:

@@ -17,7 +17,7 @@ from kproxy.api import KubeProxyConfiguration
 from kproxy.linux.sync.apply import apply_node
 from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.render import Target
-from tests.support.kernel.apply_network import ENDPOINTS, Network, Servers, Traffic, network
+from tests.support.kernel.apply_network import ENDPOINTS, Network, Traffic, served_network
 from tests.support.kernel.churned_service import History, check, choose, services, slices
 from tests.support.kernel.namespaces import run
 
@@ -29,12 +29,8 @@ EVERYWHERE = ("0.0.0.0/0",)
 
 @pytest.fixture
 def net() -> Iterator[Network]:
-    with network() as made:
-        servers = Servers(made.spaces["pods"])
-        try:
-            yield made
-        finally:
-            servers.close()
+    with served_network() as made:
+        yield made
 
 
 def bring_to(net: Network, chosen: frozenset[str], round_: int, mode: str) -> bool:

@@ -66,6 +66,17 @@ def network() -> Iterator[Network]:
         yield Network(node, spaces)
 
 
+@contextlib.contextmanager
+def served_network() -> Iterator[Network]:
+    """The network with the servers of all endpoints running."""
+    with network() as made:
+        servers = Servers(made.spaces["pods"])
+        try:
+            yield made
+        finally:
+            servers.close()
+
+
 class Servers:
     """TCP and UDP servers on every endpoint IP; they answer with the IP, UDP with what was asked behind it, then TCP
     echoes what it gets."""

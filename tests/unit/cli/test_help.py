@@ -9,8 +9,6 @@ import pytest
 
 from kproxy.cli.main import group
 
-_ELSEWHERE = {"trace", "diff"}
-
 
 def _contexts(command: click.Command, context: click.Context) -> Iterator[click.Context]:
     yield context
@@ -18,8 +16,7 @@ def _contexts(command: click.Command, context: click.Context) -> Iterator[click.
         for name in command.list_commands(context):
             found = command.get_command(context, name)
             assert found is not None
-            if context.parent is not None or name not in _ELSEWHERE:
-                yield from _contexts(found, click.Context(found, context, info_name=name))
+            yield from _contexts(found, click.Context(found, context, info_name=name))
 
 
 # A terminal's last two columns are left free.
