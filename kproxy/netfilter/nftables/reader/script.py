@@ -17,7 +17,7 @@ from kproxy.netfilter.nftables.command import Command, Item
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.element import Elements
 from kproxy.netfilter.nftables.errors import NftSyntaxError
-from kproxy.netfilter.nftables.json import json_commands
+from kproxy.netfilter.nftables.json.document import json_commands
 from kproxy.netfilter.nftables.lexer import END, Source
 from kproxy.netfilter.nftables.objects import OBJECT_WORDS, NamedObject
 from kproxy.netfilter.nftables.reader.blocks import (
