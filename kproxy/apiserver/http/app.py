@@ -42,6 +42,8 @@ _BODY_TIME: Final = 30.0
 _WRITE_TIME: Final = 60.0
 _SEND_TIME: Final = 30.0
 """Seconds that a client may leave a full buffer unread."""
+_LARGE: Final = 64 * 1024
+"""Bytes of a body that may fill the buffer."""
 _UNCACHED: Final = (b"cache-control", b"no-cache, private")
 _LINGER: Final = 2.0
 _MAX_DRAINED: Final = 8 * 1024 * 1024
@@ -140,6 +142,10 @@ class App:
                         await _drain(receive)
                     await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
+            await _drop(scope, receive)
+            return
+        # The server does not wait after the last part.
+        if len(body) > _LARGE and not await _taken(scope):
             await _drop(scope, receive)
 
     def _impersonated(self, request: Request, user: User) -> User:
@@ -267,6 +273,12 @@ def _abort(scope: Scope) -> None:
     abort = (scope.get("state") or {}).get("abort")
     if abort is not None:
         abort()
+
+
+async def _taken(scope: Scope) -> bool:
+    """Waits until the client has taken its response; False if it takes nothing of it for `_SEND_TIME`."""
+    taken = (scope.get("state") or {}).get("taken")
+    return taken is None or bool(await taken(_SEND_TIME))
 
 
 async def _drop(scope: Scope, receive: Receive) -> None:
