@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_CLUSTER := rules_golden/minikube
+# The tests start thousands of processes; each would compile all its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-slow test-soak test-churn fresh lint format bench golden clean vm-image vm-test vm-validate
 
