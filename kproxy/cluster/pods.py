@@ -17,13 +17,25 @@ from kproxy.api.load.reader import RawObject
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A Pod. `node` is empty if not known; `ports` are container ports by name, with protocol."""
+    """A Pod.
+
+    Attributes:
+        name: `namespace/name`.
+        node: empty if not known.
+        ports: container ports by name, with protocol.
+        phase: of its status; empty if not known.
+        ready: whether its condition Ready is true; None if not known.
+        terminating: whether it is being deleted.
+    """
 
     name: str
     addresses: tuple[str, ...]
     node: str = ""
     host_network: bool = False
     ports: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    phase: str = ""
+    ready: bool | None = None
+    terminating: bool = False
 
 
 def read_pods(objects: Iterable[RawObject]) -> dict[str, Pod]:
@@ -70,7 +82,11 @@ def _pod(value: Mapping[str, Any]) -> Pod:
             if port.get("name") and isinstance(port.get("containerPort"), int):
                 ports[str(port["name"])] = (port["containerPort"], str(port.get("protocol") or "TCP"))
     node, shared = str(spec.get("nodeName") or ""), spec.get("hostNetwork") is True
-    return Pod(_name(value), tuple(addresses), node, shared, ports)
+    conditions = {item.get("type"): item.get("status") for item in map(_mapping, _list(status.get("conditions")))}
+    ready = None if "Ready" not in conditions else conditions["Ready"] == "True"
+    terminating = bool(_mapping(value.get("metadata")).get("deletionTimestamp"))
+    phase = str(status.get("phase") or "")
+    return Pod(_name(value), tuple(addresses), node, shared, ports, phase, ready, terminating)
 
 
 def _referred(value: Mapping[str, Any]) -> Iterator[Pod]:

@@ -89,6 +89,14 @@ def parse_manifests(data: bytes | str, file: str = "<bytes>") -> Manifests:
     return _finish(reader, [file])
 
 
+def load_contents(files: Mapping[str, bytes], on_object: Callable[[RawObject], None] | None = None) -> Manifests:
+    """The same for several files in memory, by the names that messages give them. Files may be empty lists."""
+    reader = Reader(on_object)
+    for name, data in files.items():
+        reader.read(name, data)
+    return _finish(reader, list(files))
+
+
 def _finish(reader: Reader, names: list[str]) -> Manifests:
     reader.check_between()
     if not reader.count and not reader.problems:

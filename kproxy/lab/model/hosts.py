@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kproxy.cluster.facts.links import Link
 from kproxy.dataplane import Host, Index, index_ruleset
 from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
-from kproxy.lab.links import Link, read_fdb, read_links, read_neighbours
+from kproxy.lab.links import read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
@@ -142,8 +143,9 @@ class LabModel:
     def _read(self, name: str) -> LabHost:
         netns = self.netns(name)
         links = read_links(netns)
-        tunnels = {link.name: read_fdb(netns, link.name) for link in links.values() if link.vxlan is not None}
-        neighbours = read_neighbours(netns) if tunnels else {}
+        tunnelled = any(link.tunnel is not None for link in links.values())
+        tunnels = read_fdb(netns) if tunnelled else {}
+        neighbours = read_neighbours(netns) if tunnelled else {}
         with Namespace.named(netns) as inside:
             host = read_host(inside)
             indexes = {}

@@ -71,7 +71,7 @@ def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
         return Arrival("", reason=f"there is no interface {device}", held=True)
     if not link.up:
         return Arrival("", reason=f"{device} is down", held=True)
-    if link.vxlan is not None:
+    if link.tunnel is not None:
         return _tunnelled(model, host, device, gateway)
     if host.is_pod:
         return _out_of_pod(model, host, device)
@@ -103,7 +103,7 @@ def _out_of_pod(model: LabModel, host: LabHost, device: str) -> Arrival:
     pod = next(item for item in model.cluster.pods if f"{POD}{item.key}" == host.name)
     node = model.host(pod.node)
     peer = next(
-        (link for link in node.links.values() if link.index == host.links[device].peer and not link.vxlan), None
+        (link for link in node.links.values() if link.index == host.links[device].peer and not link.tunnel), None
     )
     return Arrival(node.name, peer.name) if peer is not None else Arrival("", reason=f"{device} has no other end")
 
@@ -127,19 +127,19 @@ def _tunnelled(model: LabModel, host: LabHost, device: str, gateway: str) -> Arr
     if mac is None:
         # The overlay enters every neighbour itself; for others the kernel asks through the tunnel, without an answer.
         return Arrival("", reason=f"no neighbour {gateway} on {device}", held=True, told=True)
-    remote = host.tunnels[device].get(mac)
+    remote = host.tunnels.get(device, {}).get(mac)
     link = host.links[device]
-    assert link.vxlan is not None
+    assert link.tunnel is not None
     if remote is None:
         return Arrival("", reason=f"no tunnel endpoint for {mac} on {device}")
     carrier = _over_fabric(model, host, "eth0", remote)
-    outer = Outer(link.vxlan.local, remote, link.vxlan.port, link.vxlan.vni, "eth0")
+    outer = Outer(link.tunnel.local, remote, link.tunnel.port, link.tunnel.vni, "eth0")
     if not carrier.host:
         return Arrival("", outer=outer, reason=carrier.reason, held=carrier.held)
     target = model.host(carrier.host)
-    ends = [item for item in target.links.values() if item.vxlan and item.vxlan.vni == link.vxlan.vni and item.up]
+    ends = [item for item in target.links.values() if item.tunnel and item.tunnel.vni == link.tunnel.vni and item.up]
     if not ends:
-        return Arrival("", outer=outer, reason=f"{carrier.host} has no VXLAN link {link.vxlan.vni}")
+        return Arrival("", outer=outer, reason=f"{carrier.host} has no VXLAN link {link.tunnel.vni}")
     # One for each family of the underlay may have the same identifier.
     same = [item.name for item in ends if item.mac == mac]
     if not same:

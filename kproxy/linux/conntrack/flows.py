@@ -6,13 +6,11 @@ Deleting goes through pyroute2, which takes about a millisecond an entry and no 
 
 from __future__ import annotations
 
-import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
+from kproxy.cluster.facts.conntrack import Flow, parse_flows
 from kproxy.linux.errors import LinuxError, ToolFailedError
 from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
@@ -22,49 +20,6 @@ from kproxy.linux.sysctl import SysctlError, read_sysctl
 from kproxy.services.names import IPFamily
 
 PROTOCOLS: Final = {"UDP": socket.IPPROTO_UDP, "SCTP": socket.IPPROTO_SCTP}
-
-_FIELD: Final = re.compile(r"(src|dst|sport|dport)=(\S+)")
-_ORDER: Final = ("src", "dst", "sport", "dport")
-
-
-class Flow(msgspec.Struct, frozen=True):
-    """One entry: the packet that made it, and where its answer comes from.
-
-    Attributes:
-        protocol: UDP or SCTP.
-        source, source_port, destination, destination_port: of the original direction.
-        reply_source, reply_source_port: of the answers: the endpoint, if the packet was sent to one.
-        reply_destination, reply_destination_port: where answers go: the client, or this node if it masqueraded.
-    """
-
-    protocol: str
-    source: str
-    source_port: int
-    destination: str
-    destination_port: int
-    reply_source: str
-    reply_source_port: int
-    reply_destination: str
-    reply_destination_port: int
-
-    @property
-    def is_translated(self) -> bool:
-        """Whether its destination was changed (DNAT)."""
-        return (self.reply_source, self.reply_source_port) != (self.destination, self.destination_port)
-
-    @property
-    def endpoint(self) -> str:
-        """Where its packets go, as `ip:port` or `[ip]:port`."""
-        return address_text(self.reply_source, self.reply_source_port)
-
-    def __str__(self) -> str:
-        to = address_text(self.destination, self.destination_port)
-        return f"{self.protocol} {address_text(self.source, self.source_port)} to {to} via {self.endpoint}"
-
-
-def address_text(ip: str, port: int) -> str:
-    """`ip:port`, or `[ip]:port` for IPv6."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def read_flows(namespace: Namespace, family: IPFamily, protocols: Iterable[str]) -> list[Flow]:
@@ -83,15 +38,6 @@ def _read_with_tool(namespace: Namespace, family: IPFamily, protocol: str) -> li
     if done.code:
         raise ToolFailedError(f"conntrack -L failed: {' '.join(done.stderr.split())}")
     return list(parse_flows(done.stdout, protocol))
-
-
-def parse_flows(text: str, protocol: str) -> Iterator[Flow]:
-    """Reads what `conntrack -L` printed; lines that are no entries with ports are left out."""
-    for line in text.splitlines():
-        fields = _FIELD.findall(line)
-        if len(fields) == 8 and tuple(name for name, _ in fields) == _ORDER * 2:
-            (_, s), (_, d), (_, sp), (_, dp), (_, rs), (_, rd), (_, rsp), (_, rdp) = fields
-            yield Flow(protocol, s, int(sp), d, int(dp), rs, int(rsp), rd, int(rdp))
 
 
 def _read_with_netlink(namespace: Namespace, family: IPFamily, protocol: str) -> list[Flow]:

@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
+from kproxy.cluster.facts.conntrack import Flow, address_text
 from kproxy.linux.conntrack.barrier import wait_for_packets
-from kproxy.linux.conntrack.flows import PROTOCOLS, Flow, address_text, delete_flows, read_flows
+from kproxy.linux.conntrack.flows import PROTOCOLS, delete_flows, read_flows
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables.dump import ChainDump, Dump
 from kproxy.linux.iptables.ownership import is_service_chain, service_of_rule, target_of

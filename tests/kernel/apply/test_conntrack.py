@@ -11,8 +11,9 @@ import pytest
 from kproxy.api import KubeProxyConfiguration
 from kproxy.api.types.core import Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
+from kproxy.cluster.facts.conntrack import Flow
 from kproxy.linux.conntrack import flows as flows_module
-from kproxy.linux.conntrack.flows import Flow, delete_flows, read_flows
+from kproxy.linux.conntrack.flows import delete_flows, read_flows
 from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.apply import ApplyReport, apply_node

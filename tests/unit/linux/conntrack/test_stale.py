@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.conntrack.flows import Flow, parse_flows
+from kproxy.cluster.facts.conntrack import Flow, parse_flows
 from kproxy.linux.conntrack.stale import Addresses, desired_addresses, programmed_addresses, stale_flows
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.services import IPFamily, ServiceState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.lab.model.recent import parse_list
+from kproxy.cluster.facts.recent import parse_list
 
 
 def test_lists_of_recent() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.linux.host.facts import parse_interfaces, parse_routes, parse_rules
+from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
 from kproxy.netfilter import Family
 
 

@@ -1,0 +1,156 @@
+"""What is known of a whole cluster: its objects, and its hosts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.decode import decode_config
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.load.manifests import load_contents
+from kproxy.api.load.reader import RawObject
+from kproxy.cluster.pods import Pod, read_pods
+from kproxy.cluster.snapshot.files import Files, open_files
+from kproxy.cluster.snapshot.host import HostFacts, Missing
+from kproxy.cluster.snapshot.info import UNKNOWN, Failure, SnapshotInfo, read_info
+from kproxy.cluster.snapshot.layout import NODES, OBJECTS
+from kproxy.errors import InputError
+
+_SUFFIXES: Final = (".json", ".jsonl", ".yaml", ".yml")
+_USED: Final = frozenset({"v1/Pod", "v1/ConfigMap"})
+_WANTED: Final = {
+    "Node": "nodes' addresses and podCIDRs are unknown",
+    "Service": "nothing can be said of Services",
+    "EndpointSlice": "the endpoints of Services are unknown",
+    "Pod": "Pods are known from endpoints only",
+}
+
+
+class Cluster:
+    """A cluster, as far as it is known.
+
+    Attributes:
+        label: what messages call it.
+        info: who made the snapshot, when, and what failed.
+        manifests: Services, EndpointSlices (those that mirror Endpoints, too), Nodes, ServiceCIDRs.
+        pods: by `namespace/name`, those that only endpoints tell of included.
+        proxy_config: kube-proxy's ConfigMap; None if it is not there. A node's own is `HostFacts.proxy_config`.
+        hosts: by name, in order; those without a Node object are no nodes (`HostFacts.has_node`).
+    """
+
+    def __init__(self, files: Files, *, tell: Callable[[str], None] = lambda _text: None) -> None:
+        """
+        Args:
+            tell: gets what is odd, but not wrong, as sentences.
+
+        Raises:
+            InputError: the objects or snapshot.json cannot be used, or there is nothing of a cluster.
+        """
+        self.label = files.label
+        self.info: SnapshotInfo = read_info(files)
+        paths = files.paths()
+        contents = {path: files.read(path) or b"" for path in paths if _is_objects(path)}
+        names = sorted({path.split("/")[1] for path in paths if path.startswith(f"{NODES}/") and path.count("/") > 1})
+        if not contents and not names and self.info is UNKNOWN:
+            raise InputError(f"{files.label}: not a snapshot: no objects/*.json and no nodes/NAME/ in it")
+        objects: list[RawObject] = []
+        labelled = {f"{files.label}: {path}": data for path, data in contents.items() if data.strip()}
+        loaded = load_contents(labelled, on_object=objects.append) if labelled else Manifests()
+        self.manifests = loaded.with_mirrored_slices()
+        self.pods: Mapping[str, Pod] = MappingProxyType(read_pods(objects))
+        self.proxy_config = _proxy_config(objects, files.label)
+        self._kinds = frozenset(_kind(each) for each in objects)
+        self._files_of_objects = frozenset(path.rpartition("/")[2].partition(".")[0] for path in contents)
+        for warning in (*self.manifests.warnings, *_remarks(self.manifests)):
+            tell(warning)
+        known = {node.metadata.name for node in self.manifests.nodes}
+        hosts = {name: HostFacts(files, name, _failures(self.info, name)) for name in sorted({*names, *known})}
+        for host in hosts.values():
+            host.has_node = host.name in known or not known
+        self.hosts: Mapping[str, HostFacts] = MappingProxyType(hosts)
+
+    @cached_property
+    def missing(self) -> tuple[Missing, ...]:
+        """What is not there: kinds of objects, then parts of hosts. A node of which nothing is there is named once."""
+        why = {each.what: each.message for each in self.info.failed}
+        found = []
+        for kind, then in _WANTED.items():
+            path = f"{OBJECTS}/{kind}.json"
+            if kind not in self._kinds and (kind not in self._files_of_objects or path in why):
+                found.append(Missing(path, why.get(path, ""), then))
+        for host in self.hosts.values():
+            if host.is_empty:
+                path = f"{NODES}/{host.name}"
+                found.append(Missing(path, why.get(path, ""), "its rules, links and routes are unknown"))
+            else:
+                found += host.missing
+        return tuple(found)
+
+
+def read_snapshot(path: str | os.PathLike[str], tell: Callable[[str], None] = lambda _text: None) -> Cluster:
+    """Reads a snapshot: a directory, .tar.gz, .tar.zst or .tar. Hosts are read when they are asked for.
+
+    Args:
+        tell: gets what is odd, but not wrong, as sentences.
+
+    Raises:
+        InputError: it cannot be read; it names file and line or path.
+    """
+    return Cluster(open_files(path), tell=tell)
+
+
+def _is_objects(path: str) -> bool:
+    return path.startswith(f"{OBJECTS}/") and path.endswith(_SUFFIXES)
+
+
+def _failures(info: SnapshotInfo, host: str) -> list[Failure]:
+    path = f"{NODES}/{host}"
+    return [each for each in info.failed if each.what == path or each.what.startswith(f"{path}/")]
+
+
+def _value(each: RawObject) -> Mapping[str, Any]:
+    return each if isinstance(each, dict) else msgspec.json.decode(each)
+
+
+class _Header(msgspec.Struct):
+    kind: str = ""
+
+
+_HEADER: Final = msgspec.json.Decoder(_Header)
+
+
+def _kind(each: RawObject) -> str:
+    return str(each["kind"]) if isinstance(each, dict) else _HEADER.decode(each).kind
+
+
+def _proxy_config(objects: list[RawObject], label: str) -> KubeProxyConfiguration | None:
+    """The configuration in kube-proxy's ConfigMap, as kubeadm writes it: key `config.conf`. Raises InputError."""
+    for each in objects:
+        if _kind(each) != "ConfigMap":
+            continue
+        value = _value(each)
+        metadata, data = value.get("metadata"), value.get("data")
+        if not isinstance(metadata, dict) or not isinstance(data, dict) or metadata.get("name") != "kube-proxy":
+            continue
+        text = data.get("config.conf") or data.get("config")
+        if isinstance(text, str):
+            return decode_config(text.encode(), f"{label}: ConfigMap kube-proxy: config.conf").config
+    return None
+
+
+def _remarks(manifests: Manifests) -> list[str]:
+    """Kinds of objects that were skipped; Secrets are never looked at, and do not belong in a snapshot."""
+    skipped = {kind: count for kind, count in manifests.skipped.items() if kind not in _USED}
+    found = []
+    if skipped.pop("v1/Secret", 0):
+        found.append("there are Secrets in the snapshot: they are not read, and should not be in it")
+    if skipped:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
+        found.append(f"skipped objects of other kinds: {kinds}")
+    return found

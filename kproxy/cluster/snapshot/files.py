@@ -1,0 +1,266 @@
+"""The files of a snapshot: a directory, an archive, or in memory. Nothing is unpacked to disk.
+
+An archive may come from a stranger. So its members are only ever read, by a name that has been checked; links, devices
+and names that lead out of the archive are refused, and so is what is larger than the bounds of `layout`, before it is
+read. A directory's files are read when they are asked for; those that a symbolic link takes out of it are refused.
+Of an archive the files are kept in memory, those of some size compressed: rules shrink to a twentieth.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import sys
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Protocol
+
+from kproxy.cluster.snapshot.layout import INFO, MAX_FILE, MAX_FILES, MAX_TOTAL, NODES, OBJECTS
+from kproxy.errors import InputError
+
+_KEPT_PLAIN: Final = 16 << 10
+_PIECE: Final = 1 << 20
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_TAR_MAGIC: Final = (257, b"ustar")
+
+
+class Files(Protocol):
+    """Files by their path inside the snapshot, with slashes."""
+
+    @property
+    def label(self) -> str:
+        """What messages call the snapshot."""
+
+    def paths(self) -> tuple[str, ...]:
+        """All paths, sorted."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file's content, None if it is not there.
+
+        Raises:
+            InputError: it cannot be read, or is too large.
+        """
+
+
+class MemoryFiles:
+    """Files in memory; `put` adds one."""
+
+    def __init__(self, label: str, contents: Mapping[str, bytes] | None = None) -> None:
+        self.label = label
+        self._contents: dict[str, tuple[bytes, bool]] = {}
+        for path, data in (contents or {}).items():
+            self.put(path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Adds a file, or replaces it."""
+        packed = len(data) > _KEPT_PLAIN
+        self._contents[path] = (zlib.compress(data, 1) if packed else data, packed)
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(sorted(self._contents))
+
+    def read(self, path: str) -> bytes | None:
+        found = self._contents.get(path)
+        if found is None:
+            return None
+        data, packed = found
+        return zlib.decompress(data) if packed else data
+
+
+class DirectoryFiles:
+    """Files of a directory, at most four levels deep, read when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.label = str(path)
+        self._root = path
+
+    def paths(self) -> tuple[str, ...]:
+        found: list[str] = []
+        try:
+            self._list("", found, 4)
+        except OSError as error:
+            raise InputError(f"{error.filename or self.label}: {error.strerror or error}") from error
+        return tuple(sorted(found))
+
+    def _list(self, prefix: str, found: list[str], depth: int) -> None:
+        with os.scandir(self._root / prefix) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                if entry.is_dir():
+                    if depth:
+                        self._list(f"{path}/", found, depth - 1)
+                elif len(found) == MAX_FILES:
+                    raise InputError(f"{self.label}: more than {MAX_FILES} files: not a snapshot")
+                else:
+                    found.append(path)
+
+    def read(self, path: str) -> bytes | None:
+        file = self._root / path
+        try:
+            real = os.path.realpath(file)
+            if not Path(real).is_relative_to(os.path.realpath(self._root)):
+                raise InputError(f"{file}: a link that leads out of the snapshot")
+            if not os.path.lexists(file):
+                return None
+            if not os.path.isfile(real):
+                raise InputError(f"{file}: not a regular file")
+            if os.path.getsize(real) > MAX_FILE:
+                raise InputError(f"{file}: larger than {MAX_FILE >> 20} MiB")
+            with open(real, "rb") as opened:
+                return opened.read()
+        except OSError as error:
+            raise InputError(f"{file}: {error.strerror or error}") from error
+        except ValueError as error:  # a NUL in a name
+            raise InputError(f"{file!s}: {error}") from error
+
+
+def open_files(path: str | os.PathLike[str]) -> Files:
+    """Opens a directory or an archive, which is told by its content.
+
+    Raises:
+        InputError: it cannot be read, or is neither.
+    """
+    found = Path(path)
+    try:
+        if found.is_dir():
+            return DirectoryFiles(found)
+        with found.open("rb") as file:
+            return _read_archive(file, str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def _read_archive(file: IO[bytes], label: str) -> MemoryFiles:
+    begin = file.read(512)
+    file.seek(0)
+    at, magic = _TAR_MAGIC
+    if begin.startswith(_GZIP):
+        stream: _Stream = gzip.GzipFile(fileobj=file, mode="rb")
+    elif begin.startswith(_ZSTD):
+        stream = open_zstd(file, "rb")
+    elif begin[at : at + len(magic)] == magic:
+        stream = file
+    else:
+        raise InputError(f"{label}: a snapshot expected: a directory, .tar.gz, .tar.zst or .tar")
+    files = MemoryFiles(label)
+    try:
+        with tarfile.open(fileobj=_Bounded(stream, label), mode="r:") as archive:  # type: ignore[call-overload]
+            for path, data in _members(archive, label):
+                files.put(path, data)
+    except InputError:
+        raise
+    except (tarfile.TarError, OSError, EOFError, zlib.error, UnicodeError, OverflowError, ValueError) as error:
+        raise InputError(f"{label}: a damaged archive: {error}") from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise InputError(f"{label}: a damaged archive: {error}") from error
+    return _without_top(files)
+
+
+def _members(archive: tarfile.TarFile, label: str) -> Iterator[tuple[str, bytes]]:
+    """The regular files of an archive, each once it is known to be harmless."""
+    total = 0
+    for number, member in enumerate(archive):
+        where = f"{label}: {member.name[:200]!r}"
+        if number == MAX_FILES:
+            raise InputError(f"{label}: more than {MAX_FILES} files: not a snapshot")
+        if member.isdir():
+            continue
+        if not member.isreg():
+            raise InputError(f"{where}: a link or a device: a snapshot holds regular files only")
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+            raise InputError(f"{where}: a path that leads out of the archive")
+        total += member.size
+        if member.size > MAX_FILE or total > MAX_TOTAL:
+            limit = f"larger than {MAX_FILE >> 20} MiB" if member.size > MAX_FILE else f"over {MAX_TOTAL >> 30} GiB"
+            raise InputError(f"{where}: {limit}")
+        opened = archive.extractfile(member)
+        yield str(path), opened.read() if opened is not None else b""
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Bounded:
+    """A stream that tarfile may read forwards, and not too much of: a member's own header can ask for gigabytes.
+
+    It goes back one octet before each header, which a compressed stream could do only by beginning again.
+    """
+
+    def __init__(self, stream: _Stream, label: str) -> None:
+        self._stream = stream
+        self._label = label
+        self._at = 0
+        self._last = b""
+        self._again = b""
+
+    def read(self, size: int) -> bytes:
+        if size < 0 or size > MAX_FILE + tarfile.BLOCKSIZE:
+            raise InputError(f"{self._label}: a member's header asks for too much")
+        pieces = [self._again[:size]]
+        self._again = self._again[size:]
+        left = size - len(pieces[0])
+        while left:
+            piece = self._stream.read(min(left, _PIECE))
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+        found = b"".join(pieces)
+        self._at += len(found)
+        self._last = (self._last + found)[-tarfile.BLOCKSIZE :]
+        if self._at > MAX_TOTAL + MAX_FILES * tarfile.BLOCKSIZE:
+            raise InputError(f"{self._label}: over {MAX_TOTAL >> 30} GiB")
+        return found
+
+    def seek(self, position: int) -> int:
+        back = self._at - position
+        if back > len(self._last):
+            raise tarfile.ReadError("its parts are not in order")
+        if back > 0:
+            self._again = self._last[-back:] + self._again
+            self._last = self._last[:-back]
+            self._at = position
+        while self._at < position and self.read(min(position - self._at, _PIECE)):
+            pass
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+def open_zstd(file: IO[bytes], mode: str) -> IO[bytes]:
+    """Reads (`rb`) or writes (`wb`) a zstd stream: by the standard library since Python 3.14, by zstandard before.
+
+    Raises:
+        InputError: there is neither.
+    """
+    try:
+        if sys.version_info >= (3, 14):
+            return importlib.import_module("compression.zstd").open(file, mode)  # type: ignore[no-any-return]
+        library: Any = importlib.import_module("zstandard")
+    except ImportError as error:
+        raise InputError(f".tar.zst needs the Python package zstandard: {error}") from error
+    return library.open(file, mode)  # type: ignore[no-any-return]
+
+
+def _without_top(files: MemoryFiles) -> MemoryFiles:
+    """The files without the one directory that they are all in, as `tar czf shop.tar.gz shop` has it."""
+    paths = files.paths()
+    tops = {path.partition("/")[0] for path in paths}
+    if len(tops) != 1 or tops & {INFO, OBJECTS, NODES}:
+        return files
+    top = f"{tops.pop()}/"
+    if not all(path.startswith(top) for path in paths):
+        return files
+    found = MemoryFiles(files.label)
+    for path in paths:
+        found.put(path.removeprefix(top), files.read(path) or b"")
+    return found

@@ -1,0 +1,369 @@
+"""What a snapshot tells of one host. Each part is read when it is first asked for, and once; None is "not known".
+
+Where something is not known it is not made up, save for sysctls: a host without the file is taken to forward, to have
+reverse-path filtering off and to show bridged packets to iptables, as Kubernetes' nodes do. `assumptions` says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cluster.facts.conntrack import Flow, parse_flows
+from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
+from kproxy.cluster.facts.kubeproxy import Health, parse_configz, parse_health, parse_metrics, parse_version
+from kproxy.cluster.facts.links import Link, parse_fdb, parse_links, parse_neighbours
+from kproxy.cluster.facts.recent import parse_lists
+from kproxy.cluster.rules import HostRules, RuleFile, read_ipsets, read_rule_file
+from kproxy.cluster.snapshot import layout
+from kproxy.cluster.snapshot.files import Files
+from kproxy.cluster.snapshot.info import Failure
+from kproxy.dataplane import DataplaneError, Host, Index, IpSet, index_ruleset
+from kproxy.dataplane.model.host import Interface, Route, RoutingRule, local_addresses_of
+from kproxy.errors import InputError
+from kproxy.netfilter import Family, parse_save
+
+T = TypeVar("T")
+Entries = Sequence[Mapping[str, Any]]
+
+_SYSCTL: Final = re.compile(r"([\w./-]+)\s*=\s*(-?\d+)\s*$")
+_BLANK: Final = re.compile(r"\s*")
+_BROKEN: Final = (KeyError, ValueError, TypeError, AttributeError, DataplaneError)
+_NEEDED: Final = (
+    layout.ADDRESSES, layout.ROUTES, layout.ROUTING_RULES, layout.NEIGHBOURS, layout.FDB, layout.SYSCTLS,
+    layout.CONNTRACK, layout.CONFIGZ, layout.HEALTHZ, layout.METRICS, layout.VERSION,
+)  # fmt: skip
+_THEN: Final = {
+    "rules": "what the host does to packets is indeterminate",
+    layout.ADDRESSES: "its links, and addresses other than its Node's, are unknown",
+    layout.ROUTES: "packets are taken to go where the objects say",
+    layout.ROUTING_RULES: "taken to be the plain ones",
+    layout.NEIGHBOURS: "tunnels' neighbours are unknown",
+    layout.FDB: "tunnels' endpoints are unknown",
+    layout.SYSCTLS: "taken to forward, without reverse-path filter",
+    layout.CONNTRACK: "stale entries are not found",
+    layout.CONFIGZ: "its kube-proxy's configuration is unknown",
+    layout.HEALTHZ: "its kube-proxy's health is unknown",
+    layout.METRICS: "how current its rules are is unknown",
+    layout.VERSION: "its kube-proxy's version is unknown",
+}
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A part that is not there. `what` is its path in the snapshot, `why` what was said when it was collected, `then`
+    what follows."""
+
+    what: str
+    why: str = ""
+    then: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: missing{f' ({self.why})' if self.why else ''}{f': {self.then}' if self.then else ''}"
+
+
+class HostFacts:
+    """One host: a node, or, in `nodes/` without a Node object, a router or another host beside them."""
+
+    def __init__(self, files: Files, name: str, failures: Sequence[Failure] = ()) -> None:
+        self.name = name
+        self.has_node = True
+        self._files = files
+        self._failures = tuple(failures)
+        self._indexes: dict[Family, Index] = {}
+
+    def path(self, file: str) -> str:
+        """What messages call one of the host's files."""
+        return f"{self._files.label}: {layout.host_file(self.name, file)}"
+
+    def text(self, file: str) -> str | None:
+        """A file's text, None if it is not there; octets that are no UTF-8 as lone surrogates, as iptables' comments
+        may hold them. Raises InputError."""
+        data = self._files.read(layout.host_file(self.name, file))
+        return None if data is None else data.decode("utf-8", "surrogateescape")
+
+    # --- rules ---
+
+    @cached_property
+    def host_rules(self) -> HostRules | None:
+        """All rules of the host, None if there are none or no files of them; `rules` tells which.
+
+        Raises:
+            InputError: they cannot be read; it names file and line.
+        """
+        files: list[RuleFile] = []
+        for name in layout.RULES:
+            text = self.text(name)
+            if text is not None and _says_something(text):
+                file = read_rule_file(text, self.path(name))
+                if _has_effect(file) and not _is_repeated(file, files):
+                    files.append(file)
+        return HostRules(files) if files else None
+
+    def rules(self, family: Family) -> Index | None:
+        """The rules that packets of a family meet, None if they are not known. Raises InputError."""
+        if family not in self._indexes:
+            if not self._knows_rules(family):
+                return None
+            found = self.host_rules
+            there = found is not None and (found.iptables(family) or found.nftables is not None)
+            self._indexes[family] = found.index(family) if found is not None and there else _no_rules(family)
+        return self._indexes[family]
+
+    def _knows_rules(self, family: Family) -> bool:
+        saves = [name for name in layout.RULES if name.startswith(_SAVES[family])]
+        return any(self._there(name) for name in (*saves, *_NFT))
+
+    @cached_property
+    def ipsets(self) -> Mapping[str, IpSet] | None:
+        """The contents of ipsets by name. Raises InputError."""
+        text = self.text(layout.IPSETS)
+        return None if text is None else read_ipsets(text, self.path(layout.IPSETS))
+
+    # --- links, addresses, routes ---
+
+    @cached_property
+    def links(self) -> Mapping[str, Link] | None:
+        """The links by name. Raises InputError."""
+        return self._parsed(layout.ADDRESSES, parse_links)
+
+    @cached_property
+    def interfaces(self) -> tuple[Interface, ...] | None:
+        """The interfaces with their addresses, in the order of their numbers. Raises InputError."""
+        return self._parsed(layout.ADDRESSES, parse_interfaces)
+
+    @cached_property
+    def routes(self) -> tuple[Route, ...] | None:
+        """The routes of all tables but the local one. Raises InputError."""
+        return self._parsed_by_family(layout.ROUTES, parse_routes)
+
+    @cached_property
+    def routing_rules(self) -> tuple[RoutingRule, ...] | None:
+        """The policy rules that not every host has. Raises InputError."""
+        return self._parsed_by_family(layout.ROUTING_RULES, parse_rules)
+
+    @cached_property
+    def neighbours(self) -> Mapping[tuple[str, str], str] | None:
+        """MAC addresses by device and IP address, of known neighbours. Raises InputError."""
+        return self._parsed(layout.NEIGHBOURS, parse_neighbours)
+
+    @cached_property
+    def fdb(self) -> Mapping[str, Mapping[str, str]] | None:
+        """Tunnel endpoints by device and MAC address. Raises InputError."""
+        return self._parsed(layout.FDB, parse_fdb)
+
+    @cached_property
+    def sysctls(self) -> Mapping[str, int] | None:
+        """Sysctls with whole numbers, by full name. Raises InputError."""
+        text = self.text(layout.SYSCTLS)
+        if text is None:
+            return None
+        found = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            match = _SYSCTL.match(line)
+            if match is not None:
+                found[match[1].replace("/", ".") if "." not in match[1] else match[1]] = int(match[2])
+            elif line.strip() and "=" not in line and not line.startswith(("#", "sysctl:")):
+                where = f"{self.path(layout.SYSCTLS)}: line {number}"
+                raise InputError(f"{where}: NAME = VALUE expected, not {line[:80]!r}")
+        return found
+
+    @cached_property
+    def model(self) -> Host:
+        """The host as the data-plane model wants it. Raises InputError."""
+        plain = Host.simple(None)
+        interfaces, recent = self.interfaces, self.text(layout.RECENT)
+        return dataclasses.replace(
+            plain,
+            local_addresses=None if interfaces is None else local_addresses_of(interfaces),
+            interfaces=None if interfaces is None else MappingProxyType({item.name: item for item in interfaces}),
+            routes=self.routes,
+            rules=self.routing_rules or (),
+            sysctls=plain.sysctls if self.sysctls is None else MappingProxyType(_complete(self.sysctls)),
+            sets=MappingProxyType(dict(self.ipsets or {})),
+            recent=plain.recent if recent is None else parse_lists(recent),
+        )
+
+    # --- state and kube-proxy ---
+
+    @cached_property
+    def flows(self) -> tuple[Flow, ...] | None:
+        """The connections with ports that conntrack knows."""
+        text = self.text(layout.CONNTRACK)
+        return None if text is None else tuple(parse_flows(text))
+
+    @cached_property
+    def proxy_config(self) -> KubeProxyConfiguration | None:
+        """What this node's kube-proxy runs with. Raises InputError."""
+        text = self.text(layout.CONFIGZ)
+        return None if text is None else parse_configz(text, self.path(layout.CONFIGZ))
+
+    @cached_property
+    def health(self) -> Health | None:
+        text = self.text(layout.HEALTHZ)
+        return None if text is None else parse_health(text)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Mapping[str, float]] | None:
+        """kube-proxy's samples, for `facts.kubeproxy.metric`."""
+        text = self.text(layout.METRICS)
+        return None if text is None else parse_metrics(text)
+
+    @cached_property
+    def proxy_version(self) -> str | None:
+        text = self.text(layout.VERSION)
+        return None if text is None else parse_version(text) or None
+
+    # --- what is not there ---
+
+    @cached_property
+    def errors(self) -> tuple[Failure, ...]:
+        """What failed when the host was read: its file `errors`, with lines of `FILE: message`, and snapshot.json."""
+        found = list(self._failures)
+        for line in (self.text(layout.ERRORS) or "").splitlines():
+            file, colon, message = line.partition(": ")
+            if colon:
+                found.append(Failure(layout.host_file(self.name, file), message.strip()))
+        return tuple(found)
+
+    @cached_property
+    def missing(self) -> tuple[Missing, ...]:
+        """The parts that are not there, in the order of the format."""
+        why = {each.what: each.message for each in self.errors}
+        whole = why.get(f"{layout.NODES}/{self.name}", "")
+        found = []
+        for family in Family:
+            if not self._knows_rules(family):
+                path = layout.host_file(self.name, f"{_SAVES[family]}save")
+                found.append(Missing(path, why.get(path, whole), f"{family.value}: {_THEN['rules']}"))
+        for name in _NEEDED:
+            if not self._there(name):
+                path = layout.host_file(self.name, name)
+                found.append(Missing(path, why.get(path, whole), _THEN[name]))
+        return tuple(found)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it was read."""
+        return not any(map(self._there, layout.HOST_FILES))
+
+    def _there(self, name: str) -> bool:
+        return self._files.read(layout.host_file(self.name, name)) is not None
+
+    def _parsed(self, file: str, parse: Callable[[Entries], T]) -> T | None:
+        """A file of `-json` output, parsed. Several arrays in it are one: of each family, say. Raises InputError."""
+        text = self.text(file)
+        if text is None:
+            return None
+        arrays = read_arrays(text, self.path(file))
+        try:
+            return parse([entry for array in arrays for entry in array])
+        except _BROKEN as error:
+            raise InputError(f"{self.path(file)}: {_where(parse, arrays, error)}") from error
+
+    def _parsed_by_family(self, file: str, parse: Callable[[Entries, Family], list[T]]) -> tuple[T, ...] | None:
+        """The same of a file with an array of each family, IPv4's first. Raises InputError."""
+        text = self.text(file)
+        if text is None:
+            return None
+        found: list[T] = []
+        for number, array in enumerate(read_arrays(text, self.path(file))):
+            told = next(filter(None, map(_family_of, array)), Family.IPV6 if number == 1 else Family.IPV4)
+
+            def parse_any(entries: Entries, told: Family = told) -> list[T]:
+                return [item for entry in entries for item in parse([entry], _family_of(entry) or told)]
+
+            try:
+                found += parse_any(array)
+            except _BROKEN as error:
+                raise InputError(f"{self.path(file)}: {_where(parse_any, [array], error)}") from error
+        return tuple(found)
+
+
+_SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
+_NFT: Final = ("nft.json", "nft")
+
+
+def _says_something(text: str) -> bool:
+    """Whether a dump holds more than blanks and comments."""
+    return any(line.strip() and not line.startswith("#") for line in text.splitlines())
+
+
+def _has_effect(file: RuleFile) -> bool:
+    rules = file.nftables if file.iptables is None else file.iptables.ruleset
+    return rules is not None and rules.has_effect
+
+
+def _no_rules(family: Family) -> Index:
+    """A host that has no rules."""
+    text = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+    return index_ruleset(parse_save(text, "no rules", family=family))
+
+
+def _is_repeated(file: RuleFile, files: Sequence[RuleFile]) -> bool:
+    """Whether a file shows rules that another one of the same host shows, too: a node whose iptables is the legacy one
+    may have iptables-save and iptables-legacy-save."""
+    mine = file.iptables
+    return mine is not None and any(
+        other.iptables is not None
+        and other.iptables.variant is mine.variant
+        and other.iptables.ruleset.family is mine.ruleset.family
+        and other.iptables.ruleset.tables == mine.ruleset.tables
+        for other in files
+    )
+
+
+def read_arrays(text: str, label: str) -> list[list[dict[str, Any]]]:
+    """The arrays of objects that a text holds, one after another.
+
+    Raises:
+        InputError: it is something else.
+    """
+    arrays: list[list[dict[str, Any]]] = []
+    at, decoder = 0, json.JSONDecoder()
+    while (begin := _BLANK.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        try:
+            found, at = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError) as error:
+            line = text.count("\n", 0, getattr(error, "pos", begin)) + 1
+            raise InputError(f"{label}: line {line}: what -json prints expected: {error}") from error
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            line = text.count("\n", 0, begin) + 1
+            raise InputError(f"{label}: line {line}: a list of objects expected, as -json prints it")
+        arrays.append([item for item in found if item])
+    return arrays
+
+
+def _family_of(entry: Mapping[str, Any]) -> Family | None:
+    """The family that an entry's addresses tell."""
+    hops = entry.get("nexthops") or ()
+    for each in (entry, *(hop for hop in hops if isinstance(hop, Mapping))):
+        for name in ("dst", "gateway", "prefsrc", "src"):
+            value = str(each.get(name) or "")
+            if value and value not in ("default", "all"):
+                return Family.IPV6 if ":" in value else Family.IPV4
+    return None
+
+
+def _where(parse: Callable[[Entries], object], arrays: Sequence[Entries], error: Exception) -> str:
+    """Which entry is wrong, and how."""
+    for number, entry in enumerate(entry for array in arrays for entry in array):
+        try:
+            parse([entry])
+        except _BROKEN as found:
+            missing = f"field {found} expected" if isinstance(found, KeyError) else str(found)
+            return f"[{number}]: {missing}"
+    return str(error)
+
+
+def _complete(sysctls: Mapping[str, int]) -> dict[str, int]:
+    """Sysctls as they were read; without br_netfilter bridged frames do not come to iptables."""
+    names = ("net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables")
+    return {**dict.fromkeys(names, 0), **sysctls}

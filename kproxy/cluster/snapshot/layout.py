@@ -1,0 +1,50 @@
+"""The names of a snapshot's files, and its bounds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FORMAT_VERSION: Final = 1
+
+INFO: Final = "snapshot.json"
+OBJECTS: Final = "objects"
+NODES: Final = "nodes"
+
+KINDS: Final = ("Node", "Service", "EndpointSlice", "Endpoints", "ServiceCIDR", "Pod", "ConfigMap")
+"""The objects that `kproxy collect` asks for, one file each. Never Secrets."""
+
+RULES: Final = (
+    "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save",
+    "ip6tables-nft-save", "nft.json", "nft",
+)  # fmt: skip
+"""Rules: the plain names are those of the variant that the node uses, the others those of the other one."""
+IPSETS: Final = "ipset-save"
+ADDRESSES: Final = "ip-addr.json"
+ROUTES: Final = "ip-route.json"
+ROUTING_RULES: Final = "ip-rule.json"
+NEIGHBOURS: Final = "ip-neigh.json"
+FDB: Final = "bridge-fdb.json"
+SYSCTLS: Final = "sysctl"
+CONNTRACK: Final = "conntrack"
+RECENT: Final = "xt-recent"
+ERRORS: Final = "errors"
+CONFIGZ: Final = "kube-proxy/configz"
+HEALTHZ: Final = "kube-proxy/healthz"
+METRICS: Final = "kube-proxy/metrics"
+VERSION: Final = "kube-proxy/version"
+
+HOST_FILES: Final = (
+    *RULES, IPSETS, ADDRESSES, ROUTES, ROUTING_RULES, NEIGHBOURS, FDB, SYSCTLS, CONNTRACK, RECENT, ERRORS, CONFIGZ,
+    HEALTHZ, METRICS, VERSION,
+)  # fmt: skip
+
+MAX_FILE: Final = 256 << 20
+"""Octets of one file. The rules of 5000 Services with 10 endpoints each are 30 MB."""
+MAX_TOTAL: Final = 8 << 30
+"""Octets of all files of an archive, unpacked."""
+MAX_FILES: Final = 100_000
+
+
+def host_file(host: str, name: str) -> str:
+    """The path of a host's file inside a snapshot."""
+    return f"{NODES}/{host}/{name}"
