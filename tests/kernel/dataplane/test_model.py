@@ -18,8 +18,9 @@ from random import Random
 import pytest
 
 from kproxy.dataplane import Host, Outcome, Route, RoutingRule, index_ruleset, parse_endpoint, trace
+from kproxy.linux.testbed.wire import what_counts
 from kproxy.netfilter import Family, Masked, Network, canonical_ruleset
-from tests.support.kernel.dataplane_agree import Tally, what_counts
+from tests.support.kernel.dataplane_agree import Tally
 from tests.support.kernel.dataplane_rules import Generator, Packets
 from tests.support.kernel.dataplane_runs import (
     KUBE_EXTRA,

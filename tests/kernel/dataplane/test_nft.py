@@ -16,9 +16,10 @@ import pytest
 
 from kproxy.dataplane import Host, index_ruleset, trace
 from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.linux.testbed.wire import what_counts
 from kproxy.netfilter import Family, canonical_ruleset
 from kproxy.netfilter.nftables.text import parse_nft
-from tests.support.kernel.dataplane_agree import Tally, what_counts
+from tests.support.kernel.dataplane_agree import Tally
 from tests.support.kernel.dataplane_rules import Packets
 from tests.support.kernel.dataplane_runs import (
     loaded,

@@ -8,29 +8,18 @@ from fractions import Fraction
 
 from kproxy.dataplane import Host, Index, Outcome, TraceResult, parse_endpoint, trace
 from kproxy.dataplane.concrete.reply import reply_to, trace_reply
+from kproxy.dataplane.model.packet import TCP, UDP
+from kproxy.linux.testbed.wire import MAGIC, REJECTS, REPLY, Observed, what_counts
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from tests.support.kernel.dataplane_wire import (
     LINKS,
-    MAGIC,
     ON_LINK,
-    REPLY,
-    TCP,
-    UDP,
     Node,
-    Observed,
     Probe,
     mac,
     next_hop,
 )
-
-_CODES = {
-    "icmp-net-unreachable": "icmp 3/0", "icmp-host-unreachable": "icmp 3/1", "icmp-proto-unreachable": "icmp 3/2",
-    "icmp-port-unreachable": "icmp 3/3", "icmp-net-prohibited": "icmp 3/9", "icmp-host-prohibited": "icmp 3/10",
-    "icmp-admin-prohibited": "icmp 3/13", "icmp6-no-route": "icmp 1/0", "icmp6-adm-prohibited": "icmp 1/1",
-    "icmp6-addr-unreachable": "icmp 1/3", "icmp6-port-unreachable": "icmp 1/4", "icmp6-policy-fail": "icmp 1/5",
-    "icmp6-reject-route": "icmp 1/6", "tcp-reset": "tcp-reset",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,7 +110,7 @@ class Bench:
         if outcome.verdict == "INDETERMINATE":
             return [event for item in outcome.possible for event in self._events(item)]
         if outcome.verdict == "REJECT":
-            kind = _CODES[outcome.reject]
+            kind = REJECTS[outcome.reject]
             found = []
             for answer in trace_reply(self.index, self.host, outcome).outcomes:
                 if answer.verdict == "INDETERMINATE":  # its TTL and length are not known
@@ -194,10 +183,3 @@ class Bench:
         return [
             (Probe(packet, fate.where, token, probe.token + 1), trace(self.index, self.host, packet, connection)),
         ]
-
-
-def what_counts(seen: Sequence[Observed]) -> Observed | None:
-    """Of everything seen of one packet, the one thing that tells its fate: a packet that the node delivered to itself
-    is answered by the node, too."""
-    packets = [item for item in seen if item.kind == "packet"]
-    return packets[0] if packets else seen[0] if seen else None

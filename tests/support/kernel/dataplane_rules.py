@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from random import Random
 
 from kproxy.dataplane import make_packet
+from kproxy.linux.testbed.wire import MAGIC
 from kproxy.netfilter import Family
-from tests.support.kernel.dataplane_wire import LINKS, MAGIC, Probe, mac, next_hop
+from tests.support.kernel.dataplane_wire import LINKS, Probe, mac, next_hop
 
 PODS = {
     Family.IPV4: {"p1": "10.244.0.11", "p2": "10.244.0.12", "c1": "10.245.0.5"},

@@ -26,18 +26,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from scapy.layers import inet, inet6, sctp
+from typing import Any
 
 from kproxy.dataplane import Host, Packet
 from kproxy.dataplane.model.hostfile import parse_host
+from kproxy.linux.testbed.wire import (
+    PROTOCOLS,
+    Observed,
+    address_text,
+    build,
+    open_receiver,
+    open_sender,
+    read_delivered,
+    read_frame,
+)
 from kproxy.netfilter import Family
-
-TCP, UDP, SCTP, ICMP, ICMPV6 = 6, 17, 132, 1, 58
-MAGIC = b"kp-packet"
-REPLY = 1 << 31
-"""What sets the number of a reply apart from that of the packet it answers."""
 
 NODE_V4, NODE_V6 = "192.0.2.10", "2001:db8:1::10"
 GATEWAY_V4, GATEWAY_V6 = "192.0.2.1", "2001:db8:1::1"
@@ -77,18 +80,6 @@ def mac(link: str, side: str) -> str:
     """The fixed address of a link's end: side `node` or `wire`; cni0 has one too."""
     number = [*LINKS, "cni0"].index(link)
     return f"02:00:00:00:0{int(side == 'wire')}:0{number}"
-
-
-class Observed(NamedTuple):
-    """A packet that was seen: `where` is a link, or `local`; `kind` is `packet`, `tcp-reset`, or the type and code of
-    an ICMP error about it."""
-
-    where: str
-    kind: str
-    src: str
-    sport: int | None
-    dst: str
-    dport: int | None
 
 
 @dataclass(frozen=True)
@@ -226,17 +217,9 @@ class Node:
                 found.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
                 self._links[link] = found
         with inside(self.name):
-            for protocol in (TCP, UDP, SCTP, ICMP):
-                found = socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol)
-                self._local[Family.IPV4, protocol] = found
-            for protocol in (TCP, UDP, SCTP, ICMPV6):
-                found = socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
-                found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-                self._local[Family.IPV6, protocol] = found
-            self._send[Family.IPV4] = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-            sender = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW)
-            sender.setsockopt(socket.IPPROTO_IPV6, 36, 1)  # IPV6_HDRINCL
-            self._send[Family.IPV6] = sender
+            for family, protocols in PROTOCOLS.items():
+                self._local.update({(family, protocol): open_receiver(family, protocol) for protocol in protocols})
+                self._send[family] = open_sender(family)
         for found in [*self._links.values(), *self._local.values()]:
             found.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
             found.setblocking(False)
@@ -276,8 +259,8 @@ class Node:
         return self._drain(0.03)
 
     def _transmit(self, probe: Probe) -> None:
-        data = build(probe)
         packet = probe.packet
+        data = build(packet, probe.token, ack=probe.ack)
         if probe.link == "node":
             target = address_text(packet.family, packet.dst or 0)
             try:
@@ -310,9 +293,9 @@ class Node:
                 for _ in range(1000):
                     try:
                         if number in names:
-                            seen = _frame(names[number], sockets[number].recv(65535))
+                            seen = read_frame(names[number], sockets[number].recv(65535))
                         else:
-                            seen = _delivered(*families[number], sockets[number])
+                            seen = read_delivered(*families[number], sockets[number])
                     except BlockingIOError:
                         break
                     if seen is not None:
@@ -326,114 +309,6 @@ def next_hop(packet: Packet, link: str) -> str:
         other = POD_LINK.get(address_text(packet.family, packet.dst or 0), "")
         return mac(other, "wire") if other in ("p1", "p2") and other != link else mac("cni0", "node")
     return mac(link, "node")
-
-
-def address_text(family: Family, value: int) -> str:
-    """An address as text."""
-    size, kind = (4, socket.AF_INET) if family is Family.IPV4 else (16, socket.AF_INET6)
-    return socket.inet_ntop(kind, value.to_bytes(size, "big"))
-
-
-def build(probe: Probe) -> bytes:
-    """The packet's bytes from the IP header on."""
-    packet, token = probe.packet, probe.token
-    src, dst = (address_text(packet.family, item or 0) for item in (packet.src, packet.dst))
-    ttl = 64 if packet.ttl is None else packet.ttl
-    tos = packet.tos or 0
-    payload = MAGIC + struct.pack("!I", token)
-    below: Any = (
-        inet.IP(src=src, dst=dst, ttl=ttl, tos=tos, id=token & 0xFFFF)
-        if packet.family is Family.IPV4
-        else inet6.IPv6(src=src, dst=dst, hlim=ttl, tc=tos)
-    )
-    if packet.protocol == TCP:
-        above: Any = inet.TCP(sport=packet.sport, dport=packet.dport, seq=token, ack=probe.ack, flags=packet.tcp_flags)
-    elif packet.protocol == UDP:
-        above = inet.UDP(sport=packet.sport, dport=packet.dport) / payload
-    elif packet.protocol == SCTP:
-        above = sctp.SCTP(sport=packet.sport, dport=packet.dport, tag=0) / sctp.SCTPChunkInit(init_tag=token)
-    elif packet.family is Family.IPV4:
-        above = inet.ICMP(type=8, id=token & 0xFFFF, seq=token >> 16) / payload
-    else:
-        above = inet6.ICMPv6EchoRequest(id=token & 0xFFFF, seq=token >> 16, data=payload)
-    return bytes(below / above)
-
-
-class _Parsed(NamedTuple):
-    src: str
-    dst: str
-    protocol: int
-    body: bytes
-
-
-def _ip(data: bytes) -> _Parsed | None:
-    if len(data) >= 20 and data[0] >> 4 == 4:
-        size = (data[0] & 15) * 4
-        return _Parsed(socket.inet_ntop(socket.AF_INET, data[12:16]), socket.inet_ntop(socket.AF_INET, data[16:20]),
-                       data[9], data[size:])  # fmt: skip
-    if len(data) >= 40 and data[0] >> 4 == 6:
-        return _Parsed(socket.inet_ntop(socket.AF_INET6, data[8:24]), socket.inet_ntop(socket.AF_INET6, data[24:40]),
-                       data[6], data[40:])  # fmt: skip
-    return None
-
-
-def _token(body: bytes, protocol: int) -> int | None:
-    """The number that a packet, whole or quoted in an ICMP error, carries."""
-    place = body.find(MAGIC)
-    if place >= 0 and len(body) >= place + len(MAGIC) + 4:
-        return int(struct.unpack_from("!I", body, place + len(MAGIC))[0])
-    if protocol == TCP and len(body) >= 8:
-        return int(struct.unpack_from("!I", body, 4)[0])
-    if protocol == SCTP and len(body) >= 20:
-        return int(struct.unpack_from("!I", body, 16)[0])
-    return None
-
-
-def _recognise(where: str, parsed: _Parsed) -> tuple[int, Observed] | None:
-    body, protocol = parsed.body, parsed.protocol
-    ports: tuple[int | None, int | None] = (None, None)
-    if protocol in (TCP, UDP, SCTP) and len(body) >= 4:
-        ports = struct.unpack_from("!HH", body)
-    kind = "packet"
-    token: int | None
-    if protocol == TCP and len(body) >= 14 and body[13] & 0x04:
-        kind = "tcp-reset"
-        if body[13] & 0x10:
-            token = (int(struct.unpack_from("!I", body, 8)[0]) - 1) & 0xFFFFFFFF
-        else:  # the answer to a reply
-            token = int(struct.unpack_from("!I", body, 4)[0]) - 1 | REPLY
-    elif protocol in (ICMP, ICMPV6):
-        if body[0] == (0 if protocol == ICMP else 129):
-            return None  # an echo reply
-        if body[0] == (8 if protocol == ICMP else 128):
-            token = _token(body, protocol)
-        else:
-            quoted = _ip(body[8:])
-            if quoted is None:
-                return None
-            kind = f"icmp {body[0]}/{body[1]}"
-            token = _token(quoted.body, quoted.protocol)
-    else:
-        token = _token(body, protocol)
-    if token is None:
-        return None
-    return token, Observed(where, kind, parsed.src, ports[0], parsed.dst, ports[1])
-
-
-def _frame(link: str, frame: bytes) -> tuple[int, Observed] | None:
-    parsed = _ip(frame[14:])
-    return None if parsed is None else _recognise(link, parsed)
-
-
-def _delivered(family: Family, protocol: int, found: socket.socket) -> tuple[int, Observed] | None:
-    if family is Family.IPV4:
-        parsed = _ip(found.recv(65535))
-        return None if parsed is None else _recognise("local", parsed)
-    data, ancillary, _, source = found.recvmsg(65535, 256)
-    target = next((item[:16] for _, kind, item in ancillary if kind == socket.IPV6_PKTINFO), bytes(16))
-    return _recognise(
-        "local", _Parsed(source[0].partition("%")[0], socket.inet_ntop(socket.AF_INET6, target), protocol, data)
-    )
 
 
 @contextmanager

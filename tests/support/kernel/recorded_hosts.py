@@ -15,19 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.dataplane import Packet, make_packet
+from kproxy.linux.testbed.wire import REJECT_NAMES, Observed, what_counts
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from tests.support import recorded_hosts
-from tests.support.kernel.dataplane_agree import what_counts
-from tests.support.kernel.dataplane_wire import Node, Observed, Probe, inside
+from tests.support.kernel.dataplane_wire import Node, Probe, inside
 from tests.support.recorded_hosts import Question
 
-ERRORS = {
-    "icmp 3/0": "icmp-net-unreachable", "icmp 3/1": "icmp-host-unreachable", "icmp 3/2": "icmp-proto-unreachable",
-    "icmp 3/3": "icmp-port-unreachable", "icmp 3/9": "icmp-net-prohibited", "icmp 3/10": "icmp-host-prohibited",
-    "icmp 3/13": "icmp-admin-prohibited", "icmp 1/0": "icmp6-no-route", "icmp 1/1": "icmp6-adm-prohibited",
-    "icmp 1/3": "icmp6-addr-unreachable", "icmp 1/4": "icmp6-port-unreachable", "tcp-reset": "tcp-reset",
-}  # fmt: skip
 TRIES = 16
 """How often a packet that may end in several ways is sent."""
 
@@ -161,7 +155,7 @@ class HostNode(Node):
         if seen is None:
             return {"verdict": "DROP"}
         if seen.kind != "packet":
-            return {"verdict": "REJECT", "reject": ERRORS[seen.kind]}
+            return {"verdict": "REJECT", "reject": REJECT_NAMES[seen.kind]}
         packet = probe.packet
         dst = _endpoint(seen.dst, seen.dport)
         sent = format_address(packet.src or 0, packet.family)
