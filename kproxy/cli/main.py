@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": "Explain what one Service becomes on a node.",
     "trace": "Trace a packet through a node's rules: where it goes, why, with which chance.",
     "diff": "Do two rule sets treat every packet alike? If not, show a packet that tells.",
+    "migrate": "What changes for packets when kube-proxy's mode is switched, and what to do.",
     "apply": "Bring the kernel's rules to what the manifests say.",
     "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",
     "cleanup": "Remove every rule of kproxy and kube-proxy.",
@@ -33,7 +34,7 @@ COMMANDS = {
 }
 
 
-FOLDERS = frozenset({"trace", "diff", "run", "lab"})
+FOLDERS = frozenset({"trace", "diff", "migrate", "run", "lab"})
 """Commands of several modules: a folder each, in which `command` is the command itself."""
 
 

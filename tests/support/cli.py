@@ -38,7 +38,10 @@ def kproxy_on_the_machine(tmp_path: Path) -> Run:
     return _runner([sys.executable, "-c", ON_THE_MACHINE], tmp_path)
 
 
-_COMMANDS = [f"kproxy.cli.{name}" for name in ("apply", "drift", "explain", "golden", "render", "trace.command")]
+_COMMANDS = [
+    f"kproxy.cli.{name}"
+    for name in ("apply", "drift", "explain", "golden", "migrate.command", "migrate.text", "render", "trace.command")
+]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["kproxy.__main__", *_COMMANDS])

@@ -1,0 +1,99 @@
+"""`kproxy migrate`: what changes for packets when kube-proxy's mode is switched."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+
+import click
+import msgspec
+
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cli.options import chosen_family, family_options, feature_option
+from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
+from kproxy.cluster.inputs import read_inputs
+from kproxy.netfilter import Family
+from kproxy.render import Features, Target, select_target
+
+
+@click.command("migrate")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    metavar="PATH",
+    multiple=True,
+    required=True,
+    help="Manifests: a file, a directory, or - for stdin; repeatable. Give Nodes and ServiceCIDRs, too.",
+)
+@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: kube-proxy's.")
+@click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node.")
+@click.option("--all-nodes", is_flag=True, help="Every Node of the manifests; equal findings are one.")
+@click.option(
+    "--to",
+    type=click.Choice([MODE_NFTABLES, MODE_IPTABLES]),
+    default=MODE_NFTABLES,
+    show_default=True,
+    help="The mode to switch to, from the other one.",
+)
+@family_options
+@feature_option
+@output_option
+def command(
+    filenames: Sequence[str],
+    config_path: str | None,
+    node: str | None,
+    all_nodes: bool,
+    to: str,
+    ipv4: bool,
+    ipv6: bool,
+    features: Features,
+    output_format: str,
+) -> None:
+    """Say what changes for packets when kube-proxy's mode is switched, and what to do about it.
+
+    Renders both modes for this cluster and compares them completely: for all addresses, ports, protocols, marks and
+    connection states. Each finding has the Services it concerns, a packet that shows it, and advice; what is none of
+    the known differences is listed, too. docs/migrate.md is the guide.
+
+    Exit 0 nothing changes, 1 something does, 2 bad input. Without -4 or -6, both families.
+
+    \b
+    Examples:
+      kproxy migrate -f cluster.yaml --config kube-proxy.yaml
+      kproxy migrate -f cluster/ --config kube-proxy.yaml --all-nodes
+      kproxy migrate -f cluster.yaml --node worker-1 --to iptables
+      kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
+    """
+    if node is not None and all_nodes:
+        raise click.UsageError("--node and --all-nodes exclude each other")
+    gc.disable()  # many objects and next to no garbage
+    with working("reading manifests"):
+        config, cluster = read_inputs(config_path, filenames, report_note)
+    if all_nodes:
+        targets = [Target(each.metadata.name, each) for each in cluster.nodes]
+        if not targets:
+            raise click.UsageError("--all-nodes: the manifests hold no Node")
+    else:
+        targets = [select_target(cluster.nodes, config, node)]
+    asked = chosen_family(ipv4, ipv6)
+
+    from kproxy.cli.migrate.text import report_lines
+    from kproxy.cluster.migrate import Analysis, NodeFacts, analyse, build_report
+
+    def analyses() -> Iterator[Analysis]:
+        for number, target in enumerate(targets, 1):
+            for family in Family if asked is None else (asked,):
+                which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
+                with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
+                    facts = NodeFacts.of(cluster, config, target, family, features)
+                    yield analyse(facts, to_nftables=to == MODE_NFTABLES)
+
+    report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES)
+    if output_format == "json":
+        write_json(msgspec.to_builtins(report))
+    else:
+        for line in report_lines(report):
+            click.echo(line, color=colour_stdout())
+    if report.changes:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,127 @@
+"""The report in plain text, for a person who must decide: what changes at the top, then one block each."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from kproxy.cli.output import terminal_width
+from kproxy.cluster.migrate import Finding, Report
+from kproxy.cluster.migrate.report import Fate, WitnessRecord
+
+WIDTH: Final = 80
+MAX_SERVICES: Final = 4
+MAX_ADDRESSES: Final = 6
+MAX_FATES: Final = 3
+MARGIN: Final = "   "
+LABEL: Final = 8
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """The lines of the answer."""
+    width = min(terminal_width() or WIDTH, 120)
+    count = len(report.findings)
+    nodes = report.nodes[0] if len(report.nodes) == 1 else f"{len(report.nodes)} nodes"
+    services = f"{report.services:,} Service{'' if report.services == 1 else 's'}"
+    yield f"From {report.from_} to {report.to} mode on {nodes}, {' and '.join(report.families)}, {services}"
+    yield ""
+    if not report.changes:
+        yield click.style("Nothing changes: every packet is treated alike.", fg="green", bold=True)
+        return
+    if count:
+        yield click.style("One thing changes." if count == 1 else f"{count} things change.", bold=True)
+        yield ""
+        yield from _overview(report.findings, width)
+    for number, finding in enumerate(report.findings, 1):
+        yield ""
+        yield from _finding(number, finding, report, width)
+    yield ""
+    if report.undecided:
+        yield click.style("What the model cannot decide:", fg="yellow", bold=True)
+        for each in report.undecided:
+            yield from _wrapped(f"{each.node}, {each.family}, {each.where}: {each.reason}", "  ", "  ", width)
+    elif all(finding.reason != "other" for finding in report.findings):
+        text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike."
+        yield from _wrapped(text, "", "", width)
+
+
+def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
+    """One line each."""
+    counts = [_services_count(finding) for finding in findings]
+    size = max(map(len, counts))
+    for number, (finding, count) in enumerate(zip(findings, counts, strict=True), 1):
+        room = width - 6 - (size + 2 if size else 0)
+        title = textwrap.shorten(finding.title, room, placeholder="...")
+        yield f"{number:>3}  {title:<{room}}  {count}".rstrip()
+
+
+def _services_count(finding: Finding) -> str:
+    count = len(finding.services)
+    return "" if not count else "1 Service" if count == 1 else f"{count:,} Services"
+
+
+def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:
+    head = f"{number}. {finding.title}"
+    gap = width - len(head) - len(finding.reason)
+    where = click.style(finding.reason, dim=True)
+    yield f"{click.style(head, bold=True)}{' ' * gap}{where}" if gap > 1 else click.style(head, bold=True)
+    yield from _labelled("today", finding.today, width)
+    yield from _labelled("then", finding.then, width)
+    concerns = [*_listed(finding.services, MAX_SERVICES, "Services"), *_listed(finding.addresses, MAX_ADDRESSES, "")]
+    for place, text in enumerate(concerns):
+        yield from _labelled("for" if place == 0 else "", text, width)
+    limits = [] if finding.families == report.families else [f"{' and '.join(finding.families)} only"]
+    if finding.nodes != report.nodes:
+        limits += _listed(finding.nodes, MAX_SERVICES, "nodes")
+    if limits:
+        yield from _labelled("where", "; ".join(limits), width)
+    if finding.witness is not None:
+        yield from _witness(finding.witness, width)
+    for place, text in enumerate(finding.advice):
+        yield from _labelled("do" if place == 0 else "", text, width)
+
+
+def _witness(witness: WitnessRecord, width: int) -> Iterator[str]:
+    yield from _labelled("packet", witness.text + (f", {witness.setting}" if witness.setting else ""), width)
+    for label, ends in (("today", witness.today), ("then", witness.then)):
+        for place, text in enumerate(_fates(ends)):
+            first = f"{MARGIN}{'':{LABEL}}{label if place == 0 else '':7}"
+            yield from _wrapped(text, first, " " * len(first), width)
+    if witness.kernel is not None:
+        answer = witness.kernel
+        verdict = "as above" if answer.agrees else f"today {answer.today}; then {answer.then}"
+        first = f"{MARGIN}{'':{LABEL}}kernel "
+        colour = "green" if answer.agrees else "red"
+        yield from (click.style(line, fg=colour) for line in _wrapped(verdict, first, " " * len(first), width))
+
+
+def _fates(ends: Sequence[Fate]) -> Iterator[str]:
+    for end in ends[:MAX_FATES]:
+        yield end.text if end.chance == "1" else f"{end.chance} {end.text}"
+    if len(ends) > MAX_FATES:
+        yield f"and {len(ends) - MAX_FATES} more"
+
+
+def _listed(names: Sequence[str], most: int, what: str) -> list[str]:
+    """Some names in one text; none if there are none."""
+    if not names:
+        return []
+    shown = ", ".join(names[:most])
+    left = len(names) - most
+    return [shown if left <= 0 else f"{shown} and {left:,} more{f' {what}' if what else ''}"]
+
+
+def _labelled(label: str, text: str, width: int) -> Iterator[str]:
+    first = f"{MARGIN}{label:<{LABEL}}"
+    lines = list(_wrapped(text, first, " " * len(first), width))
+    yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
+    yield from lines[1:]
+
+
+def _wrapped(text: str, first: str, rest: str, width: int) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,178 @@
+"""What of a cluster decides how the two modes differ on one node, for one family."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.hosts import node_addresses
+from kproxy.netfilter import Family
+from kproxy.render import Features, RenderOptions, Target, render_options
+from kproxy.render.decisions import Decisions, decide, is_node_allowed
+from kproxy.services.endpoints import Endpoint
+from kproxy.services.names import ServicePortName, family_of
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import SelectedEndpoints, select_endpoints
+from kproxy.services.tracker import ServiceState
+
+
+class Door(NamedTuple):
+    """An address, protocol and port at which a ServicePort answers; `address` is "" for a node port."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """One node and family: the ServicePorts as that node sees them, and what each mode is told.
+
+    Attributes:
+        iptables, nftables: the options of each mode's renderer, from one configuration.
+    """
+
+    target: Target
+    family: Family
+    state: ServiceState
+    iptables: RenderOptions
+    nftables: RenderOptions
+
+    @classmethod
+    def of(
+        cls, cluster: Manifests, config: KubeProxyConfiguration, target: Target, family: Family, features: Features
+    ) -> NodeFacts:
+        """Reads the cluster as kube-proxy on the node would, in either mode."""
+        state = ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
+        first, second = (
+            render_options(
+                msgspec.structs.replace(config, mode=mode),
+                family,
+                target.node_name,
+                target.node,
+                features,
+                service_cidrs=cluster.service_cidrs if mode == MODE_NFTABLES else (),
+            )
+            for mode in (MODE_IPTABLES, MODE_NFTABLES)
+        )
+        return cls(target, family, state, first, second)
+
+    @cached_property
+    def service_ports(self) -> tuple[ServicePort, ...]:
+        """All ServicePorts, sorted by name."""
+        return tuple(self.state.service_ports[name] for name in sorted(self.state.service_ports))
+
+    @cached_property
+    def selected(self) -> Mapping[ServicePortName, SelectedEndpoints]:
+        """The endpoints that each ServicePort has on this node."""
+        zone = self.iptables.zone
+        return {
+            port.name: select_endpoints(port, self.state.endpoints.get(port.name, ()), self.target.node_name, zone)
+            for port in self.service_ports
+        }
+
+    @cached_property
+    def decided(self) -> Mapping[ServicePortName, Decisions]:
+        """What becomes of each ServicePort's traffic."""
+        return {port.name: decide(port, self.selected[port.name]) for port in self.service_ports}
+
+    @cached_property
+    def node_ports(self) -> tuple[ServicePort, ...]:
+        """The ServicePorts with a node port, those with endpoints first: they carry traffic."""
+        found = [port for port in self.service_ports if port.node_port]
+        return tuple(sorted(found, key=lambda port: not self.decided[port.name].has_any))
+
+    @cached_property
+    def refused_node_ports(self) -> tuple[ServicePort, ...]:
+        """Those whose node port is refused for want of endpoints."""
+        return tuple(port for port in self.node_ports if not self.decided[port.name].has_external)
+
+    @cached_property
+    def cluster_ips(self) -> tuple[str, ...]:
+        """All ClusterIPs, each once."""
+        return tuple(dict.fromkeys(port.cluster_ip for port in self.service_ports))
+
+    @cached_property
+    def cluster_ip_doors(self) -> frozenset[Door]:
+        """Every port of a ClusterIP that a Service has."""
+        return frozenset(Door(port.cluster_ip, port.protocol, port.port) for port in self.service_ports)
+
+    def doors(self, port: ServicePort) -> tuple[Door, ...]:
+        """Where a ServicePort answers."""
+        addresses = (port.cluster_ip, *port.external_ips, *port.load_balancer_vips)
+        found = [Door(address, port.protocol, port.port) for address in addresses]
+        if port.node_port:
+            found.append(Door("", port.protocol, port.node_port))
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def shared_doors(self) -> Mapping[Door, tuple[ServicePort, ...]]:
+        """Where more than one ServicePort answers, and which do."""
+        claims: dict[Door, list[ServicePort]] = {}
+        for port in self.service_ports:
+            for door in self.doors(port):
+                claims.setdefault(door, []).append(port)
+        return {door: tuple(ports) for door, ports in claims.items() if len(ports) > 1}
+
+    @cached_property
+    def restricted(self) -> tuple[tuple[Door, tuple[str, ...], ServicePort], ...]:
+        """Load-balancer IPs that accept only some sources, with these sources as nftables mode has them."""
+        found = []
+        for port in self.service_ports:
+            if self.decided[port.name].restricts_sources:
+                sources = port.load_balancer_source_ranges
+                if is_node_allowed(port, self.nftables):
+                    sources += port.load_balancer_vips
+                found += [(Door(ip, port.protocol, port.port), sources, port) for ip in port.load_balancer_vips]
+        return tuple(found)
+
+    @cached_property
+    def remote_endpoints(self) -> tuple[tuple[ServicePort, Endpoint], ...]:
+        """Endpoints of other nodes to which this one sends traffic."""
+        return tuple(
+            (port, endpoint)
+            for port in self.service_ports
+            for endpoint in self.selected[port.name].reachable
+            if not endpoint.is_local
+        )
+
+    @cached_property
+    def hairpin(self) -> frozenset[str]:
+        """Endpoints of this node, `ip:port/protocol`: those whose traffic to themselves nftables mode masquerades."""
+        return frozenset(
+            f"{endpoint.address}/{port.protocol}"
+            for port in self.service_ports
+            for endpoint in self.selected[port.name].reachable
+            if endpoint.is_local
+        )
+
+    @cached_property
+    def own_addresses(self) -> tuple[str, ...]:
+        """The node's addresses of this family, as far as its Node object tells."""
+        node = self.target.node
+        found = () if node is None else node_addresses(node)
+        own = [text for text in found if is_address(text) and family_of(text) is self.family]
+        return tuple(dict.fromkeys(own))
+
+    def node_port_addresses(self, options: RenderOptions) -> tuple[str, ...] | None:
+        """The addresses at which node ports answer, loopback left out; None: at every one of the node."""
+        if options.node_port_addresses.match_all:
+            return None
+        found = options.node_port_addresses.matching(options.interface_addresses)
+        return tuple(ip for ip in found if not ipaddress.ip_address(ip).is_loopback)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address; a Node may have names among its addresses."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,290 @@
+"""Candidates for witnesses: packets as they are met on a node, for each reason a few that should show it."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.witness import Candidate
+from kproxy.dataplane import Connection, Host, Packet
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, RELATED, FlowTuple
+from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress
+from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SCTP, SYN, TCP, UDP
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address, parse_address
+from kproxy.render.iptables.chains import endpoint_chain_name
+from kproxy.render.nftables.names import TABLE, endpoint_base, nft_family
+from kproxy.services.node import LOOPBACK
+from kproxy.services.serviceport import ServicePort
+
+PROTOCOLS: Final = {"tcp": TCP, "udp": UDP, "sctp": SCTP}
+OUTSIDE: Final = {
+    Family.IPV4: ("198.51.100.7", "192.0.2.7", "203.0.113.7"),
+    Family.IPV6: ("2001:db8:7::7", "2001:db8:8::7"),
+}
+"""Clients outside of the cluster (RFC 5737, RFC 3849)."""
+ELSEWHERE: Final = {Family.IPV4: "192.0.2.99", Family.IPV6: "2001:db8:99::9"}
+"""An address of nobody in the cluster, or one more of the node's."""
+UNKNOWN_NODE: Final = {Family.IPV4: "192.0.2.98", Family.IPV6: "2001:db8:99::8"}
+"""The node's, where its Node object has none of the family."""
+BROADCAST: Final = "255.255.255.255"
+CLIENT_PORT: Final = 40000
+_MOST: Final = 60
+
+
+class Packets:
+    """Candidates for one node and family."""
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self._facts = facts
+        self._family = facts.family
+        self.own = facts.own_addresses or (UNKNOWN_NODE[facts.family],)
+        self.client = OUTSIDE[facts.family][0]
+        local = facts.iptables.local_traffic
+        pods = local.source or (
+            facts.target.node.pod_cidrs[0] if facts.target.node and facts.target.node.pod_cidrs else ""
+        )
+        self.pod = self._inside(pods)
+        self.pod_interface = (local.interface + ("0" if local.is_prefix else "")) or "cni0"
+
+    def _inside(self, network: str) -> str:
+        """An address of a network of pods, one that is rarely an endpoint."""
+        fallback = {Family.IPV4: "10.244.255.250", Family.IPV6: "fd00:10:244::fffa"}[self._family]
+        parsed = ipaddress.ip_network(network) if network else None
+        if parsed is None or parsed.version != self._family.version:
+            return fallback
+        return str(parsed[min(250, parsed.num_addresses - 1)])
+
+    # the parts of a situation
+
+    def host(self, *more: str) -> Host:
+        """The node: it has the addresses of its Node object and `more`, and it forwards. kube-proxy in iptables mode
+        switches `route_localnet` on, and nothing switches it off."""
+        host = Host.simple([*self.own, *more])
+        if not self._facts.iptables.localhost_node_ports:
+            return host
+        return dataclasses.replace(host, sysctls=MappingProxyType({**host.sysctls, SHORT_SYSCTLS["route_localnet"]: 1}))
+
+    def packet(
+        self,
+        source: str,
+        door: Door,
+        *,
+        origin: str = ARRIVING,
+        interface: str = "eth0",
+        mark: int = 0,
+        flags: int = SYN,
+    ) -> Packet:
+        """A packet to an address and port."""
+        protocol = PROTOCOLS[door.protocol]
+        return Packet(
+            self._family,
+            parse_address(source, self._family),
+            parse_address(door.address, self._family),
+            protocol,
+            CLIENT_PORT,
+            door.port,
+            tcp_flags=flags if protocol == TCP else None,
+            in_interface=interface if origin == ARRIVING else "",
+            in_port="",
+            out_port="",
+            mark=mark,
+            origin=origin,
+        )
+
+    def outside(self, door: Door, *own: str, mark: int = 0) -> Candidate:
+        """From a client outside of the cluster."""
+        return self._candidate(self.packet(self.client, door, mark=mark), *own)
+
+    def from_pod(self, door: Door, source: str = "", *own: str) -> Candidate:
+        """From a pod."""
+        return self._candidate(self.packet(source or self.pod, door, interface=self.pod_interface), *own)
+
+    def from_node(self, door: Door, source: str = "") -> Candidate:
+        """From the node itself."""
+        return self._candidate(self.packet(source or self.own[0], door, origin=LOCAL))
+
+    def _candidate(self, packet: Packet, *own: str, connection: Connection | None = None) -> Candidate:
+        return Candidate.of(Situation(packet, self.host(*own), connection or Connection()))
+
+    # reasons
+
+    def node_port_addresses(self) -> Iterator[Candidate]:
+        """To node ports at addresses that one mode answers at and the other does not."""
+        facts = self._facts
+        chosen = [facts.node_port_addresses(options) for options in (facts.iptables, facts.nftables)]
+        named = [ip for ips in chosen if ips is not None for ip in ips]
+        addresses = [*facts.own_addresses, ELSEWHERE[self._family], *named]
+        ports = [*facts.node_ports[:10], *facts.refused_node_ports[:10]]
+        for port in ports:
+            for address in dict.fromkeys(addresses):
+                yield self.outside(Door(address, port.protocol, port.node_port), address)
+        for port in facts.refused_node_ports[:10]:
+            yield self._to_all(port)
+
+    def _to_all(self, port: ServicePort) -> Candidate:
+        """To an address that hosts share: IPv4's broadcast address, an IPv6 network's anycast address of routers."""
+        if self._family is Family.IPV4:
+            return self.outside(Door(BROADCAST, port.protocol, port.node_port))
+        own = parse_address(self.own[0], self._family)
+        address = InterfaceAddress(self._family, own, 64)
+        anycast = format_address(address.network.address, self._family)
+        found = self.outside(Door(anycast, port.protocol, port.node_port))
+        host = dataclasses.replace(found.iptables.host, interfaces={"eth0": Interface("eth0", (address,))})
+        return Candidate.of(dataclasses.replace(found.iptables, host=host))
+
+    def localhost_node_ports(self) -> Iterator[Candidate]:
+        """From the node to its loopback address."""
+        loopback = LOOPBACK[self._family]
+        for port in (*self._facts.node_ports[:10], *self._facts.refused_node_ports[:10]):
+            yield self.from_node(Door(loopback, port.protocol, port.node_port), loopback)
+
+    def localnet(self) -> Iterator[Candidate]:
+        """From outside to a port that the host means for itself."""
+        if self._family is Family.IPV4:
+            yield self.outside(Door("127.0.0.1", "tcp", 10249))
+
+    def cluster_ip_ports(self) -> Iterator[Candidate]:
+        """To ports of ClusterIPs that no Service has."""
+        for address in self._facts.cluster_ips[:_MOST]:
+            used = {door.port for door in self._facts.cluster_ip_doors if door.address == address}
+            free = next(port for port in (9999, *range(10000, 11000)) if port not in used)
+            yield self.from_pod(Door(address, "tcp", free))
+
+    def unallocated(self) -> Iterator[Candidate]:
+        """To addresses of ServiceCIDRs that no Service has."""
+        taken = {ip for port in self._facts.service_ports for ip in (port.cluster_ip, *port.external_ips)}
+        for cidr in self._facts.nftables.service_cidrs:
+            network = ipaddress.ip_network(cidr)
+            free = (str(network[-2 - place]) for place in range(min(1000, max(0, network.num_addresses - 2))))
+            for address in islice((ip for ip in free if ip not in taken), 3):
+                yield self.from_pod(Door(address, "tcp", 443))
+
+    def invalid(self) -> Iterator[Candidate]:
+        """What a pod sends to a client and conntrack cannot place."""
+        sources = [
+            endpoint.ip for port in self._facts.service_ports for endpoint in self._facts.selected[port.name].reachable
+        ]
+        packet = self.packet(next(iter(sources), self.pod), Door(self.client, "tcp", CLIENT_PORT), flags=ACK)
+        packet = packet.replace(sport=8080, in_interface=self.pod_interface)
+        yield self._candidate(packet, connection=Connection(INVALID))
+
+    def marked(self) -> Iterator[Candidate]:
+        """Packets that somebody else has marked."""
+        facts = self._facts
+        marks = dict.fromkeys((facts.iptables.masquerade_mark, facts.nftables.masquerade_mark))
+        for mark in marks:
+            yield self.outside(Door(ELSEWHERE[self._family], "tcp", 443), mark=mark)
+        for port in facts.service_ports:
+            if not facts.decided[port.name].has_internal:
+                yield self.outside(Door(port.cluster_ip, port.protocol, port.port), mark=facts.iptables.masquerade_mark)
+            elif not facts.decided[port.name].has_external:
+                for ip in (*port.external_ips, *port.load_balancer_vips):
+                    yield self.outside(Door(ip, port.protocol, port.port), mark=facts.iptables.masquerade_mark)
+
+    def masqueraded(self) -> Iterator[Candidate]:
+        """To Services with endpoints: from pods, and from outside, whose source may be rewritten."""
+        for port in self._answering():
+            door = Door(port.cluster_ip, port.protocol, port.port)
+            yield self.from_pod(door)
+            yield self.outside(door)
+            for ip in (*port.external_ips, *port.load_balancer_vips):
+                yield self.outside(Door(ip, port.protocol, port.port))
+
+    def _answering(self) -> list[ServicePort]:
+        facts = self._facts
+        return [port for port in facts.service_ports if facts.decided[port.name].has_any][:_MOST]
+
+    def remote_hairpin(self) -> Iterator[Candidate]:
+        """From an endpoint of another node to its own Service, through this node."""
+        facts = self._facts
+        for port, endpoint in facts.remote_endpoints[:_MOST]:
+            doors = [door if door.address else door._replace(address=self.own[0]) for door in facts.doors(port)]
+            for door in doors:
+                for interface in ("eth0", self.pod_interface):
+                    yield self._candidate(self.packet(endpoint.ip, door, interface=interface))
+
+    def shared(self) -> Iterator[Candidate]:
+        """To addresses and ports that several Services want."""
+        for door in self._facts.shared_doors:
+            place = door if door.address else door._replace(address=self.own[0])
+            yield self.outside(place)
+            yield self.from_pod(place)
+            yield self.from_node(place)
+
+    def source_ranges(self) -> Iterator[Candidate]:
+        """To load-balancer IPs that accept only some sources."""
+        for door, sources, _ in self._facts.restricted:
+            for source in (*OUTSIDE[self._family], self.pod):
+                yield self._candidate(self.packet(source, door))
+            yield self.from_node(door)
+            networks = map(ipaddress.ip_network, sources)
+            yield from (self._candidate(self.packet(str(network[0]), door)) for network in networks)
+            for source in OUTSIDE[self._family]:
+                yield self._candidate(self.packet(source, door), connection=Connection(RELATED))
+
+    def refused(self) -> Iterator[Candidate]:
+        """To addresses without endpoints: from the node, and where an address is the node's own."""
+        facts = self._facts
+        for port in facts.service_ports:
+            if not facts.decided[port.name].has_external:
+                for ip in (*port.external_ips, *port.load_balancer_vips):
+                    yield self.from_node(Door(ip, port.protocol, port.port))
+                    yield self.from_node(Door(ip, port.protocol, port.port), ELSEWHERE[self._family])
+        for port in facts.service_ports:
+            if not facts.decided[port.name].has_internal:
+                door = Door(port.cluster_ip, port.protocol, port.port)
+                yield self.from_pod(door, self.pod, port.cluster_ip)
+
+    def remembered(self, to_nftables: bool) -> Iterator[Candidate]:
+        """From a client that has an endpoint already, as the mode that is left remembers it."""
+        facts = self._facts
+        for port in facts.service_ports:
+            endpoints = facts.selected[port.name].cluster or facts.selected[port.name].local
+            if not port.session_affinity_seconds or len(endpoints) < 2:
+                continue
+            yield self._remembered(port, 1, to_nftables)
+
+    def _remembered(self, port: ServicePort, number: int, to_nftables: bool) -> Candidate:
+        selected = self._facts.selected[port.name]
+        endpoint = (selected.cluster or selected.local)[number]
+        found = self.from_pod(Door(port.cluster_ip, port.protocol, port.port))
+        situation, client = found.iptables, found.iptables.packet.src or 0
+        if to_nftables:
+            recent = {endpoint_chain_name(port.name, endpoint.address): {client: (1,)}}
+            host = dataclasses.replace(situation.host, recent=MappingProxyType(recent))
+            return dataclasses.replace(found, iptables=dataclasses.replace(situation, host=host))
+        where = (f"{nft_family(self._family)} {TABLE}", f"affinity-{endpoint_base(port.name, endpoint)}")
+        host = dataclasses.replace(situation.host, elements=MappingProxyType({where: {client: True}}))
+        return dataclasses.replace(found, nftables=dataclasses.replace(situation, host=host))
+
+    def behind_firewall(self) -> Iterator[Candidate]:
+        """To node ports, external and load-balancer IPs, on a host whose own rules accept nothing."""
+        facts = self._facts
+        for port in facts.service_ports:
+            if port.health_check_node_port:
+                yield self.outside(Door(self.own[0], "tcp", port.health_check_node_port))
+        chosen = facts.node_port_addresses(facts.nftables)
+        node = next(iter(chosen or self.own))
+        for port in facts.service_ports:
+            if facts.decided[port.name].has_any:
+                doors: Sequence[Door] = [door._replace(address=door.address or node) for door in facts.doors(port)]
+                yield from (self.outside(door, node) for door in doors if door.address != port.cluster_ip)
+        for port in facts.service_ports:
+            for endpoint in facts.selected[port.name].cluster[:1]:
+                if port.externally_accessible:
+                    yield self._answer(port, endpoint.ip)
+
+    def _answer(self, port: ServicePort, endpoint: str) -> Candidate:
+        """What an endpoint answers."""
+        packet = self.packet(endpoint, Door(self.client, port.protocol, CLIENT_PORT), flags=ACK)
+        packet = packet.replace(sport=port.port, in_interface=self.pod_interface)
+        tuple_ = FlowTuple(packet.dst, packet.dport, packet.src, packet.sport)
+        connection = Connection.established(tuple_, tuple_.reversed(), direction="REPLY", state=ESTABLISHED)
+        return self._candidate(packet, connection=connection)

@@ -1,0 +1,267 @@
+"""The report: findings of all nodes and families, grouped by reason, as `kproxy migrate -o json` prints it.
+
+docs/migrate.md describes the fields. `today` is the mode that is left, `then` the one that is switched to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.migrate.analysis import Analysis, Found
+from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.reasons import REASONS
+from kproxy.cluster.migrate.witness import is_fully_random
+from kproxy.dataplane import Outcome, TraceResult, format_endpoint
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.model.packet import LOCAL
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import protocol_name
+
+_ORDER: Final = {reason.id: place for place, reason in enumerate(REASONS)}
+FIREWALL_SETTING: Final = "on a host whose policies of INPUT and FORWARD are DROP"
+OTHER_TITLE: Final = "Something else"
+OTHER_ADVICE: Final = (
+    "No known difference of the modes: look at the packet, and trace others like it with kproxy trace."
+)
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """One thing that can become of the packet.
+
+    Attributes:
+        chance: exact, as `1/3`; what iptables rounds to 31 bits and nftables to 32 is said as it is meant.
+        verdict: ACCEPT, DROP or REJECT.
+        text: in words.
+        path: the rules that matched, in order.
+    """
+
+    chance: str
+    verdict: str
+    text: str
+    path: tuple[str, ...]
+
+
+class KernelAnswer(msgspec.Struct, frozen=True):
+    """What the kernel did with a witness, in words, in a namespace with each mode's rules."""
+
+    today: str
+    then: str
+    agrees: bool
+
+
+class WitnessRecord(msgspec.Struct, frozen=True, rename={"in_": "in", "local_addresses": "localAddresses"}):
+    """A packet that shows the difference. `setting` says what else must hold of the host; `remembers` what the host
+    remembers of the client."""
+
+    text: str
+    family: str
+    src: str
+    dst: str
+    proto: str
+    origin: str
+    in_: str
+    mark: int
+    ctstate: str
+    local_addresses: tuple[str, ...]
+    setting: str
+    today: tuple[Fate, ...]
+    then: tuple[Fate, ...]
+    kernel: KernelAnswer | None = None
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that changes.
+
+    Attributes:
+        reason: its identifier, see `ids`.
+        nodes, families: where it holds.
+        services: `namespace/name` of those concerned. addresses: addresses and ports concerned.
+        today, then: what happens in each mode. advice: what to do about it.
+    """
+
+    reason: str
+    title: str
+    nodes: tuple[str, ...]
+    families: tuple[str, ...]
+    services: tuple[str, ...]
+    addresses: tuple[str, ...]
+    today: str
+    then: str
+    advice: tuple[str, ...]
+    witness: WitnessRecord | None
+
+
+class NotDecided(msgspec.Struct, frozen=True):
+    """What the model cannot decide."""
+
+    node: str
+    family: str
+    where: str
+    reason: str
+
+
+class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
+    """The whole answer. `changes` is whether anything does, or may."""
+
+    from_: str
+    to: str
+    nodes: tuple[str, ...]
+    families: tuple[str, ...]
+    services: int
+    changes: bool
+    findings: tuple[Finding, ...]
+    undecided: tuple[NotDecided, ...]
+
+
+def build_report(analyses: Sequence[Analysis], *, to_nftables: bool) -> Report:
+    """Group what was found on all nodes: findings that read alike are one, with the first one's witness."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for analysis in analyses:
+        for found in analysis.found:
+            finding = _finding(analysis.facts, found, to_nftables)
+            key = (finding.reason, finding.today, finding.then, finding.addresses if found.reason is None else ())
+            groups.setdefault(key, []).append(finding)
+    findings = sorted(map(_merged, groups.values()), key=lambda each: _ORDER.get(each.reason, -1))
+    undecided = tuple(
+        NotDecided(analysis.facts.target.node_name, analysis.facts.family.value, each.where, each.reason)
+        for analysis in analyses
+        for each in analysis.undecided
+    )
+    modes = (MODE_IPTABLES, MODE_NFTABLES) if to_nftables else (MODE_NFTABLES, MODE_IPTABLES)
+    services = {port.name.service for analysis in analyses for port in analysis.facts.service_ports}
+    return Report(
+        *modes,
+        nodes=_unique(analysis.facts.target.node_name for analysis in analyses),
+        families=_unique(analysis.facts.family.value for analysis in analyses),
+        services=len(services),
+        changes=bool(findings or undecided),
+        findings=tuple(findings),
+        undecided=undecided,
+    )
+
+
+def _merged(findings: Sequence[Finding]) -> Finding:
+    first = findings[0]
+    return msgspec.structs.replace(
+        first,
+        nodes=_unique(node for each in findings for node in each.nodes),
+        families=_unique(family for each in findings for family in each.families),
+        services=tuple(sorted({service for each in findings for service in each.services})),
+        addresses=_unique(address for each in findings for address in each.addresses),
+    )
+
+
+def _unique(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
+    reason, difference = found.reason, found.difference
+    if reason is not None:
+        title, services, addresses = reason.title, reason.services(facts), reason.addresses(facts)
+        words = (reason.iptables(facts), reason.nftables(facts))
+        advice = reason.to_nftables if to_nftables else reason.to_iptables or reason.to_nftables
+    else:
+        assert difference is not None
+        where = f"{', '.join(difference.destinations)} from {difference.sources}"
+        title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), (OTHER_ADVICE,)
+        words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
+    today, then = words if to_nftables else words[::-1]
+    setting = FIREWALL_SETTING if reason is not None and reason.firewall else ""
+    return Finding(
+        found.id,
+        title,
+        (facts.target.node_name,),
+        (facts.family.value,),
+        tuple(sorted(set(services))),
+        _unique(addresses),
+        today,
+        then,
+        tuple(advice),
+        witness_record(facts, found, to_nftables, setting),
+    )
+
+
+# witnesses
+
+
+def witness_record(facts: NodeFacts, found: Found, to_nftables: bool, setting: str = "") -> WitnessRecord:
+    """The witness of a finding."""
+    candidate = found.witness.candidate
+    traces = (found.witness.iptables, found.witness.nftables)
+    situation = candidate.iptables if to_nftables else candidate.nftables
+    today, then = traces if to_nftables else traces[::-1]
+    packet, family = situation.packet, situation.packet.family
+    own = sorted(address for kind, address in situation.host.local_addresses or () if kind is family)
+    own_texts = [format_address(address, family) for address in own]
+    if candidate.iptables != candidate.nftables:
+        setting = "the mode that is left remembers which endpoint the client has"
+    elif not setting and found.reason is not None:
+        more = [text for text in own_texts if text not in facts.own_addresses]
+        setting = f"on a node that has {', '.join(more)}, too" if more and facts.own_addresses else ""
+    return WitnessRecord(
+        text=situation_text(situation),
+        family=family.value,
+        src=packet.source,
+        dst=packet.destination,
+        proto=protocol_name(packet.protocol),
+        origin=packet.origin,
+        in_=packet.in_interface or "",
+        mark=packet.mark,
+        ctstate=situation.connection.state or "",
+        local_addresses=tuple(own_texts),
+        setting=setting,
+        today=fates(today),
+        then=fates(then),
+    )
+
+
+def situation_text(situation: Situation) -> str:
+    """The packet in one line."""
+    packet = situation.packet
+    parts = [f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}"]
+    parts.append("made by the node" if packet.origin == LOCAL else f"arriving on {packet.in_interface}")
+    if situation.connection.state != "NEW":
+        parts.append(f"state {situation.connection.state}")
+    if packet.mark:
+        parts.append(f"mark 0x{packet.mark:x}")
+    parts += [f"`{question.text}` {'holds' if answer else 'does not hold'}" for question, answer in situation.assumed]
+    return ", ".join(parts)
+
+
+def fates(result: TraceResult) -> tuple[Fate, ...]:
+    """What becomes of the packet, likeliest first; outcomes that read alike are one."""
+    chances: dict[tuple[str, str], Fraction] = {}
+    paths: dict[tuple[str, str], tuple[str, ...]] = {}
+    for outcome in result.outcomes:
+        key = (outcome.verdict, _outcome_text(outcome))
+        chances[key] = chances.get(key, Fraction(0)) + outcome.probability
+        paths.setdefault(key, tuple(f"{step.table} {step.chain} {step.rule}" for step in outcome.path))
+    rounded = {key: chance.limit_denominator(10_000) for key, chance in chances.items()}
+    return tuple(
+        Fate(str(chance), verdict, text, paths[verdict, text])
+        for (verdict, text), chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def _outcome_text(outcome: Outcome) -> str:
+    packet: Family = outcome.packet.family
+    if outcome.verdict == "REJECT":
+        return f"rejected ({outcome.reject})"
+    if outcome.verdict == "DROP":
+        return f"dropped{f': {outcome.reason}' if outcome.reason else ''}"
+    if outcome.verdict != "ACCEPT":
+        return "not decided"
+    where = format_endpoint(packet, outcome.packet.dst, outcome.packet.dport)
+    text = f"to {where}" if outcome.dnat else f"passed on, to {where} as it is"
+    if outcome.via == "local":
+        text = f"to {where} on the node itself" if outcome.dnat else "to the node's own programs"
+    if outcome.snat:
+        text += ", source rewritten" + (" (random port)" if is_fully_random(outcome) else "")
+    return text

@@ -1,0 +1,270 @@
+"""From iptables mode's rules to rules that treat packets as nftables mode does, step by step.
+
+Each step takes one known difference between the modes out of the rules, by other options of the renderer, by leaving
+rules out, and by restore input that adds some. What is still different after all steps of the reasons that were found
+is none of them. So the reasons are complete if, and only if, the comparison finds the two sides alike then; and a
+difference that no step knows cannot hide behind one that is known.
+
+Rules that a step adds stand in chains of their own, `MIGRATE-...`, or in front of kube-proxy's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
+from kproxy.netfilter.hooks import Table
+from kproxy.render import Renderer, RenderOptions
+from kproxy.render.iptables.chains import (
+    EXTERNAL_SERVICES,
+    FORWARD,
+    MARK_MASQ,
+    NODEPORTS,
+    PROXY_FIREWALL,
+    SERVICES,
+    endpoint_chain_name,
+    service_port_hash,
+)
+from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.renderer import Renderer as TableRenderer
+from kproxy.render.nftables.save import nft_ruleset
+from kproxy.render.nftables.table import RenderedTable
+
+_LOOPBACK_NETWORK: Final = {Family.IPV4: "127.0.0.0/8", Family.IPV6: "::1/128"}
+_NODE_PORT_REFUSALS: Final = "MIGRATE-NODEPORTS"
+_CLUSTER_IPS: Final = "MIGRATE-CLUSTER-IPS"
+_UNALLOCATED: Final = "MIGRATE-UNALLOCATED"
+_HAIRPIN: Final = re.compile(r"-A (KUBE-SEP-\S+) .*-s (\S+) -j KUBE-MARK-MASQ")
+_ELEMENT: Final = re.compile(r"add element \S+ \S+ (\S+) \{ (?:(\S+) \. )?(\S+) \. (\d+)[ }]")
+_DISPATCH: Final = re.compile(
+    rf"-A (?:{SERVICES}|{EXTERNAL_SERVICES}|{PROXY_FIREWALL}|{NODEPORTS}) .*-p (\S+)(?: -d (\S+))?.* --dport (\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: options that the renderer gets, lines that are left out, and restore input that is added."""
+
+    options: Callable[[NodeFacts, RenderOptions], RenderOptions] = lambda _facts, options: options
+    drops: Callable[[NodeFacts], Callable[[str], bool]] = lambda _facts: lambda _line: False
+    adds: Callable[[NodeFacts, RenderOptions], str] = lambda _facts, _options: ""
+
+
+def iptables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
+    """Iptables mode's rules on a fresh host, with the steps of some reasons taken."""
+    taken = [step for name, step in STEPS.items() if name in steps]
+    options = facts.iptables
+    for step in taken:
+        options = step.options(facts, options)
+    drops = [step.drops(facts) for step in taken]
+    text = Renderer(options).plan_full(facts.state).restore_text
+    shared = _shared_line(facts) if ids.SHARED_ADDRESS in steps else None
+    lines = text.splitlines(keepends=True)
+    if drops or shared is not None:
+        lines = [line for line in lines if not any(drop(line) for drop in drops) and not (shared and shared(line))]
+    rules = saved_ruleset("".join(lines), facts.family)
+    for addition in [step.adds(facts, options) for step in taken] + [_refusals(facts, steps)]:
+        if addition:
+            rules = apply_restore(rules, parse_restore(addition, family=facts.family))
+    return SideRules.of(Ruleset(facts.family, rules.in_save_order().tables))
+
+
+def nftables_text(facts: NodeFacts) -> str:
+    """Nftables mode's table as a script for `nft -f`."""
+    renderer = TableRenderer(facts.nftables)
+    renderer.render(facts.state)
+    return RenderedTable(facts.state, renderer).restore_text
+
+
+def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
+    """Nftables mode's rules on a fresh host. Addresses that several Services share are left out by a step, here and
+    there."""
+    text = nftables_text(facts)
+    if ids.SHARED_ADDRESS in steps:
+        shared = facts.shared_doors.keys()
+        text = "".join(line for line in text.splitlines(keepends=True) if _element_door(line) not in shared)
+    return SideRules((), nft_ruleset(text))
+
+
+# the steps
+
+
+def _all_ports_masqueraded(facts: NodeFacts, options: RenderOptions) -> str:
+    """In nftables mode every port of a ClusterIP is masqueraded as one that a Service has, and refused afterwards."""
+    if options.masquerade_all:
+        who = ""
+    elif options.local_traffic.is_implemented:
+        who = f"{options.local_traffic.if_not_local} "
+    else:
+        who = None
+    marks = [] if who is None else [f"-I {SERVICES} 1 -d {ip} {who}-j {MARK_MASQ}" for ip in facts.cluster_ips]
+    served = [
+        f"-d {door.address} -p {door.protocol} --dport {door.port} -j RETURN" for door in sorted(facts.cluster_ip_doors)
+    ]
+    return _restore(Table.NAT, marks) + _refuse_first(_CLUSTER_IPS, served, facts.cluster_ips, "REJECT")
+
+
+def _unallocated_dropped(facts: NodeFacts, _options: RenderOptions) -> str:
+    served = [f"-d {ip} -j RETURN" for ip in facts.cluster_ips]
+    served += [
+        f"-d {door.address} -p {door.protocol} --dport {door.port} -j RETURN"
+        for port in facts.service_ports
+        for door in facts.doors(port)
+        if door.address and door.address != port.cluster_ip
+    ]
+    return _refuse_first(_UNALLOCATED, served, facts.nftables.service_cidrs, "DROP")
+
+
+def _refuse_first(chain: str, served: Iterable[str], networks: Iterable[str], target: str) -> str:
+    """Rules before all others of FORWARD and OUTPUT that refuse what goes to some networks and is not served."""
+    lines = [f":{chain} - [0:0]"]
+    lines += [f"-A {chain} {rule}" for rule in dict.fromkeys(served)]
+    lines += [f"-A {chain} -d {network} -j {target}" for network in networks]
+    lines += [f"-I {hook} 1 -m conntrack --ctstate NEW -j {chain}" for hook in ("FORWARD", "OUTPUT")]
+    return _restore(Table.FILTER, lines)
+
+
+def _accepts_in_forward(_facts: NodeFacts) -> Callable[[str], bool]:
+    return lambda line: line.startswith(f"-A {FORWARD} ") and line.endswith("-j ACCEPT\n")
+
+
+def _remote_hairpin(facts: NodeFacts) -> Callable[[str], bool]:
+    """Endpoints of other nodes that are told apart from this node's own by chain."""
+    remote = {
+        endpoint_chain_name(port.name, endpoint.address)
+        for port, endpoint in facts.remote_endpoints
+        if f"{endpoint.address}/{port.protocol}" not in facts.hairpin
+    }
+
+    def drops(line: str) -> bool:
+        found = _HAIRPIN.match(line)
+        return found is not None and found[1] in remote
+
+    return drops
+
+
+def _firewall_lines(_facts: NodeFacts) -> Callable[[str], bool]:
+    return lambda line: (
+        line.startswith(f"-A {PROXY_FIREWALL} ") or (line.startswith(f"-A {SERVICES} ") and " -j KUBE-FW-" in line)
+    )
+
+
+def _firewall_first(facts: NodeFacts, _options: RenderOptions) -> str:
+    """Sources are checked before anything is translated, and whether there are endpoints or not."""
+    checks: list[str] = []
+    ways: list[str] = []
+    for number, (door, sources, port) in enumerate(facts.restricted):
+        chain = f"MIGRATE-FW-{number}"
+        match = f"-d {door.address} -p {door.protocol} --dport {door.port}"
+        checks.append(f":{chain} - [0:0]")
+        checks += [f"-A {hook} -m conntrack --ctstate NEW {match} -j {chain}" for hook in ("PREROUTING", "OUTPUT")]
+        checks += [f"-A {chain} -s {source} -j RETURN" for source in sources]
+        checks.append(f"-A {chain} -j DROP")
+        if facts.decided[port.name].has_any:
+            ways.append(f"-I {SERVICES} 1 {match} -j KUBE-EXT-{service_port_hash(port.name)}")
+    return _restore(Table.MANGLE, checks) + _restore(Table.NAT, ways)
+
+
+def _refused_everywhere(_facts: NodeFacts, _options: RenderOptions) -> str:
+    """Services without endpoints are refused at all three hooks, each at two of them in iptables mode."""
+    lines = [
+        f"-A INPUT -m conntrack --ctstate NEW -j {SERVICES}",
+        f"-A OUTPUT -m conntrack --ctstate NEW -j {EXTERNAL_SERVICES}",
+    ]
+    return _restore(Table.FILTER, lines)
+
+
+def _set(**changes: object) -> Callable[[NodeFacts, RenderOptions], RenderOptions]:
+    return lambda _facts, options: msgspec.structs.replace(options, **changes)
+
+
+def _set_as_nftables(*fields: str) -> Callable[[NodeFacts, RenderOptions], RenderOptions]:
+    return lambda facts, options: msgspec.structs.replace(
+        options, **{field: getattr(facts.nftables, field) for field in fields}
+    )
+
+
+def _random_fully(_facts: NodeFacts, options: RenderOptions) -> RenderOptions:
+    features = msgspec.structs.replace(options.features, random_fully=True)
+    return msgspec.structs.replace(options, features=features)
+
+
+def _refused_node_port(line: str) -> bool:
+    return line.startswith(f"-A {EXTERNAL_SERVICES} ") and "--dst-type LOCAL" in line
+
+
+STEPS: Final = {
+    ids.NODE_PORT_ADDRESSES: Step(
+        options=_set_as_nftables("node_port_addresses"), drops=lambda _facts: _refused_node_port
+    ),
+    ids.LOCALHOST_NODE_PORTS: Step(options=_set(localhost_node_ports=False), drops=lambda _facts: _refused_node_port),
+    ids.LOCALNET_GUARD: Step(options=_set(localhost_node_ports=False)),
+    ids.CLUSTER_IP_PORTS: Step(adds=_all_ports_masqueraded),
+    ids.UNALLOCATED_CLUSTER_IPS: Step(adds=_unallocated_dropped),
+    ids.INVALID_PACKETS: Step(options=_set(drop_invalid=False)),
+    ids.MASQUERADE_MARK: Step(options=_set_as_nftables("masquerade_mark"), drops=_accepts_in_forward),
+    ids.MASQUERADE_ALL: Step(options=_set_as_nftables("masquerade_all")),
+    ids.RANDOM_FULLY: Step(options=_random_fully),
+    ids.REMOTE_HAIRPIN: Step(drops=_remote_hairpin),
+    ids.SOURCE_RANGES: Step(drops=_firewall_lines, adds=_firewall_first),
+    ids.REFUSED_HOOKS: Step(adds=_refused_everywhere),
+}
+"""The steps by the reason that each takes away."""
+
+
+def _refusals(facts: NodeFacts, steps: Collection[str]) -> str:
+    """Node ports that are refused for want of endpoints, at the addresses that the steps leave."""
+    everywhere, loopback = ids.NODE_PORT_ADDRESSES not in steps, ids.LOCALHOST_NODE_PORTS not in steps
+    if everywhere and loopback:
+        return ""
+    addresses = None if everywhere else facts.node_port_addresses(facts.nftables)
+    network = _LOOPBACK_NETWORK[facts.family]
+    lines = [f":{_NODE_PORT_REFUSALS} - [0:0]"]
+    if addresses is None and everywhere:
+        where = [f"-m addrtype --dst-type LOCAL ! -d {network}"]
+    elif addresses is None:
+        # What comes to the input hook is refused there without a look at its address, as broadcasts are.
+        where = ["" if loopback else f"! -d {network}"]
+    else:
+        where = [f"-d {ip}" for ip in addresses] + ([f"-d {network}"] if loopback else [])
+    for port in facts.refused_node_ports:
+        target = "DROP" if facts.decided[port.name].has_any else "REJECT"
+        match = f"-p {port.protocol} --dport {port.node_port} -j {target}"
+        lines += [f"-A {_NODE_PORT_REFUSALS} {place} {match}" for place in where]
+    lines.append(f"-A INPUT -m conntrack --ctstate NEW -j {_NODE_PORT_REFUSALS}")
+    return _restore(Table.FILTER, lines)
+
+
+def _restore(table: Table, lines: list[str]) -> str:
+    """Restore input for one table: chains first."""
+    if not lines:
+        return ""
+    ordered = sorted(lines, key=lambda line: not line.startswith(":"))
+    return f"*{table.value}\n" + "".join(f"{line}\n" for line in ordered) + "COMMIT\n"
+
+
+def _shared_line(facts: NodeFacts) -> Callable[[str], bool]:
+    """Whether a line of restore input leads a shared address and port somewhere."""
+    shared = facts.shared_doors.keys()
+
+    def drops(line: str) -> bool:
+        found = _DISPATCH.match(line)
+        return found is not None and Door((found[2] or "").partition("/")[0], found[1], int(found[3])) in shared
+
+    return drops
+
+
+def _element_door(line: str) -> Door | None:
+    found = _ELEMENT.match(line)
+    return None if found is None else Door(found[2] or "", found[3], int(found[4]))
+
+
+__all__ = ["STEPS", "Step", "iptables_rules", "nftables_rules", "nftables_text"]

@@ -1,0 +1,72 @@
+"""`kproxy migrate` as its users run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.cli import Run
+from tests.support.migrate import NODE, QUIET, endpoints, node, service, write
+
+WEB = [service(type="NodePort", port={"nodePort": 30080}), endpoints()]
+
+
+def test_nothing_changes(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node()])
+    done = kproxy("migrate", "-f", cluster, "--config", config)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Nothing changes" in done.stdout
+
+
+def test_the_text_is_for_a_terminal(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node(), *WEB], {"clusterCIDR": "10.244.0.0/16"})
+    done = kproxy("migrate", "-f", cluster, "--config", config, "-4")
+    assert done.returncode == 1
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    lines = done.stdout.splitlines()
+    assert lines[2] == "6 things change."
+    assert lines[4].split() == ["1", "Node", "ports", "answer", "at", "other", "addresses", "1", "Service"]
+    assert "Nothing else changes" in done.stdout
+
+
+def test_json_is_a_contract(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node(), *WEB])
+    done = kproxy("migrate", "-f", cluster, "--config", config, "-4", "-o", "json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert {name: report[name] for name in ("from", "to", "nodes", "families", "services", "changes", "undecided")} == {
+        "from": "iptables", "to": "nftables", "nodes": [NODE], "families": ["IPv4"], "services": 1, "changes": True,
+        "undecided": [],
+    }  # fmt: skip
+    finding = report["findings"][0]
+    assert finding["reason"] == "node-port-addresses"
+    assert finding["services"] == ["shop/web"]
+    assert finding["addresses"] == ["30080/tcp"]
+    witness = finding["witness"]
+    assert (witness["dst"], witness["proto"], witness["in"]) == ("192.0.2.99:30080", "tcp", "eth0")
+    assert witness["localAddresses"] == ["192.0.2.99", "192.168.0.2"]
+    assert [fate["verdict"] for fate in witness["today"] + witness["then"]] == ["ACCEPT", "ACCEPT"]
+    assert witness["today"][0]["text"].startswith("to 10.244.0.5:8080")
+
+
+def test_equal_findings_of_all_nodes_are_one(kproxy: Run, tmp_path: Path) -> None:
+    nodes = [node("n1"), node("n2", "192.168.0.3")]
+    cluster, config = write(tmp_path, [*nodes, *WEB])
+    done = kproxy("migrate", "-f", cluster, "--config", config, "--all-nodes", "-4", "-o", "json")
+    findings = {each["reason"]: each for each in json.loads(done.stdout)["findings"]}
+    assert findings["node-port-addresses"]["nodes"] == ["n1", "n2"]
+    assert findings["remote-hairpin"]["nodes"] == ["n2"]  # the endpoint is on n1
+
+
+def test_bad_input(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node("n1"), node("n2")], QUIET)
+    for arguments, told in (
+        (["-f", cluster], "2 Nodes"),
+        (["-f", cluster, "--node", "n3"], "'n3'"),
+        (["-f", cluster, "--node", "n1", "--all-nodes"], "exclude each other"),
+        (["-f", tmp_path / "none.yaml"], "none.yaml"),
+        (["-f", cluster, "--config", config, "--node", "n1", "--to", "ipvs"], "ipvs"),
+    ):
+        done = kproxy("migrate", *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert told in done.stderr

@@ -1,0 +1,150 @@
+"""Each reason is found where the cluster has it and only there, and nothing is found that no reason knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.cluster.inputs import read_inputs
+from kproxy.cluster.migrate import NodeFacts, analyse, analysis, build_report, ids
+from kproxy.cluster.migrate.analysis import Analysis
+from kproxy.cluster.migrate.reasons import REASONS
+from kproxy.netfilter import Family
+from kproxy.render import Features, select_target
+from tests.support.migrate import QUIET, endpoints, node, service, service_cidr, write
+
+CLUSTER_IP = {ids.CLUSTER_IP_PORTS}
+NODE_PORT = CLUSTER_IP | {ids.NODE_PORT_ADDRESSES, ids.HOST_FIREWALL}
+
+
+def quiet(**changes: Any) -> Mapping[str, Any]:
+    return {**QUIET, **changes}
+
+
+def run(
+    directory: Path,
+    objects: Sequence[Mapping[str, Any]],
+    config: Mapping[str, Any] = QUIET,
+    family: Family = Family.IPV4,
+    *,
+    features: Features | None = None,
+    to_nftables: bool = True,
+) -> Analysis:
+    cluster_path, config_path = write(directory, objects, config)
+    loaded, cluster = read_inputs(str(config_path), [str(cluster_path)], lambda _note: None)
+    facts = NodeFacts.of(cluster, loaded, select_target(cluster.nodes, loaded), family, features or Features())
+    return analyse(facts, to_nftables=to_nftables)
+
+
+def found(done: Analysis) -> set[str]:
+    assert done.undecided == ()
+    return {each.id for each in done.found}
+
+
+CASES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, Any], set[str]]] = {
+    "nothing": ([], QUIET, set()),
+    "default configuration": ([], {}, {ids.INVALID_PACKETS, ids.LOCALNET_GUARD}),
+    "a ServiceCIDR": ([service_cidr("10.96.0.0/16")], QUIET, {ids.UNALLOCATED_CLUSTER_IPS}),
+    "a Service": ([service(), endpoints()], QUIET, CLUSTER_IP),
+    "endpoints of another node": ([service(), endpoints(node_name="n2")], QUIET, CLUSTER_IP | {ids.REMOTE_HAIRPIN}),
+    "a node port": ([service(type="NodePort", port={"nodePort": 30080}), endpoints()], QUIET, NODE_PORT),
+    "a node port on localhost": (
+        [service(type="NodePort", port={"nodePort": 30080}), endpoints()],
+        quiet(iptables={"localhostNodePorts": True}),
+        NODE_PORT | {ids.LOCALHOST_NODE_PORTS, ids.LOCALNET_GUARD},
+    ),
+    "node ports at every address": (
+        [service(type="NodePort", port={"nodePort": 30080}), endpoints()],
+        quiet(nodePortAddresses=["0.0.0.0/0"]),
+        NODE_PORT - {ids.NODE_PORT_ADDRESSES},
+    ),
+    "node ports at the primary address": (
+        [service(type="NodePort", port={"nodePort": 30080}), endpoints()],
+        quiet(nodePortAddresses=["primary"]),
+        NODE_PORT - {ids.NODE_PORT_ADDRESSES},
+    ),
+    "affinity": (
+        [service(sessionAffinity="ClientIP"), endpoints(addresses=("10.244.0.5", "10.244.0.6"))],
+        QUIET,
+        CLUSTER_IP | {ids.SESSION_AFFINITY},
+    ),
+    "affinity to a single endpoint": ([service(sessionAffinity="ClientIP"), endpoints()], QUIET, CLUSTER_IP),
+    "masqueradeAll of one mode": (
+        [service(), endpoints()],
+        quiet(nftables={"masqueradeAll": True}),
+        CLUSTER_IP | {ids.MASQUERADE_ALL},
+    ),
+    "masqueradeBit of one mode": (
+        [],
+        quiet(iptables={"localhostNodePorts": False, "masqueradeBit": 20}),
+        {ids.MASQUERADE_MARK},
+    ),
+    "an external IP without endpoints": (
+        [service(externalIPs=["198.51.100.9"])],
+        QUIET,
+        CLUSTER_IP | {ids.REFUSED_HOOKS, ids.MASQUERADE_MARK},
+    ),
+    "source ranges without endpoints": (
+        [
+            service(type="LoadBalancer", loadBalancerSourceRanges=["10.0.0.0/8"], allocateLoadBalancerNodePorts=False)
+            | {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}}
+        ],
+        QUIET,
+        CLUSTER_IP | {ids.REFUSED_HOOKS, ids.MASQUERADE_MARK, ids.SOURCE_RANGES},
+    ),
+    "one address for two Services": (
+        [
+            service("a", "10.96.0.1", externalIPs=["198.51.100.9"]),
+            service("b", "10.96.0.2", externalIPs=["198.51.100.9"]),
+            endpoints("a", ("10.244.0.5",)),
+            endpoints("b", ("10.244.0.6",)),
+        ],
+        QUIET,
+        CLUSTER_IP | {ids.HOST_FIREWALL, ids.SHARED_ADDRESS},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reasons_are_found_where_the_cluster_has_them(tmp_path: Path, name: str) -> None:
+    objects, config, expected = CASES[name]
+    assert found(run(tmp_path, [node(), *objects], config)) == expected
+
+
+def test_a_host_whose_iptables_lacks_random_fully(tmp_path: Path) -> None:
+    done = run(tmp_path, [node(), service(), endpoints()], features=Features(random_fully=False))
+    assert found(done) == CLUSTER_IP | {ids.RANDOM_FULLY}
+
+
+def test_loopback_has_no_guard_in_ipv6(tmp_path: Path) -> None:
+    assert found(run(tmp_path, [node()], {}, Family.IPV6)) == {ids.INVALID_PACKETS}
+
+
+def test_what_no_reason_knows_is_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason that is not looked for is found by the comparison, with a packet."""
+    for missing in (ids.CLUSTER_IP_PORTS, ids.NODE_PORT_ADDRESSES):
+        monkeypatch.setattr(analysis, "REASONS", [reason for reason in REASONS if reason.id != missing])
+        done = run(tmp_path, [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()])
+        others = [each for each in done.found if each.id == ids.OTHER]
+        assert others
+        assert all(each.witness.iptables.outcomes != each.witness.nftables.outcomes for each in others)
+        report = build_report([done], to_nftables=True)
+        assert missing not in {each.reason for each in report.findings}
+        assert report.findings[0].reason == ids.OTHER
+
+
+def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
+    objects = [node(), service(sessionAffinity="ClientIP"), endpoints(addresses=("10.244.0.5", "10.244.0.6"))]
+    there = build_report([run(tmp_path, objects)], to_nftables=True)
+    back = build_report([run(tmp_path, objects, to_nftables=False)], to_nftables=False)
+    assert (back.from_, back.to) == (there.to, there.from_)
+    assert [each.reason for each in back.findings] == [each.reason for each in there.findings]
+    assert [(each.then, each.today) for each in back.findings] == [(each.today, each.then) for each in there.findings]
+    for report in (there, back):  # who has an endpoint today may get another one
+        (memory,) = [each.witness for each in report.findings if each.reason == ids.SESSION_AFFINITY]
+        assert memory is not None
+        assert [fate.chance for fate in memory.today] == ["1"]
+        assert [fate.chance for fate in memory.then] == ["1/2", "1/2"]
