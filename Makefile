@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_CLUSTER := rules_golden/minikube
+# Three for two processors: tests of the kernel wait for a third of their time. At most six: one lock is for all namespaces.
+WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -22,11 +24,11 @@ demo: $(READY)  ## Render the minikube cluster of the article, load it in a name
 	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
 
 test: $(READY) lint  ## Lint, then every test but the slow ones
-	$(BIN)/pytest -n 2 -m "not slow and not soak"
+	$(BIN)/pytest -n $(WORKERS) -m "not slow and not soak"
 
 test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containerd, unpacked beside the environment
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
-	$(BIN)/pytest -n 2 --dist worksteal -m slow
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
 test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 packets, thousands of applies under traffic
 	$(BIN)/pytest -n 2 -m soak
