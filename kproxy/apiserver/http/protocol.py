@@ -17,6 +17,8 @@ log.setLevel(logging.ERROR)  # that a client sends no HTTP is its own affair
 MAX_HEADERS: Final = 256 * 1024
 """Bytes of a request line and headers."""
 _HEADER_TIME: Final = 20.0
+_LINGER: Final = 0.5
+"""Seconds for which a refused client may go on sending: closed at once, it could lose its answer. As Go's net/http."""
 
 
 class Http(HttpToolsProtocol):
@@ -25,6 +27,7 @@ class Http(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_bytes = 0
         self._in_headers = True
+        self._refused = False
         self._timer: asyncio.TimerHandle | None = None
         super().connection_made(transport)
         self.logger = log
@@ -66,12 +69,12 @@ class Http(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.parser is None or self.transport.is_closing():
+        if self.parser is None or self._refused or self.transport.is_closing():
             return
         if self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
-        if self._in_headers and self._header_bytes > MAX_HEADERS:
+        if self._in_headers and self._header_bytes > MAX_HEADERS and not self._refused:
             self._refuse_headers()
 
     def _refuse_headers(self) -> None:
@@ -83,14 +86,16 @@ class Http(HttpToolsProtocol):
         self._refuse("Bad Request", bad_request("malformed HTTP request"))
 
     def _refuse(self, phrase: str, error: ApiError) -> None:
-        """Answers before there is a request, and closes."""
+        """Answers before there is a request, and closes once the client has had time to read that."""
+        self._refused = True
         body = msgspec.json.encode(error.status)
         head = (
             f"HTTP/1.1 {error.code} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        self.transport.close()
+        self._stop_timer()
+        self._timer = self.loop.call_later(_LINGER, self.transport.close)
 
     def _unsupported_upgrade_warning(self) -> None:
         """kubectl exec tries WebSockets; the answer, 404, says enough."""
