@@ -177,11 +177,12 @@ class HostRules:
         iptables = self.iptables(family)
         native = self.nftables
         there = native is not None and any(
-            table.family in (_NFT_FAMILIES[family], TableFamily.INET) and table.chains for table in native.tables
+            table.family in (_NFT_FAMILIES[family], TableFamily.INET, TableFamily.NETDEV) and table.chains
+            for table in native.tables
         )
         if not iptables and not there:
             known = {rules.family for rules in self.rulesets} | _families(native)
-            names = " and ".join(sorted(each.value for each in known if each is not None))
+            names = " and ".join(sorted(each.value for each in known if each is not None)) or "neither IPv4 nor IPv6"
             raise InputError(f"{self.label}: these are rules of {names}, and the packet is one of {family.value}")
         return index_ruleset(iptables, nftables=native if there else None, family=family)
 

@@ -52,6 +52,9 @@ class Hook(StrEnum):
 IP_HOOKS: Final = (Hook.PREROUTING, Hook.INPUT, Hook.FORWARD, Hook.OUTPUT, Hook.POSTROUTING)
 """The hooks of the families ip, ip6 and inet that every packet's way is made of."""
 
+HOOKS_IN_ORDER: Final = (Hook.INGRESS, *IP_HOOKS, Hook.EGRESS)
+"""These with those of single devices (families netdev and, at ingress, inet), in the order of a packet's way."""
+
 
 class Table(StrEnum):
     """iptables' tables."""

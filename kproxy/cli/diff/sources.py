@@ -51,6 +51,8 @@ class SideInput:
             self._files = _read_namespace(text.removeprefix(NETNS), choices.variant)
         elif not is_rendered(text):
             self._files = _read_files(text, self.label)
+        for sentence in () if self._files is None else self._files.assumptions():
+            report_note(f"{self.label}: {sentence}")
         self.families = frozenset[Family]() if self._files is None else _families(self._files)
 
     def usual_family(self) -> Family:

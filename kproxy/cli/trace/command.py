@@ -350,6 +350,9 @@ def _print(
             for item, each in zip(reports, asked, strict=True)
         )
         write_output(line if colour_stdout() else click.unstyle(line), None)
+        answered = [item for item in reports if isinstance(item, Report)]
+        for text in dict.fromkeys(text for item in answered for text in item.assumptions):
+            report_note(f"assumed: {text}")
         return
     shown = []
     for item, each in zip(reports, asked, strict=True):

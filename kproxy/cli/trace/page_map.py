@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from kproxy.cli.trace.words import by_hook
 from kproxy.dataplane.concrete.trace import ACCEPT, INDETERMINATE, Outcome
 from kproxy.dataplane.model.packet import LOCAL, Packet
+from kproxy.netfilter.hooks import Hook
 
 
 class Station(NamedTuple):
@@ -45,6 +46,8 @@ LOOP: Final = ("POSTROUTING", "PREROUTING")
 def route_of(packet: Packet, outcome: Outcome) -> list[str]:
     """The stations that a packet passes, in order; as far as is known."""
     local = packet.origin == LOCAL
+    if outcome.hook == Hook.INGRESS:
+        return ["in"]
     start = ["host", "OUTPUT"] if local else ["in", "PREROUTING"]
     seen = [hook for hook, _ in by_hook(outcome.steps) if hook in STATIONS]
     ends = [hook for hook in outcome.hook.split(" or ") if hook in STATIONS]

@@ -80,6 +80,7 @@ def summary_line(report: Report) -> str:
     """A report in one line: the packet, and each outcome with its chance."""
     fates = [
         f"{percent(item.outcome.probability)} {_verdict(item.outcome.verdict)} {item.outcome.src} → {item.outcome.dst}"
+        + (f" ({'; '.join(item.outcome.reasons)})" if item.outcome.reasons else "")
         for item in report.outcomes
     ]
     packet = report.question.packet

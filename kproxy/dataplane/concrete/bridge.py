@@ -34,7 +34,7 @@ def arrive(host: Host, state: State) -> Fork:
             return Fork((), (Edge(_SURE, End("INDETERMINATE", Hook.PREROUTING, plain, reason=reason)),))
         return _prerouting(plain)
     state = state.with_packet(in_port=port, in_interface=bridge)
-    bridged = _is_bridged(host, state.packet)
+    bridged = is_bridged(host, state.packet)
     calls = host.calls_iptables(packet.family)
     edges = []
     if calls is not False:
@@ -43,11 +43,15 @@ def arrive(host: Host, state: State) -> Fork:
     if calls is not True:
         plain = state.with_packet(in_port="", bridged=False)
         switched = plain.with_packet(out_interface=bridge)
-        unseen = End("ACCEPT", Hook.PREROUTING, switched, via="bridged", reason="bridged without iptables")
-        edges.append(Edge(None, unseen if bridged else Node(Cursor(Hook.PREROUTING), plain)))
+        edges.append(Edge(None, unseen(switched) if bridged else Node(Cursor(Hook.PREROUTING), plain)))
     if len(edges) == 1:
         return Fork((), (edges[0]._replace(chance=_SURE),))
     return Fork((), tuple(edges), "bridge-nf-call-iptables is not known")
+
+
+def unseen(state: State) -> End:
+    """The end of a frame that a bridge passes on without iptables."""
+    return End("ACCEPT", Hook.PREROUTING, state, via="bridged", reason="bridged without iptables")
 
 
 def _prerouting(state: State) -> Fork:
@@ -59,7 +63,7 @@ def is_bridge(host: Host, name: str | None) -> bool:
     return any(item.bridge and name in (None, item.bridge) for item in (host.interfaces or {}).values())
 
 
-def _is_bridged(host: Host, packet: Packet) -> bool:
+def is_bridged(host: Host, packet: Packet) -> bool:
     """Whether the frame is for another port: given, or because its sender shares a network with the destination."""
     if packet.bridged is not None:
         return packet.bridged
@@ -74,7 +78,7 @@ def _may_be_switched(host: Host, packet: Packet) -> bool:
     if host.interfaces is None or packet.bridged is False:
         return False
     return any(
-        is_bridge(host, name) and _is_bridged(host, packet.replace(in_interface=name)) for name in host.interfaces
+        is_bridge(host, name) and is_bridged(host, packet.replace(in_interface=name)) for name in host.interfaces
     )
 
 

@@ -4,7 +4,8 @@
     local      routing -> OUTPUT (routed again when mangle or nat change what routing looks at) -> POSTROUTING
                -> if the destination is this host: PREROUTING and INPUT on the loopback interface
 
-A local packet keeps its conntrack entry on the loopback interface, so it is still NEW there, and the nat tables are not
+Where chains hang on single devices, INGRESS comes before PREROUTING and EGRESS after POSTROUTING (`devices`). A local
+packet keeps its conntrack entry on the loopback interface, so it is still NEW there, and the nat tables are not
 walked a second time for it.
 """
 
@@ -13,18 +14,18 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.concrete import bridge, input, nat
+from kproxy.dataplane.concrete import bridge, devices, input, nat
 from kproxy.dataplane.concrete.chains import traverse
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
 from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup, source_for
-from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, State
+from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, RuleRef, Split, State, View
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK
-from kproxy.dataplane.model.pipeline import Stage, StageKind
+from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
 
@@ -40,6 +41,7 @@ class HookPipeline:
         self._index = index
         self._pipeline = index.pipeline
         self._given = given or Given()
+        self._hooked = {hook for hook in (Hook.INGRESS, Hook.EGRESS) if self._pipeline.stages(hook)}
 
     def start(self, state: State) -> Fork:
         """The beginning: where the packet comes from decides its first hook."""
@@ -47,13 +49,38 @@ class HookPipeline:
         if packet.origin == LOCAL:
             state = state.with_packet(in_interface="", in_port="", out_port="")
             return self._route_out(state, Hook.OUTPUT)
+        state = state.with_packet(out_interface="", out_port="")
+        if Hook.INGRESS not in self._hooked:
+            return self._arrive(state)
+        master = self._host.bridge_of(packet.in_interface)
+        port, bridge_name = (packet.in_interface, master) if master else (packet.in_port, packet.in_interface)
+        if port:
+            state = state.with_packet(in_interface=port, in_port="")._replace(arrived=(bridge_name, port))
+        return _to(Hook.INGRESS, state)
+
+    def _arrive(self, state: State) -> Fork:
+        """From the device to PREROUTING, or over the bridge that the device is a port of."""
+        packet = state.packet
         if (
             packet.family is Family.IPV6
             and packet.in_interface != LOOPBACK
             and _LOOPBACK_V6 in (packet.src, packet.dst)
         ):
             return _one(End("DROP", Hook.PREROUTING, state, reason="a loopback address on another interface"))
-        return bridge.arrive(self._host, state.with_packet(out_interface="", out_port=""))
+        fork = bridge.arrive(self._host, state)
+        hooks = set()
+        edges = []
+        for edge in fork.edges:
+            to, over = edge.to, edge.to.state.packet
+            switched = isinstance(to, End) and to.via == "bridged"
+            if switched or over.in_port:
+                onward = (Hook.FORWARD, Hook.POSTROUTING) if switched or over.bridged else (Hook.INPUT,)
+                hooks |= {Hook.PREROUTING, *onward}
+            if switched and Hook.EGRESS in self._hooked:
+                edge = edge._replace(to=Node(Cursor(Hook.EGRESS), to.state.with_answer(devices.BRIDGED, True)))
+            edges.append(edge)
+        stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)
+        return devices.perhaps(Fork(fork.steps, tuple(edges), fork.why), stopped, why, Hook.PREROUTING, state)
 
     def advance(self, node: Node) -> Fork:
         """From a node to what comes next."""
@@ -75,6 +102,11 @@ class HookPipeline:
             packet = state.packet
             before = (packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos)
             cursor = cursor._replace(frames=((chain.chain, 0),), before=before)
+            met = self._meets(chain, cursor, state) if cursor.hook in self._hooked else True
+            if isinstance(met, Fork):
+                return met
+            if not met:
+                return self._leave_chain(cursor, stage, state, ())
         found = traverse(self._index, self._host, chain, cursor, state, self._given)
         if isinstance(found, Fork):
             return found
@@ -116,6 +148,16 @@ class HookPipeline:
                     if said is False or turned is True:
                         return False
         return True
+
+    def _meets(self, chain: BaseChain, cursor: Cursor, state: State) -> bool | Fork:
+        """Whether the packet meets a chain of single devices."""
+        met = devices.meets(chain, View(self._host, cursor.hook, RuleRef(chain.table, chain.chain, 0), state))
+        if not isinstance(met, Split):
+            return met
+        why = f"{chain.table} {chain.chain}: {met.why}"
+        self._given.explain(why)
+        inside, past = Node(cursor, met.yes or state), Node(cursor._replace(frames=DONE), met.no or state)
+        return Fork((), (Edge(None, inside), Edge(None, past)), why)
 
     def _next_stage(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
         hook, following = cursor.hook, cursor.stage + 1
@@ -177,6 +219,8 @@ class HookPipeline:
         return self._next_stage(cursor, state, steps)
 
     def _leave_hook(self, hook: Hook, state: State) -> Fork:
+        if hook is Hook.INGRESS:
+            return self._leave_ingress(state)
         if hook is Hook.PREROUTING:
             if state.looped:
                 return _to(Hook.INPUT, state)
@@ -188,10 +232,32 @@ class HookPipeline:
             if state.rerouted is not None:
                 state = state.with_packet(out_interface=state.rerouted[0])._replace(rerouted=None)
             return _to(Hook.POSTROUTING, state)
-        if state.packet.out_interface == LOOPBACK and not state.looped:
+        if hook is Hook.POSTROUTING and Hook.EGRESS in self._hooked:
+            return _to(Hook.EGRESS, state)
+        return self._leave(state)
+
+    def _leave_ingress(self, state: State) -> Fork:
+        if state.arrived is None:
+            return _to(Hook.PREROUTING, state) if state.looped else self._arrive(state)
+        name, port = state.arrived
+        state = state.with_packet(in_interface=name, in_port=port)._replace(arrived=None)
+        return self._arrive(state) if bridge.is_bridged(self._host, state.packet) else _to(Hook.INGRESS, state)
+
+    def _leave(self, state: State) -> Fork:
+        """The end of the last hook: out by a device, or in again by the loopback interface."""
+        packet = state.packet
+        if packet.out_interface == LOOPBACK and not state.looped:
             back = state.with_packet(in_interface=LOOPBACK, out_interface="", in_port="", out_port="")
-            return _to(Hook.PREROUTING, back._replace(looped=True))
-        return _one(End("ACCEPT", Hook.POSTROUTING, state, via="out"))
+            hook = Hook.INGRESS if Hook.INGRESS in self._hooked else Hook.PREROUTING
+            return _to(hook, back._replace(looped=True))
+        if state.tracking == UNSEEN:
+            return _one(bridge.unseen(state))
+        fork = _one(End("ACCEPT", Hook.POSTROUTING, state, via="out"))
+        if (devices.BRIDGED, True) in state.answers or not bridge.is_bridge(self._host, packet.out_interface or ""):
+            return fork
+        hooks = (Hook.OUTPUT, Hook.POSTROUTING)
+        stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)
+        return devices.perhaps(fork, stopped, why, Hook.POSTROUTING, state)
 
     def _route_out(self, state: State, hook: Hook) -> Fork:
         """The routing of a packet that this host makes, before OUTPUT: it may choose the source."""

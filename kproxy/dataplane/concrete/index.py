@@ -17,7 +17,14 @@ from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
 from kproxy.dataplane.concrete.state import Note, RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
-from kproxy.dataplane.model.pipeline import IptablesRules, Source, family_of, make_pipeline, native_chains
+from kproxy.dataplane.model.pipeline import (
+    IptablesRules,
+    Source,
+    bridge_chains,
+    family_of,
+    make_pipeline,
+    native_chains,
+)
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
@@ -154,6 +161,7 @@ class Index:
         nftables: native nftables.
         family: of the rules, None if they do not tell.
         pipeline: all base chains in order.
+        bridge_chains: those of the family bridge, which are not evaluated.
     """
 
     def __init__(
@@ -176,6 +184,7 @@ class Index:
 
             self.nftables = NftRules(nftables, note)
         self.family = family or family_of(self.iptables)
+        self.bridge_chains = bridge_chains(nftables)
         self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family))
         self._tables: dict[tuple[Source, str], Table] = {
             (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables

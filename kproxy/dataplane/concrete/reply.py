@@ -2,21 +2,27 @@
 
 The reply of an accepted packet arrives by the interface that the packet left by, or is made by this host if it was
 delivered here; it belongs to the same connection, so that the nat tables are not walked and the connection's tuples
-rewrite it. The answer to a rejected packet is made by this host and counts as RELATED (nf_ct_attach).
+rewrite it. The answer to a rejected packet is made by this host and counts as RELATED (nf_ct_attach). Two answers meet
+no hook but EGRESS: the TCP RST to a packet that came by a bridge port (nf_send_reset), and what is rejected at INGRESS
+(nft_reject_netdev).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from fractions import Fraction
 
+from kproxy.dataplane.concrete.graph import End
 from kproxy.dataplane.concrete.index import Index
-from kproxy.dataplane.concrete.trace import ACCEPT, REJECT, Outcome, TraceResult, trace
+from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.concrete.trace import ACCEPT, REJECT, Outcome, TraceResult, end_outcome, trace
 from kproxy.dataplane.model.conntrack import ESTABLISHED, RELATED, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.ruleset import Ruleset
 
 _RST = 0x04
@@ -95,6 +101,21 @@ def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     return answer, following
 
 
+def _is_sent_directly(outcome: Outcome) -> bool:
+    if outcome.verdict != REJECT:
+        return False
+    return outcome.hook == Hook.INGRESS or (outcome.reject == "tcp-reset" and bool(outcome.packet.in_port))
+
+
+def _sent_directly(host: Host, answer: Packet, entry: Connection, outcome: Outcome) -> TraceResult:
+    """The answer goes out by the device that the rejected packet came by, its addresses turned round."""
+    packet = outcome.packet
+    out = host.bridge_of(packet.in_interface) or packet.in_interface
+    answer = answer.replace(src=packet.dst, in_interface="", out_interface=out, out_port=packet.in_port)
+    sent = End(ACCEPT, "", State(answer, entry), via="out", reason="sent by the device without meeting rules")
+    return TraceResult(answer, entry, (end_outcome(sent, host, Fraction(1)),))
+
+
 def trace_reply(
     ruleset: Ruleset | Index,
     host: Host,
@@ -109,6 +130,8 @@ def trace_reply(
         DataplaneError: see `reply_to` and `trace`.
     """
     packet, entry = reply_to(host, outcome)
+    if _is_sent_directly(outcome):
+        return _sent_directly(host, packet, entry, outcome)
     return trace(
         ruleset, dataclasses.replace(host, elements=outcome.elements), packet, entry, paths=paths, assumed=assumed
     )

@@ -41,6 +41,7 @@ class State(NamedTuple):
         rerouted: the output interface that routing chose anew while the packet is still in OUTPUT, as a tuple of one;
             rules there go on seeing the first one.
         assigned: whether TPROXY gave the packet to a socket.
+        arrived: while the packet is at the ingress of a bridge port: the interface and the port to go on with.
     """
 
     packet: Packet
@@ -55,6 +56,7 @@ class State(NamedTuple):
     sets: frozenset[tuple[str, str, Hashable, Hashable]] = frozenset()
     rerouted: tuple[str | None] | None = None
     assigned: bool = False
+    arrived: tuple[str | None, str | None] | None = None
 
     def with_packet(self, **changes: object) -> State:
         """The state with fields of the packet changed."""

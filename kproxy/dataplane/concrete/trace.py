@@ -168,10 +168,10 @@ def trace(
 
 
 def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
-    ends = (_end_outcome(end, host, Fraction(0), (), (), ()) for end in item.possible)
+    ends = (end_outcome(end, host, Fraction(0)) for end in item.possible)
     # Ends that differ only in what no outcome shows, as in a mark, are one.
     possible = {(end.verdict, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason): end for end in ends}
-    found = _end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
+    found = end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
     hints = dict.fromkeys(filter(None, map(given.hint, item.reasons)))
     return replace(found, hints=tuple(hints)) if hints else found
 
@@ -185,14 +185,15 @@ def _elements(host: Host, state: State) -> Mapping[tuple[str, str], Mapping[Hash
     return found
 
 
-def _end_outcome(
+def end_outcome(
     end: End,
     host: Host,
     chance: Fraction,
-    steps: tuple[Step, ...],
-    reasons: tuple[str, ...],
-    possible: tuple[Outcome, ...],
+    steps: tuple[Step, ...] = (),
+    reasons: tuple[str, ...] = (),
+    possible: tuple[Outcome, ...] = (),
 ) -> Outcome:
+    """How a packet ended, as an outcome."""
     state = end.state
     entry = state.connection
     tracked = state.has_connection

@@ -10,6 +10,9 @@ priorities; native nftables chains stand beside them. `make_pipeline` puts them 
 * the stage NAT (all hooks but FORWARD; -100 or 100): all chains of type nat, called in order of their priorities, but
   only for the first packet of a connection, and only until one of them has chosen a translation.
 
+The hooks INGRESS and EGRESS belong to single devices: a chain there has `devices`, and meets only packets that come in
+or leave by one of them (nf_hook_ingress, nf_hook_egress).
+
 Chains of equal priority: the one that was registered last is called first (nf_hook_entries_grow). A dump shows chains
 of one writer in the order of their registration. What it does not show is the order between writers: iptables-legacy,
 iptables-nft, native nftables. Then a stage has several `orders`, and an outcome that depends on the choice is
@@ -30,7 +33,7 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import (
     CONNTRACK,
     CONNTRACK_HOOKS,
-    IP_HOOKS,
+    HOOKS_IN_ORDER,
     IPTABLES_PRIORITIES,
     NAT_PRIORITIES,
     ChainType,
@@ -76,7 +79,8 @@ class IptablesRules:
 
 @dataclass(frozen=True, slots=True)
 class BaseChain:
-    """A chain that hangs on a hook. `table` and `chain` name it among the rules of its source."""
+    """A chain that hangs on a hook. `table` and `chain` name it among the rules of its source; `devices` are those of
+    an ingress or egress chain, a name that ends in `*` standing for all that begin so."""
 
     source: Source
     table: str
@@ -84,9 +88,15 @@ class BaseChain:
     type: ChainType
     hook: Hook
     priority: int
+    devices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.source} {self.table} {self.chain}"
+
+
+def pattern_of(device: str) -> str:
+    """A device of a chain as iptables writes names and patterns: `eth+` for `eth*`."""
+    return f"{device[:-1]}+" if device.endswith("*") else device
 
 
 class StageKind(Enum):
@@ -122,7 +132,7 @@ class Pipeline:
 
     def __init__(self, stages: Mapping[Variant, Stages], variant: Variant | None) -> None:
         self._stages = stages
-        self._variants = {hook: _variants(stages, hook, variant) for hook in IP_HOOKS}
+        self._variants = {hook: _variants(stages, hook, variant) for hook in HOOKS_IN_ORDER}
 
     def variants(self, hook: Hook) -> tuple[Variant, ...]:
         """For which variants of iptables the hook has to be looked at: one, or both if that makes a difference."""
@@ -143,7 +153,7 @@ class Pipeline:
             if stage.kind is StageKind.CONNTRACK:
                 lines.append(f"{stage.priority} conntrack")
             elif stage.chains:
-                names = ", ".join(str(stage.chains[index]) for index in stage.orders[0])
+                names = ", ".join(_described(stage.chains[index]) for index in stage.orders[0])
                 nat = "nat: " if stage.kind is StageKind.NAT else ""
                 unsure = " (or in another order)" if len(stage.orders) > 1 else ""
                 lines.append(f"{stage.priority} {nat}{names}{unsure}")
@@ -151,7 +161,11 @@ class Pipeline:
 
     def base_chains(self) -> tuple[BaseChain, ...]:
         """All chains of all hooks, in the order in which a packet would meet them."""
-        return tuple(chain for hook in IP_HOOKS for stage in self.stages(hook) for chain in stage.chains)
+        return tuple(chain for hook in HOOKS_IN_ORDER for stage in self.stages(hook) for chain in stage.chains)
+
+
+def _described(chain: BaseChain) -> str:
+    return f"{chain} on {', '.join(chain.devices)}" if chain.devices else str(chain)
 
 
 def _variants(stages: Mapping[Variant, Stages], hook: Hook, known: Variant | None) -> tuple[Variant, ...]:
@@ -181,7 +195,7 @@ def make_pipeline(iptables: Sequence[IptablesRules], native: Sequence[BaseChain]
     stages = {}
     for variant in Variant:
         chains = [chain for rules in iptables for chain in iptables_chains(rules, variant)]
-        stages[variant] = {hook: _stages(hook, [*chains, *native]) for hook in IP_HOOKS}
+        stages[variant] = {hook: _stages(hook, [*chains, *native]) for hook in HOOKS_IN_ORDER}
     return Pipeline(stages, None if unknown else Variant.LEGACY)
 
 
@@ -202,9 +216,9 @@ def iptables_chains(rules: IptablesRules, otherwise: Variant) -> list[BaseChain]
 
 
 _FAMILIES: Final = {
-    Family.IPV4: (TableFamily.IP, TableFamily.INET),
-    Family.IPV6: (TableFamily.IP6, TableFamily.INET),
-    None: (TableFamily.IP, TableFamily.IP6, TableFamily.INET),
+    Family.IPV4: (TableFamily.IP, TableFamily.INET, TableFamily.NETDEV),
+    Family.IPV6: (TableFamily.IP6, TableFamily.INET, TableFamily.NETDEV),
+    None: (TableFamily.IP, TableFamily.IP6, TableFamily.INET, TableFamily.NETDEV),
 }
 
 
@@ -222,24 +236,50 @@ def native_chains(ruleset: NftRuleset | None, family: Family | None) -> list[Bas
             if base is not None and base.hook in _NATIVE_HOOKS and (chain.rules or base.policy == "drop"):
                 name = f"{table.family.value} {table.name}"
                 hook, kind = Hook.of_nft(base.hook), ChainType(base.type)
-                found.append(BaseChain(Source.NFTABLES, name, chain.name, kind, hook, base.priority))
+                found.append(BaseChain(Source.NFTABLES, name, chain.name, kind, hook, base.priority, base.devices))
     return found
 
 
-_NATIVE_HOOKS: Final = frozenset(hook.nft_name for hook in IP_HOOKS)
+_NATIVE_HOOKS: Final = frozenset(hook.nft_name for hook in HOOKS_IN_ORDER)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeChain:
+    """A base chain of the family bridge, which frames on a bridge meet; it is not evaluated."""
+
+    table: str
+    chain: str
+    hook: Hook
+
+    def __str__(self) -> str:
+        return f"bridge {self.table} {self.chain}"
+
+
+def bridge_chains(ruleset: NftRuleset | None) -> tuple[BridgeChain, ...]:
+    """The base chains of the family bridge that may stop a packet."""
+    return tuple(
+        BridgeChain(table.name, chain.name, Hook.of_nft(chain.base.hook))
+        for table in (() if ruleset is None else ruleset.tables)
+        if table.family is TableFamily.BRIDGE and "dormant" not in table.flags
+        for chain in table.chains
+        if chain.base is not None and (chain.rules or chain.base.policy == "drop")
+    )
 
 
 def unevaluated(ruleset: NftRuleset) -> list[str]:
-    """The base chains with rules that are not evaluated: of the families bridge and netdev, at ingress and egress."""
-    return [
-        f"table {table.family.value} {table.name}: chain {chain.name} at hook {chain.base.hook}"
-        for table in ruleset.tables
-        for chain in table.chains
-        if chain.base is not None
-        and chain.rules
-        and table.family is not TableFamily.ARP
-        and (table.family in (TableFamily.BRIDGE, TableFamily.NETDEV) or chain.base.hook not in _NATIVE_HOOKS)
+    """The base chains that are not evaluated, of the families bridge and arp, as phrases."""
+    found = [
+        f"table bridge {each.table}: chain {each.chain} at hook {each.hook.nft_name} (frames on a bridge)"
+        for each in bridge_chains(ruleset)
     ]
+    found += [
+        f"table arp {table.name}: chain {chain.name} (neighbours are taken to answer)"
+        for table in ruleset.tables
+        if table.family is TableFamily.ARP
+        for chain in table.chains
+        if chain.base is not None and chain.rules
+    ]
+    return found
 
 
 def _stages(hook: Hook, chains: Sequence[BaseChain]) -> tuple[Stage, ...]:

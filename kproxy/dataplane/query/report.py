@@ -16,7 +16,7 @@ from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
-from kproxy.netfilter.hooks import IP_HOOKS
+from kproxy.netfilter.hooks import HOOKS_IN_ORDER
 
 _MAX_POSSIBLE: Final = 16
 """Possibilities that an INDETERMINATE outcome lists."""
@@ -88,7 +88,7 @@ def report(
     reported = tuple(Reported(item, reply_of(index, question.on(host), item, assumed)) for item in outcomes)
     hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()
     if index.several or index.nftables is not None:
-        found = ((hook.value, index.pipeline.describe(hook)) for hook in IP_HOOKS)
+        found = ((hook.value, index.pipeline.describe(hook)) for hook in HOOKS_IN_ORDER)
         hooks = tuple((hook, lines) for hook, lines in found if lines)
     return Report(question, reported, (*assumptions, *_odd(host, question)), hooks)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kproxy.dataplane.model.pipeline import pattern_of
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.conditions import Conditions
 from kproxy.dataplane.symbolic.hooks import NATIVE, Features, HookPipeline
@@ -167,6 +168,7 @@ def set_up(
             features.ttl = features.ttl or asks_ttl(statement)
             features.tproxy = features.tproxy or isinstance(statement, Tproxy)
             features.untracking = features.untracking or isinstance(statement, Notrack)
+    names |= {pattern_of(name) for side in sides for base in side.pipeline.base_chains() for name in base.devices}
     destinations |= native_destinations((table for side in sides for table in side.native.tables), found)
     destinations.discard(UNCHANGED)
     variables = Variables(found, Interfaces(names), len(destinations) + 1)

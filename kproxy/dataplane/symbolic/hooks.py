@@ -17,7 +17,7 @@ from typing import Final
 
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import ICMP, ICMPV6
-from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind
+from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind, pattern_of
 from kproxy.dataplane.model.pipeline import Stage as PipelineStage
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage, asked_before
@@ -117,15 +117,13 @@ class HookPipeline:
             node = diagrams.ite(diagrams.equals(variables.untracked, 1), other, node)
         raw = ConntrackCase("before", "INVALID", False, False)
         node = self._segment(side, Hook(hook), Segment.UNTRACKED, raw, node)
-        node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
-        if state.fresh:
-            node = self._outcomes.forget_marks_of_dropped(node)
-        if origin == "local":
-            return node
-        if variables.family is Family.IPV6:
+        if origin == "arriving" and variables.family is Family.IPV6:
             loopback = diagrams.either(variables.between(variables.src, 1, 1), variables.between(variables.dst, 1, 1))
             node = diagrams.ite(loopback, self._dropped(), node)
-        return node
+        if origin == "arriving":
+            node = self._segment(side, Hook.INGRESS, Segment.AFTER_NAT, raw, node)
+        node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
+        return self._outcomes.forget_marks_of_dropped(node) if state.fresh else node
 
     def _dropped(self) -> Node:
         return self._translation.with_destination(self._targets.drop, 0)
@@ -155,14 +153,28 @@ class HookPipeline:
             elif part is segment:
                 parts.append(stage)
         before = hook in (Hook.PREROUTING, Hook.OUTPUT) and segment is not Segment.AFTER_NAT and not looped
+        before = before or (hook is Hook.INGRESS and not looped)
         phase = BEFORE if before else AFTER
         for stage in reversed(parts):
             node = self._in_some_order(
                 side, stage, hook, node,
-                lambda base, after: self._run(
+                lambda base, after: self._where_it_hangs(base, self._run(
                     side, base, segment, state, phase, Continuation(_NOWHERE, after), local=local, looped=looped
-                ),
+                ), after),
             )  # fmt: skip
+        return node
+
+    def _where_it_hangs(self, base: BaseChain, chain: Node, past: Node) -> Node:
+        """A chain of single devices is met by packets that come in, or leave, by one of them."""
+        if base.hook not in (Hook.INGRESS, Hook.EGRESS):
+            return chain
+        variables, diagrams = self._variables, self._diagrams
+        if not base.devices:
+            return diagrams.ite(variables.free(FreeVariable("devices", f"{base} hangs on the device")), chain, past)
+        level = variables.in_interface if base.hook is Hook.INGRESS else variables.out_interface
+        node = past
+        for name in base.devices:
+            node = diagrams.ite(variables.interface_fits(level, pattern_of(name)), chain, node)
         return node
 
     def _in_some_order(
@@ -223,7 +235,8 @@ class HookPipeline:
             state = CONNTRACK_CASES[0]  # no rule of the table can tell, so that the results are shared
         table = base.table
         if native:
-            table = "nat" if base.type is ChainType.NAT else "raw" if segment is Segment.UNTRACKED else "filter"
+            early = segment is Segment.UNTRACKED or base.hook is Hook.INGRESS
+            table = "nat" if base.type is ChainType.NAT else "raw" if early else "filter"
         hook = base.hook
         stage_key = (hook, table, state, phase, local, looped)
         stage = self._stages.get(stage_key)
@@ -235,8 +248,9 @@ class HookPipeline:
                 state.tracked,
                 state.fresh,
                 phase,
-                input=hook in (Hook.PREROUTING, Hook.INPUT, Hook.FORWARD) or (hook is Hook.POSTROUTING and not local),
-                output=hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING),
+                input=hook in (Hook.INGRESS, Hook.PREROUTING, Hook.INPUT, Hook.FORWARD)
+                or (hook in (Hook.POSTROUTING, Hook.EGRESS) and not local),
+                output=hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING, Hook.EGRESS),
                 looped=looped,
             )
         key = (stage, continuation.accept, continuation.onward, continuation.rerouted, continuation.kept)
@@ -385,6 +399,7 @@ class HookPipeline:
         return node
 
     def _postrouting(self, side: HostSide, state: ConntrackCase, end: Node, *, local: bool) -> Node:
+        end = self._segment(side, Hook.EGRESS, Segment.AFTER_NAT, state, end, local=local)
         after = self._segment(side, Hook.POSTROUTING, Segment.AFTER_NAT, state, end, local=local)
         same = self._same_source(after) if local else after
         node = self._source(side, Hook.POSTROUTING, state, same, after, local=local)
@@ -442,7 +457,7 @@ class HookPipeline:
         for hook in (Hook.INPUT, Hook.PREROUTING):
             for segment in (Segment.AFTER_NAT, Segment.BEFORE_NAT, Segment.UNTRACKED):
                 node = self._segment(side, hook, segment, state, node, looped=True)
-        return node
+        return self._segment(side, Hook.INGRESS, Segment.AFTER_NAT, state, node, looped=True)
 
 
 _NOWHERE: Final = Stage("", "", "", False, False, AFTER, False, False)

@@ -12,7 +12,7 @@ from kproxy.dataplane.model.pipeline import BaseChain, IptablesRules, Pipeline, 
 from kproxy.dataplane.symbolic.nftables.structure import NftSide, evaluated_tables, native_chains
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.hooks import IP_HOOKS
+from kproxy.netfilter.hooks import HOOKS_IN_ORDER
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 
@@ -70,7 +70,7 @@ class HostSide:
         number of the chain of iptables without rules."""
         return tuple(
             (hook, variant, stage.kind, self._called(stage.chains, empty), stage.orders)
-            for hook in IP_HOOKS
+            for hook in HOOKS_IN_ORDER
             for variant in (self.pipeline.variants(hook) if len(self.pipeline.variants(hook)) > 1 else (None,))
             for stage in self.pipeline.stages(hook, variant)
             if stage.kind is StageKind.CONNTRACK or self._called(stage.chains, empty)
@@ -82,5 +82,5 @@ class HostSide:
             number, policy = self.chain(base)
             native = base.source is Source.NFTABLES
             if native or (number, policy) != (empty, "ACCEPT"):
-                called.append((native, base.type if native else base.table, number, policy))
+                called.append((native, base.type if native else base.table, number, policy, base.devices))
         return tuple(called)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 from kproxy.netfilter.nftables.ruleset import NftRuleset
@@ -43,8 +44,8 @@ class NftGenerator:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def text(self) -> str:
-        """The table as nft prints it."""
+    def text(self, *, devices: bool = False) -> str:
+        """The table as nft prints it; with `devices` also one with chains at ingress and egress."""
         random = self._random
         family = random.choice(("ip", "inet"))
         lines = [f"table {family} t {{", SETS]
@@ -55,6 +56,17 @@ class NftGenerator:
                 policy = "drop" if random.random() < 0.1 else "accept"
                 lines += [f"  chain b{number} {{", f"    type {kind} hook {hook} priority {priority}; policy {policy};"]
                 lines += [*self._rules(kind, hook, 3, ("xa", "xb")), "  }"]
+        text = "\n".join([*lines, "}", ""])
+        return text + (self._devices() if devices else "")
+
+    def _devices(self) -> str:
+        lines = ["table netdev d {", SETS]
+        for name in ("xb", "xa"):
+            lines += [f"  chain {name} {{", *self._rules("filter", "", 2, ()), "  }"]
+        for number, (hook, device) in enumerate(itertools.product(("ingress", "egress"), ("eth0", "eth*", "lo"))):
+            policy = "drop" if self._random.random() < 0.1 else "accept"
+            lines += [f"  chain d{number} {{", f'    type filter hook {hook} device "{device}" priority {number};']
+            lines += [f"    policy {policy};", *self._rules("filter", "", 2, ("xa", "xb")), "  }"]
         return "\n".join([*lines, "}", ""])
 
     def _rules(self, kind: str, hook: str, count: int, callees: tuple[str, ...]) -> list[str]:

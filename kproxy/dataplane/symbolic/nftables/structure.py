@@ -24,7 +24,10 @@ from kproxy.netfilter.nftables.stateful import Counter, Last
 from kproxy.netfilter.nftables.statement import Log, Match, Nat, ObjectReference, SetUpdate, Statement, VerdictMap
 from kproxy.netfilter.nftables.value import InterfacePrefix, Verdict
 
-FAMILIES: Final = {Family.IPV4: (TableFamily.IP, TableFamily.INET), Family.IPV6: (TableFamily.IP6, TableFamily.INET)}
+FAMILIES: Final = {
+    Family.IPV4: (TableFamily.IP, TableFamily.INET, TableFamily.NETDEV),
+    Family.IPV6: (TableFamily.IP6, TableFamily.INET, TableFamily.NETDEV),
+}
 
 _NOT_INTERFACES: Final = frozenset({"iifname", "iif", "oifname", "oif", "mark", "l4proto", "nfproto", "protocol"})
 """Strings that statements with interfaces hold, too: the keys of `meta`. Too many names do no harm."""
@@ -113,7 +116,7 @@ def native_chains(tables: Iterable[Table]) -> list[BaseChain]:
     return [
         BaseChain(
             Source.NFTABLES, table_name(table), chain.name, ChainType(chain.base.type), Hook.of_nft(chain.base.hook),
-            chain.base.priority,
+            chain.base.priority, chain.base.devices,
         )
         for table in tables
         for chain in table.chains

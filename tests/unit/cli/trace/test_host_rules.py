@@ -88,3 +88,31 @@ def test_usage(kproxy: Run, arguments: tuple[str | Path, ...], message: str) -> 
     done = kproxy("trace", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.split())
+
+
+DEVICES = """table netdev x {
+	chain i {
+		type filter hook ingress device "eth0" priority filter; policy accept;
+		tcp dport 22 drop
+	}
+}
+table bridge b {
+	chain f {
+		type filter hook forward priority filter; policy accept;
+		tcp dport 22 drop
+	}
+}
+"""
+
+
+def test_chains_of_devices_and_bridges(tmp_path: Path, kproxy: Run) -> None:
+    (tmp_path / "rules.nft").write_text(DEVICES)
+    base = ["trace", "--rules", str(tmp_path / "rules.nft"), "--local-ip", "192.0.2.1", "--src", "10.0.0.1"]
+    base += ["--dst", "192.0.2.1:22", "--summary"]
+    assert "100% DROP" in kproxy(*base, "--in", "eth0").stdout
+    other = kproxy(*base, "--in", "eth1")
+    assert "100% ACCEPT" in other.stdout
+    assert other.stderr.count("not evaluated: table bridge b: chain f at hook forward") == 1
+    assert (
+        "INDETERMINATE 10.0.0.1 → 192.0.2.1:22 (netdev x i: the input interface is not known)" in kproxy(*base).stdout
+    )

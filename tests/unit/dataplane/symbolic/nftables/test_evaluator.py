@@ -23,6 +23,18 @@ def check(seed: int, points: int, *, mixed: bool = False) -> int:
     return check_sides(random, (one, other), points, f"seed {seed}")
 
 
+def check_devices(seed: int, points: int) -> int:
+    """Two random rule sets with chains of single devices."""
+    random = Random(seed)
+    one, other = (SideRules((), native(NftGenerator(random).text(devices=True))) for _ in range(2))
+    return check_sides(random, (one, other), points, f"seed {seed} with devices")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_chains_of_single_devices(seed: int) -> None:
+    assert check_devices(seed, 2) > 10
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 1 << 40))
 def test_random_rule_sets_at_random_points(seed: int) -> None:
