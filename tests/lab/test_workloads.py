@@ -148,7 +148,9 @@ def test_a_daemon_set_has_one_pod_on_each_node(lab: Lab) -> None:
 
     def places() -> list[str]:
         items = get(lab, "pods", "-l", "app=agent")["items"]
-        return sorted(item["spec"]["nodeName"] for item in items if "deletionTimestamp" not in item["metadata"])
+        # A Pod that is not scheduled yet has no nodeName.
+        specs = [item["spec"] for item in items if "deletionTimestamp" not in item["metadata"]]
+        return sorted(spec.get("nodeName", "") for spec in specs)
 
     assert places() == ["node-1", "node-2"]
     before = set(ready(lab, "app=agent"))
@@ -180,7 +182,9 @@ def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
 
     def nodes(app: str) -> list[str]:
         items = get(lab, "pods", "-l", f"app={app}")["items"]
-        return sorted(item["spec"]["nodeName"] for item in items if "deletionTimestamp" not in item["metadata"])
+        # A Pod that is not scheduled yet has no nodeName.
+        specs = [item["spec"] for item in items if "deletionTimestamp" not in item["metadata"]]
+        return sorted(spec.get("nodeName", "") for spec in specs)
 
     eventually(lambda: nodes("goes") == ["node-1", "node-1"])
     assert nodes("stays") == ["node-1", "node-2"]

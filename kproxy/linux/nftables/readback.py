@@ -28,7 +28,7 @@ class Listing(msgspec.Struct, frozen=True):
 
     Attributes:
         table: kube-proxy's own objects, spelled as what is wanted where they mean the same; None if there is no table.
-        foreign: chains, sets and other objects in the table that kube-proxy does not make: `chain NAME`, say.
+        foreign: chains, sets and other objects in the table that kube-proxy does not make: `chain NAME`, say; sorted.
         foreign_rules: the rules of foreign chains, which may lead to ours.
     """
 
@@ -89,7 +89,8 @@ class _Reader:
         rules = {chain: tuple(own) for chain, own in self._rules.items()}
         name, definition = self._desired.name, self._desired.definition
         table = TableText(name, definition, self._chains, rules, self._sets, self._elements)
-        return Listing(table, tuple(self._foreign), tuple(self._foreign_rules))
+        # nft 1.0 lists counters before chains, 1.1 after them.
+        return Listing(table, tuple(sorted(self._foreign)), tuple(self._foreign_rules))
 
     def _chain(self, item: dict[str, Any]) -> None:
         name = item["name"]

@@ -61,7 +61,7 @@ def test_what_others_did_to_the_table_is_read_and_mended() -> None:
         ):
             executor.run(f"{line}\n")
         listing = read_table(executor, table)
-        assert listing.foreign == ("counter hits", "chain mine")
+        assert listing.foreign == ("chain mine", "counter hits")
         change = difference(listing.table, table)
         assert set(change.rules) == {"services", "masquerading", "nat-prerouting"}
         assert change.replaced_chains == {"nat-prerouting"}
