@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
 from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.lab.errors import LabError, LabInputError, NoSuchPodError
 from kproxy.lab.kubelet.kubelet import pod_ports
@@ -133,6 +134,7 @@ class ClusterView(Value, frozen=True):
     name: str
     ip_family: str
     variant: str
+    mode: str
     backend: str
     kubeconfig: str
     api_server: str
@@ -141,6 +143,11 @@ class ClusterView(Value, frozen=True):
     nodes: tuple[NodeView, ...]
     pods: tuple[PodView, ...] = ()
     services: tuple[ServiceView, ...] = ()
+
+    @property
+    def rules_by(self) -> str:
+        """What the proxies' rules are written with: `iptables nft`, `nftables`."""
+        return f"iptables {self.variant}" if self.mode == MODE_IPTABLES else self.mode
 
     @property
     def api_port(self) -> int:
@@ -217,6 +224,7 @@ def read_cluster(lab: LabDirectory, record: LabRecord) -> ClusterView:
         spec.name,
         spec.ip_family,
         spec.variant,
+        spec.mode,
         spec.backend,
         str(lab.kubeconfig),
         f"https://127.0.0.1:{record.port}",

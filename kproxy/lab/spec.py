@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from kproxy.lab.errors import LabInputError
 
 IpFamily = Literal["ipv4", "ipv6", "dual"]
 Variant = Literal["nft", "legacy"]
+Mode = Literal["iptables", "nftables"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PREFIX: Final = "kp-lab-"
@@ -45,8 +46,10 @@ class LabSpec(msgspec.Struct, frozen=True):
         name: 1 to 16 lower-case letters and digits; part of every namespace's name.
         nodes: how many there were at the start; `node-1` and so on.
         ip_family: of nodes, pods and Services; dual has IPv4 first.
-        variant: which iptables the nodes' rules are written with.
+        variant: which iptables the nodes' rules are written with; in mode nftables the overlay's and the plugin's.
         backend: how pods of different nodes meet: `vxlan` or `host-gw`.
+        mode: the proxies' mode.
+        proxy: the fields of a KubeProxyConfiguration that the nodes' proxies shall have.
     """
 
     name: str
@@ -54,6 +57,8 @@ class LabSpec(msgspec.Struct, frozen=True):
     ip_family: IpFamily = "ipv4"
     variant: Variant = "nft"
     backend: Literal["vxlan", "host-gw"] = "vxlan"
+    mode: Mode = "iptables"
+    proxy: dict[str, Any] = {}
 
     @property
     def families(self) -> tuple[int, ...]:

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.root
 
 
 @pytest.mark.parametrize(
-    ("backend", "family", "variant"),
+    ("backend", "family", "variant", "mode"),
     [
-        ("host-gw", "dual", "legacy"),
-        pytest.param("host-gw", "ipv6", "nft", marks=pytest.mark.slow),
-        pytest.param("vxlan", "dual", "nft", marks=pytest.mark.slow),
+        ("host-gw", "dual", "legacy", "nftables"),
+        pytest.param("host-gw", "dual", "legacy", "iptables", marks=pytest.mark.slow),
+        pytest.param("vxlan", "dual", "nft", "nftables", marks=pytest.mark.slow),
     ],
 )
-def test_every_cell_agrees(tmp_path: Path, backend: str, family: str, variant: str) -> None:
+def test_every_cell_agrees(tmp_path: Path, backend: str, family: str, variant: str, mode: str) -> None:
     ports = [(8080, "TCP"), (9000, "UDP")]
     exposed = service(
         "web", "web", [(80, 8080, "TCP"), (90, 9000, "UDP")], type="NodePort",
@@ -31,7 +31,8 @@ def test_every_cell_agrees(tmp_path: Path, backend: str, family: str, variant: s
     manifest.write_text(
         json.dumps({"apiVersion": "v1", "kind": "List", "items": [deployment("web", 3, ports), exposed]})
     )
-    options = ["--backend", backend, "--ip-family", family, "--variant", variant, "--nodes", "2", "-f", str(manifest)]
+    options = ["--backend", backend, "--ip-family", family, "--variant", variant, "--mode", mode, "--nodes", "2"]
+    options += ["-f", str(manifest)]
     with lab_up(tmp_path / "labs", *options) as lab:
         lab.settled(lambda found: sum(item.ready for item in found.service("web").ports[0].endpoints) >= 3)
         cells = lab.json("probe", "--service", "web", "--count", "2")["cells"]

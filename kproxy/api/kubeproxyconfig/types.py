@@ -14,7 +14,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -243,10 +243,12 @@ class KubeProxyConfiguration(_Part, frozen=True):
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
-    """A configuration that was read, and what kube-proxy or kproxy would remark about it without refusing it."""
+    """A configuration that was read, and what kube-proxy or kproxy would remark about it without refusing it.
+    `given` is the document itself, whose fields are those that are set in it."""
 
     config: KubeProxyConfiguration
     warnings: tuple[str, ...] = ()
+    given: Mapping[str, Any] = {}
 
 
 def parse_network(text: str) -> IPNetwork:

@@ -121,11 +121,11 @@ def is_live(text: str) -> bool:
 
 
 def _read_namespace(name: str, variant: str | None) -> HostRules:
-    from kproxy.cli.trace.live import read_host_rules
+    from kproxy.cli.trace.live import read_live_rules
 
     if not name:
         raise InputError("netns: the name of a namespace expected")
-    return read_host_rules(name, variant)
+    return read_live_rules(name, variant)
 
 
 def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, SideRules]:

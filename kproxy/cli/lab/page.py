@@ -23,7 +23,7 @@ _DIRECTIONS: Final = {THERE: "There", BACK: "And back"}
 
 
 def lab_page(cluster: ClusterView, flows: Sequence[Followed]) -> str:
-    about = f"{cluster.ip_family}, iptables {cluster.variant}, {cluster.backend}"
+    about = f"{cluster.ip_family}, {cluster.rules_by}, {cluster.backend}"
     size = f"{len(cluster.nodes)} nodes, {len(cluster.pods)} pods, {len(cluster.services)} Services"
     header = [f"<h1>Lab {escape(cluster.name)}</h1>", f'<p class="sub">{size} · {escape(about)}</p>']
     main = [*_chooser(flows), *draw_map(cluster, flows), *_flows(flows), *_services(cluster.services)]

@@ -33,7 +33,7 @@ def command(name: str, output_format: str) -> None:
 def picture(cluster: ClusterView) -> Iterator[str]:
     """The lab as text: a line about it, the tree of nodes and pods, the table of Services."""
     running = cluster.api_server if cluster.api_running else "NOT RUNNING"
-    head = f"lab {cluster.name}: {cluster.ip_family}, iptables {cluster.variant}, {cluster.backend}"
+    head = f"lab {cluster.name}: {cluster.ip_family}, {cluster.rules_by}, {cluster.backend}"
     yield f"{head}; API server {running}"
     yield f"├── client outside  {' '.join(cluster.client)}"
     for place, node in enumerate(cluster.nodes):

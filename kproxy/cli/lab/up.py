@@ -10,6 +10,9 @@ import click
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, name_option
+from kproxy.cli.options import mode_option
+from kproxy.cli.output import report_note
+from kproxy.lab.lifecycle.node_processes import read_proxy
 from kproxy.lab.lifecycle.objects import Progress, read_manifests
 from kproxy.lab.lifecycle.up import bring_up
 from kproxy.lab.spec import MAX_NODES, LabSpec, check_name
@@ -30,7 +33,13 @@ from kproxy.lab.state import LabDirectory
 )  # fmt: skip
 @click.option(
     "--variant", type=click.Choice(["nft", "legacy"]), default="nft", show_default=True,
-    help="Which iptables programs the rules.",
+    help="Which iptables programs the rules; in nftables mode, those of the overlay.",
+)  # fmt: skip
+@mode_option
+@click.option(
+    "--config", "config_path", metavar="FILE",
+    help="KubeProxyConfiguration of the nodes' proxies; a lab sets the kubeconfig, the pods' ranges and the health "
+    "port itself.",
 )  # fmt: skip
 @click.option(
     "--backend", type=click.Choice(["vxlan", "host-gw"]), default="vxlan", show_default=True,
@@ -41,7 +50,15 @@ from kproxy.lab.state import LabDirectory
     help="How long to wait until everything is ready.",
 )  # fmt: skip
 def command(
-    name: str, filenames: Sequence[str], nodes: int, ip_family: str, variant: str, backend: str, timeout: float
+    name: str,
+    filenames: Sequence[str],
+    nodes: int,
+    ip_family: str,
+    variant: str,
+    mode: str | None,
+    config_path: str | None,
+    backend: str,
+    timeout: float,
 ) -> None:
     """Build a lab and wait until its nodes and workloads are ready.
 
@@ -52,8 +69,10 @@ def command(
       kproxy lab up
       kproxy lab up -f manifests/ --nodes 5 --ip-family dual
       kproxy lab up --name old --variant legacy
+      kproxy lab up --name new --mode nftables
     """
-    spec = LabSpec(check_name(name), nodes, ip_family, variant, backend)  # type: ignore[arg-type]
+    mode, proxy = read_proxy(config_path, mode, report_note)
+    spec = LabSpec(check_name(name), nodes, ip_family, variant, backend, mode, proxy)  # type: ignore[arg-type]
     manifests = read_manifests(filenames)
     begun = time.monotonic()
     shown = _Shown()

@@ -219,10 +219,10 @@ class LiveSource:
         return f"namespace {self._netns}"
 
     def index(self, family: Family) -> Index:
-        from kproxy.cli.trace.live import read_host_rules
+        from kproxy.cli.trace.live import read_live_rules
 
         if self._rules is None:
-            self._rules = read_host_rules(self._netns, self._variant)
+            self._rules = read_live_rules(self._netns, self._variant)
         if family not in self._indexes:
             self._indexes[family] = self._rules.index(family)
         return self._indexes[family]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.lab.errors import LabError
 from kproxy.lab.spec import LabSpec
 from kproxy.linux.errors import LinuxError
@@ -15,7 +16,8 @@ _TIMEOUT = 20.0
 
 
 def check_machine(spec: LabSpec) -> None:
-    """Root, iproute2, iptables of the variant, namespaces, veth, bridge, bridged packets through iptables, and VXLAN.
+    """Root, iproute2, iptables of the variant, nft in its mode, namespaces, veth, bridge, bridged packets through
+    iptables, and VXLAN.
 
     Tried in a scratch namespace, so nothing stays.
 
@@ -24,8 +26,8 @@ def check_machine(spec: LabSpec) -> None:
     """
     if os.geteuid() != 0:
         raise LabError("a lab needs root: it makes network namespaces, links and iptables rules")
-    programs = ["ip", f"iptables-{spec.variant}-restore", "conntrack"]
-    packages = {"ip": "iproute2", "conntrack": "conntrack"}
+    programs = ["ip", f"iptables-{spec.variant}-restore", "conntrack", *(["nft"] if spec.mode == MODE_NFTABLES else [])]
+    packages = {"ip": "iproute2", "conntrack": "conntrack", "nft": "nftables"}
     for name in programs:
         if find_program(name) is None:
             raise LabError(f"{not_found(name)}: install {packages.get(name, 'iptables')}")

@@ -6,11 +6,15 @@ import contextlib
 import ipaddress
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
+from kproxy.api.kubeproxyconfig.decode import load_config
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.inputs import Tell
 from kproxy.cni.install import InstallError, install_launcher, write_conflist
+from kproxy.lab.errors import LabInputError
 from kproxy.lab.health import is_healthy
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.resources import Json
@@ -26,6 +30,7 @@ NODE_KINDS: Final = (OVERLAY, PROXY, KUBELET)
 BRIDGE: Final = "cni0"
 _HEALTH_PORT: Final = 10256
 _FEW_NODES: Final = 5
+_NO_LIMITS: Final = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
 _MAX_SOCKET_PATH: Final = 107
 """Bytes of a Unix socket's path (unix(7))."""
 
@@ -88,24 +93,40 @@ def write_configuration(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> Non
     (directory / "proxy.yaml").write_text(yaml.safe_dump(proxy_configuration(lab, spec), sort_keys=False))
 
 
+def read_proxy(path: str | None, mode: str | None, tell: Tell) -> tuple[str, dict[str, Any]]:
+    """The mode of the nodes' proxies, and the fields of a configuration file for them; `mode` goes before the file.
+
+    Raises:
+        InputError: it is no KubeProxyConfiguration that kproxy can run.
+    """
+    if path is None:
+        return mode or MODE_IPTABLES, {}
+    loaded = load_config(path, mode)
+    for warning in loaded.warnings:
+        tell(warning)
+    if loaded.config.mode not in (MODE_IPTABLES, MODE_NFTABLES):
+        raise LabInputError(f"{path}: mode {loaded.config.mode}: a lab has {MODE_IPTABLES} or {MODE_NFTABLES}")
+    return loaded.config.mode, dict(loaded.given)
+
+
 def proxy_configuration(lab: LabDirectory, spec: LabSpec) -> Json:
-    """The KubeProxyConfiguration of every node."""
+    """The KubeProxyConfiguration of every node: what was asked for, and what a lab needs."""
+    given = spec.proxy
+    # Whoever looks at a lab waits for every change; a cluster's second would be most of what he sees. Many nodes share
+    # one machine's processors.
+    periods = {"minSyncPeriod": "10ms" if spec.nodes <= _FEW_NODES else "200ms", "syncPeriod": "30s"}
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "iptables",
+        "detectLocalMode": "ClusterCIDR",
+        **given,
+        "mode": spec.mode,
+        spec.mode: {**periods, **(given.get(spec.mode) or {})},
         "clientConnection": {"kubeconfig": str(lab.node_kubeconfig)},
         "clusterCIDR": ",".join(spec.pod_cidrs),
-        "detectLocalMode": "ClusterCIDR",
-        # Whoever looks at a lab waits for every change; a cluster's second would be most of what he sees. Many nodes
-        # share one machine's processors.
-        "iptables": {
-            "minSyncPeriod": "10ms" if spec.nodes <= _FEW_NODES else "200ms",
-            "syncPeriod": "30s",
-            "localhostNodePorts": True,
-        },
+        "healthzBindAddress": f"0.0.0.0:{_HEALTH_PORT}",
         # The machine's limits of connection tracking are not a lab's to change.
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "conntrack": {**(given.get("conntrack") or {}), **_NO_LIMITS},
     }
 
 
@@ -117,8 +138,8 @@ def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> l
         configuration = str(lab.node(plan.name) / "proxy.yaml")
         # It acts on the namespace it is in, which to it looks like the machine's own.
         return [
-            *processes.KPROXY, "run", "--config", configuration, "--node", plan.name, "--variant", spec.variant,
-            "--yes",
+            *processes.KPROXY, "run", "--config", configuration, "--node", plan.name, "--yes",
+            *(["--variant", spec.variant] if spec.mode == MODE_IPTABLES else []),
             *(option for family, option in ((4, "-4"), (6, "-6")) if spec.families == (family,)),
         ]  # fmt: skip
     socket = cni_socket(lab, plan.name)

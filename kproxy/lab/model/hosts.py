@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.facts.links import Link
+from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Host, Index, index_ruleset
 from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
@@ -20,17 +22,14 @@ from kproxy.lab.links import read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
-from kproxy.linux.iptables.binaries import find_iptables
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.host.rules import read_host_rules
 from kproxy.linux.namespace import Namespace
-from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.hooks import Variant
-from kproxy.services import IPFamily
 
 POD: str = "pod/"
-_FAMILIES = {4: (Family.IPV4, IPFamily.IPV4), 6: (Family.IPV6, IPFamily.IPV6)}
-_NO_RULES = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+_FAMILIES = {4: Family.IPV4, 6: Family.IPV6}
 
 
 @dataclass(frozen=True)
@@ -94,10 +93,15 @@ class LabModel:
         """Forgets what the kernels knew of neighbours, which every packet and the passing of time may change."""
         self._neighbours.clear()
 
-    def refresh_recent(self) -> None:
-        """Reads the lists of `-m recent` again, which every packet may change."""
-        for name, known in self._hosts.items():
-            if self._has_rules(name):
+    def refresh_affinity(self) -> None:
+        """Reads again whom session affinity remembers, which every packet may change: the lists of `-m recent`, in
+        nftables mode the sets of the rules."""
+        for name, known in list(self._hosts.items()):
+            if not self._has_rules(name):
+                continue
+            if self.spec.mode == MODE_NFTABLES:
+                del self._hosts[name]
+            else:
                 lists = read_recent(known.netns)
                 kept = None if lists is None else MappingProxyType(dict(lists))
                 self._hosts[name] = dataclasses.replace(known, host=dataclasses.replace(known.host, recent=kept))
@@ -148,14 +152,15 @@ class LabModel:
         neighbours = read_neighbours(netns) if tunnelled else {}
         with Namespace.named(netns) as inside:
             host = read_host(inside)
-            indexes = {}
-            for version in self.spec.families:
-                family, ip_family = _FAMILIES[version]
-                text = _NO_RULES
-                if self._has_rules(name):
-                    tool = find_iptables(ip_family, Variant(self.spec.variant))
-                    text = IptablesExecutor(inside, tool).save(counters=False)
-                indexes[family] = index_ruleset(parse_save(text, f"iptables-save of {name}", family=family))
+            families = [_FAMILIES[version] for version in self.spec.families]
+            rules = HostRules([])
+            if self._has_rules(name):
+                native = self.spec.mode == MODE_NFTABLES
+                rules = read_host_rules(inside, name, Variant(self.spec.variant), nft=native, families=families)
+            indexes = {
+                family: index_ruleset(rules.iptables(family), nftables=rules.nftables, family=family)
+                for family in families
+            }
         if self._has_rules(name):
             recent = read_recent(netns)
             kept = None if recent is None else MappingProxyType(dict(recent))

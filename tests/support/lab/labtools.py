@@ -19,6 +19,7 @@ from kproxy.lab.state import LabDirectory
 from tests.support.cli import KPROXY
 
 NETNS = Path("/run/netns")
+_GOTO = re.compile(r"goto endpoint-\S+__([0-9a-f.]+)/(\d+)")
 _numbers = count()
 
 
@@ -121,21 +122,43 @@ class Lab:
         for node in cluster.nodes:
             if "proxy" not in node.processes or not node.link:
                 continue
-            rules = "".join(
-                subprocess.run(
-                    ["ip", "netns", "exec", node.namespace, f"{command}-{cluster.variant}-save", "-t", "nat"],
-                    capture_output=True, text=True, check=False,
-                ).stdout
-                for command in ("iptables", "ip6tables")
-            )  # fmt: skip
-            # Rules say in a comment which endpoint of which Service they lead to.
-            named = set(re.findall(r'--comment "(\S+ -> \S+)"', rules))
+            named, served = (_of_table if cluster.mode == "nftables" else _of_iptables)(cluster, node.namespace)
             sources = {item.rpartition(" -> ")[2].rpartition(":")[0].strip("[]") for item in named}
             if not wanted <= named or (sources & pods) - _serving(cluster):
                 return False
-            if not addresses <= set(re.findall(r"-A KUBE-SERVICES -d (\S+) ", rules)):
+            if not addresses <= served:
                 return False
         return True
+
+
+def _of_iptables(cluster: ClusterView, namespace: str) -> tuple[set[str], set[str]]:
+    """What a node's rules say: which Service leads to which endpoint, and the addresses that are Services'."""
+    commands = [[f"{command}-{cluster.variant}-save", "-t", "nat"] for command in ("iptables", "ip6tables")]
+    rules = _printed(namespace, commands)
+    # Rules say in a comment which endpoint of which Service they lead to.
+    named = set(re.findall(r'--comment "(\S+ -> \S+)"', rules))
+    return named, set(re.findall(r"-A KUBE-SERVICES -d (\S+) ", rules))
+
+
+def _of_table(_cluster: ClusterView, namespace: str) -> tuple[set[str], set[str]]:
+    """The same of nftables mode: chains have the name of their Service."""
+    rules = _printed(namespace, [["nft", "list", "table", family, "kube-proxy"] for family in ("ip", "ip6")])
+    named = set()
+    for chain, body in re.findall(r"\tchain service-[0-9A-Z]{8}-(\S+) \{\n(.*?)\n\t\}", rules, re.DOTALL):
+        namespace_of, name, _, port = chain.split("/")
+        found = re.findall(r" : ([0-9a-f.:]+) \. (\d+)", body)
+        found += [(ip.replace(".", ":") if ip.count(".") > 3 else ip, number) for ip, number in _GOTO.findall(body)]
+        service = f"{namespace_of}/{name}{f':{port}' if port else ''}"
+        named |= {f"{service} -> {_join(ip, int(number))}" for ip, number in found}
+    text = "".join(re.findall(r"\tmap service-ips \{\n.*?\n\t\}", rules, re.DOTALL))
+    return named, {f"{ip}/{128 if ':' in ip else 32}" for ip in re.findall(r"([0-9a-f.:]+) \. (?:tcp|udp|sctp) ", text)}
+
+
+def _printed(namespace: str, commands: list[list[str]]) -> str:
+    return "".join(
+        subprocess.run(["ip", "netns", "exec", namespace, *command], capture_output=True, text=True, check=False).stdout
+        for command in commands
+    )
 
 
 def _join(address: str, port: int) -> str:

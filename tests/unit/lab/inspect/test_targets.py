@@ -9,7 +9,7 @@ from kproxy.lab.errors import LabInputError
 from kproxy.lab.inspect.targets import client_host, find_target
 
 CLUSTER = ClusterView(
-    "lab", "dual", "nft", "vxlan", "kubeconfig", "https://127.0.0.1:1", True, ("203.0.113.2",),
+    "lab", "dual", "nft", "iptables", "vxlan", "kubeconfig", "https://127.0.0.1:1", True, ("203.0.113.2",),
     (NodeView("node-1", "ns", ("172.30.0.11", "fd00::b"), ("10.244.1.0/24",), True),),
     tuple(
         PodView(

@@ -1,0 +1,71 @@
+"""The rules of a namespace, all that its packets meet: of iptables, as each variant's own program prints them, and of
+nftables, as nft does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from kproxy.cluster.rules import HostRules, RuleFile, read_rule_file
+from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.linux.errors import ToolFailedError, ToolMissingError
+from kproxy.linux.iptables.binaries import installed
+from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program
+from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter.hooks import Variant
+
+_TIMEOUT: Final = 300.0
+
+
+def read_host_rules(
+    namespace: Namespace,
+    where: str,
+    variant: Variant | None = None,
+    *,
+    nft: bool = True,
+    families: Collection[Family] = tuple(Family),
+) -> HostRules:
+    """What iptables-save and ip6tables-save print, of both variants, and nft.
+
+    Args:
+        where: the namespace in messages: `namespace blue`, say.
+        variant: the only variant of iptables to read.
+        nft: whether to read native nftables.
+
+    Raises:
+        InputError: packets cannot be traced through them.
+        LinuxError: they cannot be read, or neither iptables nor nft is installed.
+    """
+    files = []
+    there = False
+    for family in families:
+        for each, binaries in installed(family).items():
+            if variant is not None and each is not variant:
+                continue
+            there = True
+            text = IptablesExecutor(namespace, binaries).save(counters=False)
+            label = f"{'ip6tables' if family is Family.IPV6 else 'iptables'}-{each.value}-save in {where}"
+            ruleset = parse_save(text, label, family=family)
+            if ruleset.has_effect:
+                files.append(RuleFile(label, text, IptablesRules(ruleset, each)))
+    program = find_program("nft") if nft else None
+    if not there and program is None:
+        raise ToolMissingError(
+            f"no iptables{f' of the {variant.value} variant' if variant is not None else ''} is installed"
+        )
+    if program is not None:
+        text = output_of(namespace, [program, "list", "ruleset"])
+        if text.strip():
+            files.append(read_rule_file(text, f"nft list ruleset in {where}"))
+    return HostRules(files)
+
+
+def output_of(namespace: Namespace, command: list[str]) -> str:
+    """What a program prints. Raises LinuxError if it fails."""
+    done = run(namespace, command, timeout=_TIMEOUT)
+    if done.code:
+        raise ToolFailedError(f"{' '.join(command)}: {done.reason}")
+    return done.stdout
