@@ -138,7 +138,7 @@ class HostRules:
     """
 
     def __init__(self, files: Sequence[RuleFile]) -> None:
-        self._files = tuple(files)
+        self.files = tuple(files)
         self.label = ", ".join(each.label for each in files)
         for each in files:
             if each.iptables is not None:
@@ -154,11 +154,11 @@ class HostRules:
     @property
     def rulesets(self) -> tuple[Ruleset, ...]:
         """The rule sets of iptables."""
-        return tuple(each.iptables.ruleset for each in self._files if each.iptables is not None)
+        return tuple(each.iptables.ruleset for each in self.files if each.iptables is not None)
 
     def iptables(self, family: Family) -> tuple[IptablesRules, ...]:
         """The rules of iptables that packets of a family meet."""
-        found = [each.iptables for each in self._files if each.iptables is not None]
+        found = [each.iptables for each in self.files if each.iptables is not None]
         exact = [rules for rules in found if rules.ruleset.family is family]
         taken = {rules.variant for rules in exact}
         found = exact + [rules for rules in found if rules.ruleset.family is None and rules.variant not in taken]
@@ -194,7 +194,7 @@ class HostRules:
 
     def _check_pairs(self) -> None:
         seen: dict[tuple[Family | None, Variant | None], str] = {}
-        for each in self._files:
+        for each in self.files:
             if each.iptables is None:
                 continue
             key = (each.iptables.ruleset.family, each.iptables.variant)

@@ -41,7 +41,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_cables_touch_no_other_node_and_paths_follow_them() -> None:
     nodes = tuple(NodeView(f"node-{n}", "", (f"172.30.0.{n}",), ()) for n in range(1, 12))
-    cluster = ClusterView("x", "ipv4", "nft", "iptables", "vxlan", "", "https://127.0.0.1:1", True, ("203.0.113.2",), nodes)
+    cluster = ClusterView(
+        "x", "ipv4", "nft", "iptables", "vxlan", "", "https://127.0.0.1:1", True, ("203.0.113.2",), nodes
+    )
     places = boxes(cluster)
     ways = {name: cable(places, name) for name in places if name != "fabric"}
     ways |= {

@@ -25,7 +25,8 @@ from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.report import CleanedTables
-from kproxy.render import ModeError, RenderedTarget, Renderer, RenderOptions
+from kproxy.render import RenderedTable, RenderedTarget, Renderer, RenderOptions
+from kproxy.render.nftables.renderer import Renderer as TableRenderer
 from kproxy.services import (
     IPFamily,
     ServicePortName,
@@ -109,15 +110,13 @@ class FamilyProxier:
         """
         return self._syncer.snapshot()
 
-    def rendered(self) -> RenderedTarget:
-        """The rules as they were wanted at the last sync, rendered anew.
-
-        Raises:
-            ModeError: in nftables mode.
-        """
-        if isinstance(self._syncer, TableSyncer):
-            raise ModeError("mode nftables: /debug/rules and /debug/trace are for iptables mode only so far")
+    def rendered(self) -> RenderedTarget | RenderedTable:
+        """The rules as they were wanted at the last sync, rendered anew."""
         state, options = self.snapshot()
+        if isinstance(self._syncer, TableSyncer):
+            table = TableRenderer(options)
+            table.render(state)
+            return RenderedTable(state, table)
         renderer = Renderer(options)
         return RenderedTarget(state, renderer, renderer.plan_full(state))
 

@@ -7,6 +7,7 @@ Fields of the query:
                    rules=kernel|wanted, o=json|text
 
 /debug/rules are the rules as the last sync wanted them, with provenance; whether that sync succeeded is said with them.
+In nftables mode they are all objects of the table, and `table` is kube-proxy.
 /debug/trace reads the kernel's rules and host, so that it tells what happens now, also to what others have written;
 with rules=wanted it takes the rules of the last sync. Its JSON is that of `kproxy trace -o json` (docs/trace.md).
 """
@@ -14,24 +15,22 @@ with rules=wanted it takes the rules of the last sync. Its JSON is that of `kpro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from kproxy.dataplane import Host, Index, index_ruleset
-from kproxy.dataplane.model.check import check_traceable
+from kproxy.agent.status.debug_rules import Rendered, debug_index
+from kproxy.cluster.rules import HostRules
+from kproxy.dataplane import Host
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, report
 from kproxy.dataplane.query.spec import FIELDS, read_question
 from kproxy.errors import InputError, KproxyError
 from kproxy.httpd.protocol import JSON, Handler, Request, Response, text_response
-from kproxy.netfilter import Ruleset, parse_save
-from kproxy.render import RenderedTarget
-from kproxy.render.iptables.base import jump_origins
-from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.origin import RenderedRule
-from kproxy.render.provenance import RuleRecord, rule_record
+from kproxy.render import RenderedTable
+from kproxy.render.origin import Origin
+from kproxy.render.provenance import ObjectRecord, RuleRecord, object_record, rule_record
 from kproxy.services import IPFamily, ServicePortName
 
 RULES_FIELDS: Final = ("service", "family", "table", "chain", "o")
@@ -54,11 +53,12 @@ class FamilyView(Protocol):
     @property
     def failing(self) -> bool: ...
 
-    def rendered(self) -> RenderedTarget:
+    def rendered(self) -> Rendered:
         """The rules as wanted at the last sync."""
 
 
 Views = Callable[[], Sequence[FamilyView]]
+ReadRules = Callable[[IPFamily, HostRules | None], HostRules]
 TraceText = Callable[[Report, str], str]
 
 
@@ -70,7 +70,7 @@ class FamilyRules(msgspec.Struct, frozen=True):
     node: str
     synced: bool
     failing: bool
-    rules: tuple[RuleRecord, ...]
+    rules: tuple[RuleRecord | ObjectRecord, ...]
 
 
 class RulesRecord(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class RulesRecord(msgspec.Struct, frozen=True):
 
 def debug_pages(
     views: Views,
-    read_rules: Callable[[IPFamily], str],
+    read_rules: ReadRules,
     read_host: Callable[[], Host],
     where: str,
     trace_text: TraceText | None = None,
@@ -90,7 +90,7 @@ def debug_pages(
 
     Args:
         views: the families that are programmed.
-        read_rules: what iptables-save prints now.
+        read_rules: the rules that packets of a family meet now; what was read before need not be parsed again.
         read_host: the host as it is now.
         where: what the rules are of, for people.
         trace_text: a trace for people; without it, o=text is refused.
@@ -127,43 +127,71 @@ def rules_page(views: Sequence[FamilyView], query: Mapping[str, str]) -> Respons
         raise NotProgrammedError(f"no rule of {asked} is programmed")
     if as_json:
         record = RulesRecord(
-            tuple(msgspec.structs.replace(head, rules=tuple(map(rule_record, rules))) for head, rules in found)
+            tuple(msgspec.structs.replace(head, rules=tuple(each.record for each in rules)) for head, rules in found)
         )
         return Response(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n", 200, JSON)
     return text_response("".join(line for head, rules in found for line in _rules_text(head, rules)))
 
 
-def _family_rules(view: FamilyView, query: Mapping[str, str]) -> tuple[FamilyRules, list[RenderedRule]]:
+class _Listed(NamedTuple):
+    """A rule, or an object of nftables. `place` is the heading it stands under, `chain` "" for what is in none."""
+
+    table: str
+    chain: str
+    place: str
+    number: int
+    text: str
+    origin: Origin
+    record: RuleRecord | ObjectRecord
+
+
+def _listed(rendered: Rendered) -> Iterator[_Listed]:
+    if isinstance(rendered, RenderedTable):
+        for each in rendered.objects():
+            chain = each.name if each.container == "chain" else ""
+            place = f"{each.container} {each.name}"
+            record = object_record(rendered.table, each)
+            yield _Listed(rendered.table, chain, place, each.number, each.text, each.origin, record)
+        return
+    for rule in rendered.rules():
+        place = f"{rule.table} {rule.chain}"
+        yield _Listed(rule.table, rule.chain, place, rule.number, rule.text, rule.origin, rule_record(rule))
+
+
+def _family_rules(view: FamilyView, query: Mapping[str, str]) -> tuple[FamilyRules, list[_Listed]]:
     rendered = view.rendered()
     service, table, chain = (query.get(name, "") for name in ("service", "table", "chain"))
     rules = [
-        rule
-        for rule in rendered.rules()
-        if table in ("", rule.table) and chain in ("", rule.chain) and _is_of(rule.origin.service_port, service)
+        each
+        for each in _listed(rendered)
+        if table in ("", each.table, each.table.rpartition(" ")[2])
+        and chain in ("", each.chain)
+        and _is_of(each.origin.service_port, service)
     ]
     head = FamilyRules(view.family.value, rendered.options.node_name, view.has_synced, view.failing, ())
     return head, rules
 
 
-def _rules_text(head: FamilyRules, rules: Sequence[RenderedRule]) -> Iterator[str]:
+def _rules_text(head: FamilyRules, rules: Sequence[_Listed]) -> Iterator[str]:
     state = "the last sync failed, the kernel may differ" if head.failing else "as of the last sync"
     yield f"# {head.family} rules of node {head.node}, {state if head.synced else 'not programmed yet'}\n"
-    place = ("", "")
-    for rule in rules:
-        if (rule.table, rule.chain) != place:
-            place = (rule.table, rule.chain)
-            yield f"\n# {rule.table} {rule.chain}\n"
-        yield f"# {rule.number}. {rule.origin}\n{rule.text}\n"
+    place = ""
+    for each in rules:
+        if each.place != place:
+            place = each.place
+            yield f"\n# {place}\n"
+        number = f"{each.number}. " if each.number else ""
+        yield f"# {number}{each.origin}\n{each.text}\n"
     yield "\n"
 
 
 class _Trace:
-    """/debug/trace. Keeps the last rules it parsed of each family, since that takes longer than anything else."""
+    """/debug/trace. Keeps the last rules it read of each family, since parsing takes longer than anything else."""
 
     def __init__(
         self,
         views: Views,
-        read_rules: Callable[[IPFamily], str],
+        read_rules: ReadRules,
         read_host: Callable[[], Host],
         where: str,
         trace_text: TraceText | None,
@@ -173,7 +201,7 @@ class _Trace:
         self._read_host = read_host
         self._where = where
         self._trace_text = trace_text
-        self._parsed: dict[IPFamily, tuple[str, Ruleset]] = {}
+        self._known: dict[IPFamily, HostRules] = {}
 
     def answer(self, request: Request) -> Response:
         """Raises KproxyError."""
@@ -189,7 +217,7 @@ class _Trace:
         if view is None:
             raise NotProgrammedError(f"{family.value} is not programmed")
         rendered = view.rendered()
-        index = self._index(family, rendered, kernel)
+        index = debug_index(rendered, family, self._rules(family) if kernel else None)
         found = report(index, Surroundings.known(self._read_host()), question)
         label = f"{self._where}, {'now' if kernel else 'as of the last sync'}"
         if as_json:
@@ -229,39 +257,10 @@ class _Trace:
                 return {"dst": f"{ip}:{port.port}", "proto": names[0].protocol}
         raise NotProgrammedError(f"Service {service} is not programmed")
 
-    def _index(self, family: IPFamily, rendered: RenderedTarget, kernel: bool) -> Index:
-        wanted = saved_ruleset(rendered.restore_text, family)
-        ruleset = self._kernel(family) if kernel else wanted
-        notes = _notes(wanted, rendered)
-
-        def note(table: str, chain: str, number: int) -> str | None:
-            found = ruleset.chain(table, chain)
-            known = notes.get((table, chain))
-            return known.get(found.rules[number - 1].to_save(chain)) if found is not None and known else None
-
-        return index_ruleset(ruleset, note)
-
-    def _kernel(self, family: IPFamily) -> Ruleset:
-        text = self._read_rules(family)
-        kept = self._parsed.get(family)
-        if kept is not None and kept[0] == text:
-            return kept[1]
-        ruleset = parse_save(text, f"iptables-save of {self._where}", family=family)
-        check_traceable(ruleset)
-        self._parsed[family] = text, ruleset
-        return ruleset
-
-
-def _notes(wanted: Ruleset, rendered: RenderedTarget) -> dict[tuple[str, str], dict[str, str]]:
-    """The provenance of every rule by its place and its text, so that it also serves rules read from the kernel."""
-    origins = jump_origins() | rendered.renderer.origins(rendered.state)
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for table in wanted.tables:
-        for chain in table.chains:
-            texts = (rule.to_save(chain.name) for rule in chain.rules)
-            reasons = origins.get((table.name, chain.name), ())
-            found[(table.name, chain.name)] = dict(zip(texts, map(str, reasons), strict=False))
-    return found
+    def _rules(self, family: IPFamily) -> HostRules:
+        rules = self._read_rules(family, self._known.get(family))
+        self._known[family] = rules
+        return rules
 
 
 def _is_of(name: ServicePortName | None, service: str) -> bool:

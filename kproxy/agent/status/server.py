@@ -28,14 +28,14 @@ from kproxy.httpd.protocol import Handler
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables import nfacct
-from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.prepare import HostFamily, node_options
-from kproxy.render import Features, ModeError, RenderOptions
+from kproxy.render import Features, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 
 if TYPE_CHECKING:
     from kproxy.agent.status.debug import TraceText
+    from kproxy.cluster.rules import HostRules
 
 
 class RunningAgent(Protocol):
@@ -183,7 +183,7 @@ def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceTex
 
         return debug_pages(
             lambda: [member.proxier for member in agent.members],
-            lambda family: _saved(agent, namespace, family),
+            lambda family, known: _kernel_rules(agent, namespace, family, known),
             lambda: read_host(namespace),
             agent.settings.netns or agent.settings.node_name,
             trace_text,
@@ -196,8 +196,12 @@ def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:
     return lambda request: pages()[path](request)
 
 
-def _saved(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> str:
+def _kernel_rules(agent: RunningAgent, namespace: Namespace, family: IPFamily, known: HostRules | None) -> HostRules:
+    from kproxy.linux.host.rules import read_host_rules
+
     member = next(member for member in agent.members if member.host.family is family)
-    if not isinstance(member.host, HostFamily):
-        raise ModeError("mode nftables: /debug/trace is for iptables mode only so far")
-    return IptablesExecutor(namespace, member.host.iptables).save(counters=False)
+    where = agent.settings.netns or agent.settings.node_name
+    if isinstance(member.host, HostFamily):
+        variant = member.host.iptables.variant
+        return read_host_rules(namespace, where, variant, nft=False, families=(family,), known=known)
+    return read_host_rules(namespace, where, families=(family,), known=known)

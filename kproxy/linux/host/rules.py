@@ -27,6 +27,7 @@ def read_host_rules(
     *,
     nft: bool = True,
     families: Collection[Family] = tuple(Family),
+    known: HostRules | None = None,
 ) -> HostRules:
     """What iptables-save and ip6tables-save print, of both variants, and nft.
 
@@ -34,11 +35,13 @@ def read_host_rules(
         where: the namespace in messages: `namespace blue`, say.
         variant: the only variant of iptables to read.
         nft: whether to read native nftables.
+        known: what was read before: texts that are the same are not parsed again.
 
     Raises:
         InputError: packets cannot be traced through them.
         LinuxError: they cannot be read, or neither iptables nor nft is installed.
     """
+    parsed = {(each.label, each.text): each for each in known.files} if known is not None else {}
     files = []
     there = False
     for family in families:
@@ -48,6 +51,9 @@ def read_host_rules(
             there = True
             text = IptablesExecutor(namespace, binaries).save(counters=False)
             label = f"{'ip6tables' if family is Family.IPV6 else 'iptables'}-{each.value}-save in {where}"
+            if (label, text) in parsed:
+                files.append(parsed[label, text])
+                continue
             ruleset = parse_save(text, label, family=family)
             if ruleset.has_effect:
                 files.append(RuleFile(label, text, IptablesRules(ruleset, each)))
@@ -59,7 +65,8 @@ def read_host_rules(
     if program is not None:
         text = output_of(namespace, [program, "list", "ruleset"])
         if text.strip():
-            files.append(read_rule_file(text, f"nft list ruleset in {where}"))
+            label = f"nft list ruleset in {where}"
+            files.append(parsed.get((label, text)) or read_rule_file(text, label))
     return HostRules(files)
 
 

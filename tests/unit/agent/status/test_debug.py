@@ -14,10 +14,12 @@ import pytest
 from kproxy.agent.config.options import Settings
 from kproxy.agent.run import Agent
 from kproxy.agent.status.debug import debug_pages, rules_page
+from kproxy.agent.status.debug_rules import Rendered
 from kproxy.agent.status.server import health_addresses, serve_status
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cli.trace.text import report_text
+from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane import Host, index_ruleset
 from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
 from kproxy.dataplane.query.json import report_record
@@ -28,9 +30,10 @@ from kproxy.httpd.protocol import Request, Response
 from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
-from kproxy.render import RenderedTarget, render_target, select_target
+from kproxy.render import RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.provenance import rule_record
+from kproxy.render.origin import RenderedRule
+from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
 from tests.support.agent.recorded_http import Reply, ask, parse_metrics
 from tests.support.waiting import eventually
@@ -77,27 +80,37 @@ def manifests() -> Manifests:
 class View:
     """A family as of a sync."""
 
-    def __init__(self, family: IPFamily, *, failing: bool = False) -> None:
-        cluster, config = manifests(), KubeProxyConfiguration()
+    def __init__(self, family: IPFamily, *, failing: bool = False, mode: str = "iptables") -> None:
+        cluster, config = manifests(), KubeProxyConfiguration(mode=mode)
         self.family = family
         self.has_synced = True
         self.failing = failing
         target = select_target(cluster.nodes, config)
-        self._rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config)
+        render = render_table if mode == "nftables" else render_target
+        self._rendered = render(target, family, cluster.services, cluster.endpoint_slices, config)
 
-    def rendered(self) -> RenderedTarget:
+    def rendered(self) -> Rendered:
         return self._rendered
 
 
+def rules_of(view: View) -> Iterator[RenderedRule]:
+    rendered = view.rendered()
+    assert isinstance(rendered, RenderedTarget)
+    return rendered.rules()
+
+
 VIEWS = [View(IPFamily.IPV4), View(IPFamily.IPV6)]
+TABLES = [View(IPFamily.IPV4, mode="nftables"), View(IPFamily.IPV6, mode="nftables")]
 HOST = host_in_short(["192.168.0.2", "127.0.0.1"])
 
 
 def trace(query: dict[str, str], views: Sequence[View] = VIEWS, rules: str | None = None) -> Response:
-    def read(family: IPFamily) -> str:
+    def read(family: IPFamily, _known: HostRules | None) -> HostRules:
         if rules is not None:
-            return rules
-        return next(view for view in VIEWS if view.family is family).rendered().save_text
+            return HostRules([read_rule_file(rules, "the kernel's rules")])
+        rendered = next(view for view in views if view.family is family).rendered()
+        text = rendered.save_text if isinstance(rendered, RenderedTarget) else rendered.save_text()
+        return HostRules([read_rule_file(text, "the kernel's rules")])
 
     def host() -> Host:
         return HOST
@@ -112,7 +125,7 @@ def test_rules_as_json_are_those_of_render() -> None:
     assert [each["family"] for each in found] == ["IPv4", "IPv6"]
     for view, each in zip(VIEWS, found, strict=True):
         assert (each["node"], each["synced"], each["failing"]) == ("node-0", True, False)
-        expected = [msgspec.to_builtins(rule_record(rule)) for rule in view.rendered().rules()]
+        expected = [msgspec.to_builtins(rule_record(rule)) for rule in rules_of(view)]
         assert each["rules"] == expected
         assert all(rule["provenance"]["reason"] for rule in each["rules"])
 
@@ -128,7 +141,7 @@ def test_rules_of_one_service(service: str, chosen: set[str]) -> None:
     assert {rule["provenance"]["service"] for rule in rules} == chosen
     if service.endswith(":b"):
         assert {rule["provenance"]["port"] for rule in rules} == {"b"}
-    everything = [rule_record(rule) for rule in VIEWS[0].rendered().rules()]
+    everything = [rule_record(rule) for rule in rules_of(VIEWS[0])]
     assert len(rules) == len(
         [
             rule
@@ -141,9 +154,26 @@ def test_rules_of_one_service(service: str, chosen: set[str]) -> None:
 def test_rules_as_text_are_the_lines_with_their_reasons() -> None:
     text = rules_page([View(IPFamily.IPV4, failing=True)], {"table": "nat"}).body.decode()
     assert text.startswith("# IPv4 rules of node node-0, the last sync failed, the kernel may differ\n")
-    rules = [rule for rule in VIEWS[0].rendered().rules() if rule.table == "nat"]
+    rules = [rule for rule in rules_of(VIEWS[0]) if rule.table == "nat"]
     assert [line for line in text.splitlines() if line.startswith("-A")] == [rule.text for rule in rules]
     assert f"# 1. {rules[0].origin}\n{rules[0].text}\n" in text
+
+
+def test_objects_of_nftables_mode_are_those_of_render() -> None:
+    found = msgspec.json.decode(rules_page(TABLES, {"o": "json"}).body)["families"]
+    for view, each in zip(TABLES, found, strict=True):
+        rendered = view.rendered()
+        assert isinstance(rendered, RenderedTable)
+        expected = [msgspec.to_builtins(object_record(rendered.table, item)) for item in rendered.objects()]
+        assert each["rules"] == expected
+    for table in ("kube-proxy", "ip kube-proxy"):
+        text = rules_page(TABLES, {"service": "default/lb", "table": table, "family": "4"}).body.decode()
+        assert "\n# map service-ips\n# Service default/lb:http (TCP): cluster IP\nadd element ip kube-proxy " in text
+        assert "\n# 1. Service default/lb:http (TCP): " in text
+    chain = msgspec.json.decode(rules_page(TABLES, {"o": "json", "chain": "services", "family": "4"}).body)
+    assert [each["object"] for each in chain["families"][0]["rules"]] == ["chain", "rule", "rule"]
+    with pytest.raises(InputError, match="no rule of table=nat is programmed"):
+        rules_page(TABLES, {"table": "nat"})
 
 
 def test_rules_errors() -> None:
@@ -155,7 +185,7 @@ def test_rules_errors() -> None:
     ):
         with pytest.raises(InputError, match=message):
             rules_page(VIEWS, query)
-    pages = debug_pages(lambda: VIEWS, lambda _family: "", lambda: HOST, "node-0")
+    pages = debug_pages(lambda: VIEWS, lambda _family, _known: HostRules([]), lambda: HOST, "node-0")
     statuses = [
         pages["/debug/rules"](Request("GET", "/debug/rules", query)).status
         for query in ({"o": "x"}, {"service": "no"}, {"family": "4"})
@@ -200,6 +230,28 @@ def test_trace_to_a_service() -> None:
     assert trace({"service": "lb", "src": "10.244.0.9:1", "o": "text"}).body == b"node-0, now: 2\n"
 
 
+@pytest.mark.parametrize("rules", ["kernel", "wanted"])
+def test_trace_in_nftables_mode(rules: str) -> None:
+    """What nft lists is traced with provenance, too."""
+    query = {"src": "203.0.113.7:4000", "dst": "192.168.0.2:30080", "rules": rules}
+    found = msgspec.json.decode(trace(query, TABLES).body)
+    assert [outcome["dst"] for outcome in found["outcomes"]] == ["10.244.0.5:8080"]
+    provenance = [step.get("provenance") or "" for step in found["outcomes"][0]["path"]]
+    assert [text for text in provenance if text.startswith("Service default/lb:http (TCP): ")]
+    assert all(provenance)
+    found = msgspec.json.decode(trace({"service": "default/lb:http", "src": "fd00::9", "rules": rules}, TABLES).body)
+    assert (found["packet"]["dst"], found["outcomes"][0]["verdict"]) == ("[fd00::20]:80", "REJECT")
+
+
+def test_rules_of_others_count_in_nftables_mode() -> None:
+    own = TABLES[0].rendered()
+    assert isinstance(own, RenderedTable)
+    other = "table inet wall {\n\tchain in {\n\t\ttype filter hook prerouting priority 0; policy drop;\n\t}\n}\n"
+    query = {"src": "203.0.113.7:4000", "dst": "192.168.0.2:30080"}
+    found = msgspec.json.decode(trace(query, TABLES, rules=f"{own.save_text()}\n{other}").body)
+    assert [outcome["verdict"] for outcome in found["outcomes"]] == ["DROP"]
+
+
 def test_trace_errors() -> None:
     for query, status, message in (
         ({}, 400, "dst: this field is required"),
@@ -216,7 +268,7 @@ def test_trace_errors() -> None:
         assert message in answer.body.decode().replace("IP:PORT", "IP:port")
     assert trace({"dst": "[fd00::1]:80"}, VIEWS[:1]).status == 404
 
-    def broken(_family: IPFamily) -> str:
+    def broken(_family: IPFamily, _known: HostRules | None) -> HostRules:
         raise ToolFailedError("iptables-save failed")
 
     pages = debug_pages(lambda: VIEWS, broken, lambda: HOST, "node-0")
@@ -242,9 +294,10 @@ def namespace(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 @contextlib.contextmanager
-def running(name: str, path: Path) -> Iterator[Agent]:
+def running(name: str, path: Path, mode: str = "iptables") -> Iterator[Agent]:
     """An agent that serves its status, over the files, once both families have synced."""
-    settings = Settings(config=KubeProxyConfiguration(), node_name="node-0", netns=name, filenames=(str(path),))
+    config = KubeProxyConfiguration(mode=mode)
+    settings = Settings(config=config, node_name="node-0", netns=name, filenames=(str(path),))
     agent = Agent(
         settings, manifests(), lambda it: serve_status(it, lambda r, label: click.unstyle(report_text(r, label)))
     )
@@ -286,6 +339,31 @@ def test_an_agent_shows_itself(namespace: tuple[str, Path]) -> None:
         assert any("node port 30080" in step["provenance"] for step in trace["outcomes"][0]["path"])
         assert "10.244.0.5:8080" in get(10249, "/debug/trace?service=lb&src=10.244.0.9:1&o=text").body
         assert health_addresses(agent, inside) == ("",)
+
+
+@pytest.mark.root
+def test_an_agent_shows_itself_in_nftables_mode(namespace: tuple[str, Path]) -> None:
+    name, path = namespace
+    with running(name, path, "nftables"), Namespace.named(name) as inside:
+
+        def get(path: str, port: int = 10249) -> Reply:
+            return inside.call(ask, port, path)
+
+        eventually(lambda: get("/healthz", 10256).status == 200)
+        assert get("/proxyMode").body == "nftables"
+        families = parse_metrics(get("/metrics").body)
+        for kind in ("sync", "cleanup"):
+            counter = f"kubeproxy_sync_proxy_rules_nftables_{kind}_failures_total"
+            assert families[counter].samples == {
+                (counter, (("ip_family", family),)): "0" for family in ("IPv4", "IPv6")
+            }
+        assert not [metric for metric in families if "iptables" in metric]
+        rules = msgspec.json.decode(get("/debug/rules?o=json&family=4&service=lb").body)["families"][0]["rules"]
+        assert {rule["object"] for rule in rules} == {"chain", "rule", "element"}
+        for where in ("kernel", "wanted"):
+            trace = msgspec.json.decode(get(f"/debug/trace?service=lb&src=10.244.0.9:1&rules={where}").body)
+            assert {outcome["dst"] for outcome in trace["outcomes"]} == {"10.244.0.5:8080", "10.244.1.5:8080"}
+            assert all(step.get("provenance") for step in trace["outcomes"][0]["path"])
 
 
 def answers(inside: Namespace, port: int) -> bool:
