@@ -31,6 +31,8 @@ POLICIES = ("Cluster", "Local")
 BATCH = 60
 TIMEOUT = 0.3
 """Seconds until silence counts where the model says that nothing comes back."""
+EVERY = 7
+"""In nftables mode every seventh cell is asked: what is not the proxy's work was asked in iptables mode."""
 EXTERNAL_IPS = {4: "192.0.2.77", 6: "2001:db8:77::77"}
 
 
@@ -164,7 +166,7 @@ def test_every_hop_of_every_cell(root: Path, mode: str, capsys: pytest.CaptureFi
             lab.run("exec", "fabric", "--", "ip", "route", "add", f"{address}/{length}", "via", node)
         wanted = list(cells(cluster))
         if mode == "nftables":
-            wanted = wanted[::1]
+            wanted = wanted[::EVERY]
         # Cells that wait for silence wait together.
         wanted.sort(key=lambda cell: (cell[0], cell[2].kind, cell[2].node))
         counts, wrong = run(lab, LabModel(lab.directory.running().spec, cluster), wanted)

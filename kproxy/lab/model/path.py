@@ -17,6 +17,7 @@ from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, REJECT, Connection, Ou
 from kproxy.dataplane.concrete.reply import reply_to
 from kproxy.dataplane.model.conntrack import INVALID, FlowTuple, tuple_of
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
+from kproxy.lab.kubelet.sctp import kernel_has_sctp
 from kproxy.lab.model.hosts import POD, LabHost, LabModel
 from kproxy.lab.model.wire import Arrival, Outer, next_host
 from kproxy.lab.spec import FABRIC
@@ -238,7 +239,7 @@ def _fits(one: FlowTuple, other: FlowTuple) -> bool:
 def _come_back(model: LabModel, path: _Path, end: _End) -> Iterator[Journey]:
     last = path.hops[-1]
     if end.kind == ANSWERED and not _listens(model, last):
-        end = _End(REFUSED, NOT_LISTENING)
+        end = _End(LOST if _is_taken_by_client(path) else REFUSED, NOT_LISTENING)
     if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
         # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.
@@ -313,6 +314,13 @@ def _error_back(model: LabModel, path: _Path, packet: Packet, end: _End) -> Jour
 def _related(entries: Mapping[str, tuple[Connection, ...]], name: str) -> Connection:
     known = entries.get(name)
     return known[-1].turned("RELATED") if known else Connection("RELATED")
+
+
+def _is_taken_by_client(path: _Path) -> bool:
+    """Whether a packet that nothing listens for comes to its own sender, whose raw socket takes it: a kernel without
+    SCTP refuses the protocol only where nothing has such a socket."""
+    last = path.hops[-1]
+    return last.left.protocol == SCTP and last.host == path.hops[0].host and not kernel_has_sctp()
 
 
 def _listens(model: LabModel, hop: Hop) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.errors import KproxyError
+from kproxy.errors import InputError, KproxyError
 from kproxy.linux.conntrack.stale import clean_flows, desired_addresses
 from kproxy.linux.drift import explain
 from kproxy.linux.drift.finding import Finding
@@ -42,11 +42,7 @@ from kproxy.render.nftables.names import TABLE
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 
-Sampler = Callable[[PreparedFamily, Namespace, Dump, Difference, Iterable[str]], Sequence[str]]
-"""Says, by sample packets, what a family's rules as found do differently; see `packet_effects`."""
-
-
-NO_MATTER: Final = frozenset({"canary-missing", "chain-extra"})
+NO_MATTER: Final = frozenset({"canary-missing", "chain-extra", "set-extra"})
 """Kinds of findings that no packet meets."""
 
 
@@ -60,7 +56,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     """All that was found.
 
     Attributes:
-        packets: what the data-plane model says of it, if it was asked.
+        packets: what the data-plane model says of it.
         repaired: whether it was mended; None if that was not asked for.
     """
 
@@ -74,14 +70,11 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     repaired: bool | None = None
 
 
-def find_drift(
-    request: NodeRequest, namespace: Namespace, *, repair: bool = False, sampler: Sampler | None = packet_effects
-) -> DriftReport:
+def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = False) -> DriftReport:
     """Compares a namespace with a node's rules.
 
     Args:
         repair: mend what is found.
-        sampler: who says what it means for packets.
 
     Raises:
         CannotTellError: it cannot be read.
@@ -99,9 +92,8 @@ def find_drift(
             dump, difference = dumps[family.family], differences[family.family]
             own = family_findings(family.desired, dump, difference, prepared.choice.variant)
             findings += own
-            services = {each.service for each in own if each.kind not in NO_MATTER}
-            if sampler is not None and services:
-                told = sampler(family, namespace, dump, difference, services)
+            if services := _concerned(own):
+                told = packet_effects(family, namespace, dump, difference, services)
                 packets += [f"{family.family.value}: {text}" for text in told]
         findings += _other_variant(prepared)
         findings += _other_mode(request, namespace, prepared.families)
@@ -125,12 +117,17 @@ def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) 
         prepared = prepare_tables(request, namespace)
         notes = list(prepared.notes)
         findings: list[Finding] = []
+        packets: list[str] = []
         differing: dict[IPFamily, bool] = {}
         for family in prepared.families:
             desired = family.desired
             difference = find_table_difference(desired.text, read_table(family.executor, desired.text))
             differing[family.family] = bool(difference)
-            findings += table_findings(desired, difference)
+            own = table_findings(desired, difference)
+            findings += own
+            if services := _concerned(own):
+                told = _table_packets(family, namespace, difference.kept, services)
+                packets += [f"{family.family.value}: {text}" for text in told]
             notes += foreign_notes(desired.text.name, difference)
         findings += _other_mode(request, namespace, prepared.families)
     if repair and findings:
@@ -143,8 +140,26 @@ def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) 
         prepared.reason,
         tuple(findings),
         tuple(notes),
+        tuple(packets),
         repaired=bool(findings) if repair else None,
     )
+
+
+def _concerned(findings: Iterable[Finding]) -> set[str]:
+    """The Services that what was found may matter to."""
+    return {each.service for each in findings if each.kind not in NO_MATTER}
+
+
+def _table_packets(
+    family: PreparedTable, namespace: Namespace, kept: Sequence[str], services: Iterable[str]
+) -> list[str]:
+    # Imported here: it costs as much as all else, and most often there is no drift.
+    from kproxy.linux.drift.table_samples import table_packet_effects
+
+    try:
+        return table_packet_effects(family, namespace, kept, services)
+    except (InputError, LinuxError) as error:
+        return [f"the model cannot read the rules as found: {error}"]
 
 
 @contextlib.contextmanager

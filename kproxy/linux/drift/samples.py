@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -32,7 +32,7 @@ from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.prepare import PreparedFamily
 from kproxy.netfilter import parse_save
-from kproxy.render import RenderedTarget, RenderOptions
+from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
 from kproxy.render.iptables.chains import NAT
 from kproxy.services import Endpoint, IPFamily, ServicePort
 
@@ -46,6 +46,7 @@ _PORT: Final = 40000
 _CIDR: Final = re.compile(r"-s (\S+)$")
 _INTERFACE: Final = re.compile(r"-i (\S+)$")
 
+Rendered = RenderedTarget | RenderedTable
 Rules = Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]
 """By table and chain: the policy and the rules."""
 
@@ -88,12 +89,25 @@ def rule_effects(
         services: the Services that findings concern, as `namespace/name[:port]`; "" for findings that concern none in
             particular.
     """
+    return sample_effects(
+        rendered, local_addresses, services, lambda ports: _indexes(desired, found, difference, ports)
+    )
+
+
+def sample_effects(
+    rendered: Rendered,
+    local_addresses: Iterable[str],
+    services: Iterable[str],
+    indexes: Callable[[Sequence[ServicePort]], tuple[Index, Index]],
+) -> list[str]:
+    """`rule_effects` by whatever rules: `indexes` gives those that were found and those that should be there, as far as
+    they matter to packets of some ServicePorts."""
     asked, left = _concerned(rendered, set(services))
     if not asked:
         return []
     host = host_in_short(dict.fromkeys(local_addresses), route_localnet=rendered.options.localhost_node_ports)
     try:
-        real, right = _indexes(desired, found, difference, asked)
+        real, right = indexes(asked)
     except KproxyError as error:
         return [f"the model cannot read the rules as found: {error}"]
     told = [text for port in asked for text in _port_effects(port, rendered, host, right, real)]
@@ -102,7 +116,7 @@ def rule_effects(
     return told
 
 
-def _concerned(rendered: RenderedTarget, services: set[str]) -> tuple[list[ServicePort], int]:
+def _concerned(rendered: Rendered, services: set[str]) -> tuple[list[ServicePort], int]:
     ports = rendered.state.service_ports
     names = sorted(name for name in ports if str(name) in services)
     if "" in services:
@@ -110,9 +124,7 @@ def _concerned(rendered: RenderedTarget, services: set[str]) -> tuple[list[Servi
     return [ports[name] for name in names[:MAX_SERVICE_PORTS]], max(0, len(names) - MAX_SERVICE_PORTS)
 
 
-def _port_effects(
-    port: ServicePort, rendered: RenderedTarget, host: Host, desired: Index, real: Index
-) -> Iterator[str]:
+def _port_effects(port: ServicePort, rendered: Rendered, host: Host, desired: Index, real: Index) -> Iterator[str]:
     name = f"Service {port.name} ({port.name.protocol})"
     alike = 0
     differing: dict[tuple[str, str], list[str]] = {}
@@ -132,7 +144,7 @@ def _port_effects(
         yield f"{name}: new connections are treated as they should be ({alike} sample packets)"
 
 
-def samples(port: ServicePort, rendered: RenderedTarget) -> Iterator[Sample]:
+def samples(port: ServicePort, rendered: Rendered) -> Iterator[Sample]:
     """Packets that begin connections to every address of a ServicePort."""
     options = rendered.options
     senders = list(_senders(port, rendered))
@@ -150,7 +162,7 @@ def samples(port: ServicePort, rendered: RenderedTarget) -> Iterator[Sample]:
             yield Sample(sender, f"{to}/{port.protocol}{remark}", question)
 
 
-def _senders(port: ServicePort, rendered: RenderedTarget) -> Iterator[tuple[str, dict[str, object]]]:
+def _senders(port: ServicePort, rendered: Rendered) -> Iterator[tuple[str, dict[str, object]]]:
     options = rendered.options
     pod = _pod(options, rendered.state.endpoints.get(port.name, ()))
     if pod:

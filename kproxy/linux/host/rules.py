@@ -66,7 +66,9 @@ def read_host_rules(
         text = output_of(namespace, [program, "list", "ruleset"])
         if text.strip():
             label = f"nft list ruleset in {where}"
-            files.append(parsed.get((label, text)) or read_rule_file(text, label))
+            native = parsed.get((label, text)) or read_rule_file(text, label)
+            if native.nftables is not None and native.nftables.has_effect:
+                files.append(native)
     return HostRules(files)
 
 

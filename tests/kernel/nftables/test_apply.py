@@ -107,6 +107,7 @@ def test_drift_names_the_service_and_is_repaired() -> None:
             f"add chain {t} mine\n"
         )
         report = find_drift(request, namespace)
+        assert any(f"Service {port}" in each and "they go nowhere" in each for each in report.packets), report.packets
         told = {(each.kind, each.chain or each.set): each for each in report.findings}
         assert set(told) == {
             ("rule-altered", chain),
@@ -123,5 +124,7 @@ def test_drift_names_the_service_and_is_repaired() -> None:
         assert find_drift(request, namespace).findings == ()
         run("nft", "list", "chain", *t.split(), "mine", namespace=name)
         run("nft", "delete", "table", *t.split(), namespace=name)
-        [gone] = find_drift(request, namespace).findings
-        assert gone.kind == "table-missing"
+        report = find_drift(request, namespace)
+        assert [each.kind for each in report.findings] == ["table-missing"]
+        assert all("they go to no endpoint" in each for each in report.packets)
+        assert report.packets
