@@ -23,6 +23,7 @@ COMMANDS = {
     "trace": "Trace a packet through a node's rules: where it goes, why, with which chance.",
     "diff": "Do two rule sets treat every packet alike? If not, show a packet that tells.",
     "migrate": "What changes for packets when kube-proxy's mode is switched, and what to do.",
+    "collect": "Gather what decides a cluster's Service traffic into one file.",
     "apply": "Bring the kernel's rules to what the manifests say.",
     "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",
     "cleanup": "Remove every rule of kproxy and kube-proxy.",

@@ -41,6 +41,9 @@ _NEEDED: Final = (
     layout.ADDRESSES, layout.ROUTES, layout.ROUTING_RULES, layout.NEIGHBOURS, layout.FDB, layout.SYSCTLS,
     layout.CONNTRACK, layout.CONFIGZ, layout.HEALTHZ, layout.METRICS, layout.VERSION,
 )  # fmt: skip
+_NEEDED_OF_OTHERS: Final = tuple(
+    name for name in _NEEDED if name != layout.CONNTRACK and not name.startswith("kube-proxy/")
+)
 _THEN: Final = {
     "rules": "what the host does to packets is indeterminate",
     layout.ADDRESSES: "its links, and addresses other than its Node's, are unknown",
@@ -169,7 +172,7 @@ class HostFacts:
         for number, line in enumerate(text.splitlines(), 1):
             match = _SYSCTL.match(line)
             if match is not None:
-                found[match[1].replace("/", ".") if "." not in match[1] else match[1]] = int(match[2])
+                found[match[1].replace("/", ".")] = int(match[2])
             elif line.strip() and "=" not in line and not line.startswith(("#", "sysctl:")):
                 where = f"{self.path(layout.SYSCTLS)}: line {number}"
                 raise InputError(f"{where}: NAME = VALUE expected, not {line[:80]!r}")
@@ -218,8 +221,12 @@ class HostFacts:
 
     @cached_property
     def proxy_version(self) -> str | None:
+        """What it says itself, or its metrics."""
         text = self.text(layout.VERSION)
-        return None if text is None else parse_version(text) or None
+        if text is not None:
+            return parse_version(text) or None
+        built = (self.metrics or {}).get("kubernetes_build_info", {})
+        return next(filter(None, map(parse_version, built)), None)
 
     # --- what is not there ---
 
@@ -243,8 +250,8 @@ class HostFacts:
             if not self._knows_rules(family):
                 path = layout.host_file(self.name, f"{_SAVES[family]}save")
                 found.append(Missing(path, why.get(path, whole), f"{family.value}: {_THEN['rules']}"))
-        for name in _NEEDED:
-            if not self._there(name):
+        for name in _NEEDED if self.has_node else _NEEDED_OF_OTHERS:
+            if not self._there(name) and not (name == layout.VERSION and self.proxy_version):
                 path = layout.host_file(self.name, name)
                 found.append(Missing(path, why.get(path, whole), _THEN[name]))
         return tuple(found)

@@ -1,0 +1,123 @@
+"""`kproxy collect`: a cluster in one file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import click
+
+from kproxy.cli.output import report_error, report_note, write_output
+from kproxy.client import RestClient, TransportError, load_client_config
+from kproxy.cluster.snapshot.script import script
+from kproxy.cluster.snapshot.write import write_snapshot
+from kproxy.collect.collect import Collector
+from kproxy.collect.netns import NamespaceRunner
+from kproxy.collect.nodes import Runner
+from kproxy.errors import InputError
+
+VIA = ("netns", "lab", "none")
+
+
+@click.command("collect")
+@click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG and ~/.kube/config.")
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.")
+@click.option("--node", "nodes", metavar="NAME", multiple=True, help="Only these nodes; repeatable. Default: all.")
+@click.option("--via", type=click.Choice(VIA), help="How nodes are read. Default: lab with --lab, else none.")
+@click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.")
+@click.option("-o", "--output", "path", metavar="FILE", help="A directory, or .tar.gz, .tar.zst, .tar.")
+@click.option("--script", "show_script", is_flag=True, help="Print the script that reads one node.")
+def command(
+    kubeconfig: str | None,
+    context: str | None,
+    nodes: Sequence[str],
+    via: str | None,
+    lab: str | None,
+    path: str | None,
+    show_script: bool,
+) -> None:
+    """Gather what decides a cluster's Service traffic into one file: the objects, and of each node its rules, addresses
+    and routes.
+
+    \b
+    --via  netns  nodes are network namespaces of this machine: --node NAME,
+                  or --node NAME=NAMESPACE; objects only with --kubeconfig
+           lab    the nodes of a lab, its fabric and its client
+           none   objects only
+
+    Or print a script with --script, execute it on each node as root by ssh or
+    Ansible (sh collect.sh [NODE [DIRECTORY]]), and put the nodes/NAME/ that it
+    writes beside objects/. It changes nothing. Secrets are never read.
+
+    \b
+    Examples:
+      kproxy collect --lab lab -o lab.tar.gz
+      kproxy collect --context prod --via none -o prod/
+      kproxy collect --script | ssh worker-1 sudo sh -s worker-1 /tmp/snap
+
+    Exit code 1 if something is missing, which the file names.
+    """
+    if show_script:
+        if any((kubeconfig, context, nodes, via, lab, path)):
+            raise click.UsageError("--script stands alone")
+        write_output(script(), None)
+        return
+    chosen = via or ("lab" if lab is not None else "none")
+    if lab is not None and chosen != "lab":
+        raise click.UsageError("--lab goes with --via lab")
+    if chosen == "lab" and (kubeconfig or context):
+        raise click.UsageError("a lab has its own kubeconfig")
+    target = path or time.strftime("kproxy-snapshot-%Y%m%d-%H%M%S.tar.gz", time.gmtime())
+    if chosen == "lab":
+        kubeconfig, runners, source = _lab(lab or "lab", nodes)
+    else:
+        runners, source = _namespaces(nodes) if chosen == "netns" else {}, context or ""
+        if chosen == "none" and nodes:
+            raise click.UsageError("--node goes with --via netns or lab: without --via no node is read")
+    collector = Collector(target, chosen, source, report_note)
+    if chosen != "netns" or kubeconfig or context:
+        config = load_client_config(kubeconfig, context)
+        client = RestClient(config)
+        try:
+            collector.objects(client)
+        except TransportError as error:
+            report_error(TransportError(f"cannot reach the server {config.server}: {error.reason}"))
+            raise click.exceptions.Exit(1) from error
+        finally:
+            client.close()
+    collected = collector.nodes(runners, {})
+    write_snapshot(collected.files, target, int(time.time()))
+    click.echo(target)
+    failed = collected.info.failed
+    if failed:
+        report_note(f"{len(failed)} parts could not be read: {', '.join(each.what for each in failed[:8])}")
+        sys.exit(1)
+
+
+def _namespaces(nodes: Sequence[str]) -> Mapping[str, Runner]:
+    """Runners for `--node NAME` or `NAME=NAMESPACE`."""
+    if not nodes:
+        raise click.UsageError("--via netns needs --node NAME or NAME=NAMESPACE, once for each node")
+    found: dict[str, Runner] = {}
+    for each in nodes:
+        name, _, netns = each.partition("=")
+        if not name or "/" in name or name in (".", ".."):
+            raise InputError(f"--node {each!r}: NAME or NAME=NAMESPACE expected")
+        found[name] = NamespaceRunner(netns or name)
+    return found
+
+
+def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, Runner], str]:
+    """The lab's kubeconfig, runners for its nodes, its fabric and its client, and what the cluster is called."""
+    from kproxy.cli.lab.common import open_lab
+    from kproxy.lab.spec import CLIENT, FABRIC
+
+    lab, record = open_lab(name)
+    plans = {plan.name: plan.namespace for plan in lab.plans(record)}
+    unknown = [each for each in nodes if each not in plans]
+    if unknown:
+        raise InputError(f"lab {name} has no node {unknown[0]!r}: there are {', '.join(plans)}")
+    wanted = {**{each: plans[each] for each in nodes or plans}, FABRIC: record.spec.fabric, CLIENT: record.spec.client}
+    runners: dict[str, Runner] = {host: NamespaceRunner(netns, "lab") for host, netns in wanted.items()}
+    return str(lab.kubeconfig), runners, f"lab {name}"

@@ -1,0 +1,64 @@
+"""The objects of a snapshot, from an API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from kproxy.client import ApiError, RestClient, TransportError
+from kproxy.client.resources import dynamic_resource
+from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.cluster.snapshot.info import Failure
+from kproxy.cluster.snapshot.layout import KINDS, OBJECTS
+from kproxy.cluster.snapshot.prune import CONFIG_MAP, pruned
+
+_RESOURCES = {
+    "Node": dynamic_resource("", "v1", "nodes", False),
+    "Service": dynamic_resource("", "v1", "services", True),
+    "EndpointSlice": dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True),
+    "ServiceCIDR": dynamic_resource("networking.k8s.io", "v1", "servicecidrs", False),
+    "Pod": dynamic_resource("", "v1", "pods", True),
+    "ConfigMap": dynamic_resource("", "v1", "configmaps", True),
+}
+_OPTIONAL = ("ServiceCIDR", "ConfigMap")
+"""Kinds that a cluster may not have, or not show."""
+_SYSTEM = "kube-system"
+
+
+def collect_objects(client: RestClient, files: MemoryFiles, tell: Callable[[str], None]) -> list[Failure]:
+    """Puts one list of each kind into `files`. Of ConfigMaps only kube-proxy's is asked for.
+
+    Args:
+        tell: gets each kind and how many there are.
+
+    Raises:
+        TransportError: the server cannot be reached.
+    """
+    failed = []
+    for kind in KINDS:
+        path = f"{OBJECTS}/{kind}.json"
+        resource = _RESOURCES[kind]
+        try:
+            if kind == "ConfigMap":
+                items = [client.get(resource, CONFIG_MAP, _SYSTEM).raw]
+            else:
+                items = [item.raw for item in client.list(resource).items]
+        except ApiError as error:
+            if not (error.code == 404 and kind in _OPTIONAL):
+                failed.append(Failure(path, str(error)))
+            continue
+        headed = [{"apiVersion": resource.group_version, "kind": kind, **item} for item in items]
+        kept = [item for item in map(pruned, headed) if item is not None]
+        listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": kept}
+        files.put(path, json.dumps(listed, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        tell(f"{kind}: {len(kept)}")
+    return failed
+
+
+def server_version(client: RestClient) -> str:
+    """The API server's version, `v1.36.2`; "" if it does not say."""
+    try:
+        found = json.loads(client.raw("GET", "/version").data)
+    except (ApiError, TransportError, ValueError):
+        return ""
+    return str(found.get("gitVersion") or "") if isinstance(found, dict) else ""

@@ -1,0 +1,74 @@
+"""`kproxy collect`: nodes by runners, what is said of failures, and its arguments."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from kproxy.cli.collect import command
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.script import script
+from kproxy.collect.collect import Collector
+from kproxy.errors import KproxyError
+
+
+class Printer:
+    """A node whose script prints the files that it is given."""
+
+    via = "test"
+
+    def __init__(self, files: dict[str, bytes] | str) -> None:
+        self._files = files
+
+    def run(self, script: str) -> bytes:
+        if isinstance(self._files, str):
+            raise KproxyError(self._files)
+        boundary = script.partition("KPROXY_BOUNDARY=")[2].partition("\n")[0].strip("'")
+        return b"".join(
+            f"{boundary} {name}\n".encode() + data + f"\n{boundary} end\n".encode()
+            for name, data in self._files.items()
+        )
+
+
+def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:
+    told: list[str] = []
+    collector = Collector("S", "exec", "prod", told.append)
+    runners = {
+        "n1": Printer({"iptables-save": b"", "errors": b"nft.json: nft: not found\n"}),
+        "n2": Printer("no such pod"),
+    }
+    found = collector.nodes(runners, {"n3": "no kube-proxy runs there"})
+    assert [(each.what, each.message) for each in found.info.failed] == [
+        ("nodes/n2", "no such pod"),
+        ("nodes/n3", "no kube-proxy runs there"),
+    ]
+    assert sorted(found.info.nodes) == ["n1", "n2", "n3"]
+    assert any("n1: " in each and "1 parts missing" in each for each in told)
+    cluster = Cluster(found.files)
+    assert list(cluster.hosts) == ["n1"]
+    assert cluster.hosts["n1"].errors[0].message == "nft: not found"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--script", "--lab", "x"), "--script stands alone"),
+        (("--via", "netns"), "--via netns needs --node"),
+        (("--via", "netns", "--node", "../x"), "NAME or NAME=NAMESPACE expected"),
+        (("--via", "none", "--node", "n"), "--node goes with"),
+        (("--lab", "x", "--via", "none"), "--lab goes with --via lab"),
+        (("--lab", "x", "--context", "c"), "a lab has its own kubeconfig"),
+        (("--lab", "nosuch"), "there is no lab"),
+    ],
+)
+def test_bad_arguments_are_told(arguments: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(command, [*arguments])
+    code = done.exception.exit_code if isinstance(done.exception, KproxyError) else done.exit_code
+    assert code == 2
+    assert message in done.output + str(done.exception)
+
+
+def test_the_script_is_printed() -> None:
+    done = CliRunner().invoke(command, ["--script"])
+    assert done.exit_code == 0
+    assert done.output == script()
