@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource
 from kproxy.cli.options import (
     chosen_family,
     family_options,
     feature_option,
     manifest_options,
 )
-from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
-from kproxy.cluster.inputs import read_inputs
+from kproxy.cli.output import colour_stdout, output_option, working, write_json
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@manifest_options
+@partial(manifest_options, namespace_help=NAMES_NAMESPACE)
 @family_options
 @feature_option
-@click.option("--service", "service_key", metavar="NS/NAME", required=True, help="The Service, as namespace/name.")
+@click.option("--service", "service_key", metavar="NS/NAME", required=True, help="The Service: its namespace and name.")
 @output_option
 def command(
-    filenames: Sequence[str],
+    source: ClusterSource,
     config_path: str | None,
     node: str | None,
     mode: str | None,
@@ -50,14 +51,15 @@ def command(
       kproxy explain -f cluster.yaml --service kube-system/kube-dns
       kproxy explain -f cluster.yaml --node worker-2 --service shop/web -6
       kproxy explain -f cluster.yaml --service shop/web -o json
+      kproxy explain --context prod -n shop --service web --node worker-1
     """
-    with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames, report_note, mode)
+    with working("reading the cluster"):
+        config, cluster = source.read(config_path, mode, narrow=False)
     target = select_target(cluster.nodes, config, node)
-    key = service_key if "/" in service_key else f"default/{service_key}"
+    key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
     service = next((service for service in cluster.services if service.metadata.key == key), None)
     if service is None:
-        raise InputError(f"Service {key} is not among the {len(cluster.services)} Services of the manifests")
+        raise InputError(f"Service {key} is not among the {len(cluster.services)} Services of the cluster")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
     with working("rendering"):
         rendered: RenderedTarget | RenderedTable

@@ -11,8 +11,9 @@ from typing import Any
 import click
 import yaml
 
+from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.output import report_error
-from kproxy.client import ApiError, ApiResource, RestClient, TransportError, discover, load_client_config
+from kproxy.client import ApiError, ApiResource, RestClient, TransportError, discover
 from kproxy.client.table import Column, Row, Table, fetch_table, watch_table
 from kproxy.errors import InputError
 from kproxy.informer import EventType, Unstructured
@@ -64,8 +65,7 @@ class Request:
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="A label selector: a=b,c!=d,e in (f,g).")
 @click.option("-o", "--output", "output_format", type=click.Choice(["json", "yaml", "wide", "name"]), default=None)
 @click.option("--no-headers", is_flag=True, help="No column names.")
-@click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG and ~/.kube/config.")
-@click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.")
+@connection_options
 def command(
     resources: Sequence[str],
     namespace: str | None,
@@ -74,8 +74,7 @@ def command(
     selector: str,
     output_format: str | None,
     no_headers: bool,
-    kubeconfig: str | None,
-    context: str | None,
+    connection: Connection,
 ) -> int:
     """Show objects of an API server, as kubectl get does.
 
@@ -89,8 +88,8 @@ def command(
       kproxy get svc/web node/worker-1
       kproxy get endpointslices -l kubernetes.io/service-name=web -w
     """
-    config = load_client_config(kubeconfig, context)
-    client = RestClient(config)
+    client = connection.client()
+    config = client.config
     try:
         request = _request(client, resources, namespace or config.namespace, all_namespaces, selector)
         if watch and (len(request.targets) != 1 or len(request.targets[0].names) > 1):

@@ -10,6 +10,7 @@ import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import colour_stdout, output_option, report_error, report_note, working, write_files, write_json
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
@@ -19,6 +20,9 @@ from kproxy.render.golden import EXTENSIONS, ChainDifference, diff_save, golden_
 
 DEFAULT_DIRECTORY = "rules_golden"
 CLUSTER, CONFIG, EXPECTED = "cluster.yaml", "config.yaml", "expected"
+
+Inputs = tuple[Manifests, KubeProxyConfiguration]
+"""What a scenario's rules are rendered from."""
 
 
 @click.group("golden")
@@ -37,6 +41,7 @@ def command() -> None:
     Examples:
       kproxy golden check
       kproxy golden check rules_golden/minikube
+      kproxy golden check rules_golden/prod --context prod
       kproxy golden update rules_golden/my-scenario && git diff rules_golden/
     """
 
@@ -77,21 +82,29 @@ class CheckReport(msgspec.Struct, frozen=True, rename="camel"):
 
 @command.command("check", short_help="Print every difference between golden files and rules.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
+@connection_options
+@click.option("-n", "--namespace", metavar="NS", help=ONLY_NAMESPACE)
 @mode_option
 @output_option
-def check(directories: Sequence[str], mode: str | None, output_format: str) -> None:
+def check(
+    directories: Sequence[str], connection: Connection, namespace: str | None, mode: str | None, output_format: str
+) -> None:
     """Print every difference; exit 1 if there is one, 2 if a scenario cannot be read.
 
     Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules.
 
     DIR is a scenario or a folder of scenarios; the default is rules_golden. A mode of which a scenario has no
     expected file is left out, unless --mode asks for it.
+
+    With --kubeconfig or --context, what a live cluster's rules would be now is compared with one DIR's expected files,
+    and cluster.yaml and config.yaml are not read.
     """
     reports = []
+    live = _live(connection, namespace, directories)
     for scenario in find_scenarios(directories or (DEFAULT_DIRECTORY,)):
         try:
             with working(f"checking {scenario}"):
-                found = _check(scenario, mode)
+                found = _check(scenario, mode, live)
         except KproxyError as error:
             # One unreadable scenario must not hide what the others say.
             report_error(error)
@@ -111,8 +124,8 @@ def check(directories: Sequence[str], mode: str | None, output_format: str) -> N
         raise click.exceptions.Exit(2 if broken else 1)
 
 
-def _check(scenario: Path, mode: str | None) -> ScenarioReport:
-    cluster, config = _read(scenario)
+def _check(scenario: Path, mode: str | None, live: Inputs | None) -> ScenarioReport:
+    cluster, config = live or _read(scenario)
     modes = (mode,) if mode is not None else tuple(each for each in EXTENSIONS if _expected(scenario, (each,)))
     modes = modes or tuple(EXTENSIONS)
     wanted, rendered = _expected(scenario, modes), _render(cluster, config, modes)
@@ -171,10 +184,23 @@ def find_scenarios(directories: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _read(scenario: Path) -> tuple[Manifests, KubeProxyConfiguration]:
+def _read(scenario: Path) -> Inputs:
     config_path = scenario / CONFIG
     config = read_config(str(config_path) if config_path.exists() else None, report_note)
     return read_cluster([str(scenario / CLUSTER)], report_note), config
+
+
+def _live(connection: Connection, namespace: str | None, directories: Sequence[str]) -> Inputs | None:
+    """What a live cluster has, if options name one."""
+    if not connection.given:
+        if namespace is not None:
+            raise click.UsageError("-n goes with --kubeconfig or --context")
+        return None
+    if len(directories) != 1 or not (Path(directories[0]) / CLUSTER).is_file():
+        raise click.UsageError(f"{connection.given[0]} goes with one scenario: a folder with a {CLUSTER}")
+    with working("reading the cluster"):
+        config, cluster = ClusterSource((), connection, namespace).read(None)
+    return cluster, config
 
 
 def _render(cluster: Manifests, config: KubeProxyConfiguration, modes: Sequence[str]) -> dict[str, str]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cli.cluster_source import ClusterSource
 from kproxy.cli.options import feature_option, manifest_options
-from kproxy.cli.output import output_option, report_note, working
-from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cli.output import output_option, working
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
@@ -75,7 +75,7 @@ def variant_options(function: Function) -> Function:
 class NodeArguments(msgspec.Struct, frozen=True):
     """What the command line of `apply` and `drift` says: a node's rules, the kernel they belong in, and the output."""
 
-    filenames: tuple[str, ...]
+    source: ClusterSource
     config_path: str | None
     mode: str | None
     node: str | None
@@ -89,10 +89,9 @@ class NodeArguments(msgspec.Struct, frozen=True):
     yes: bool
 
     def read_request(self, *, libiptc: bool = False) -> NodeRequest:
-        """Reads the configuration and the manifests. Raises InputError."""
-        with working("reading manifests"):
-            config = read_config(self.config_path, report_note, self.mode)
-            cluster = read_cluster(self.filenames, report_note)
+        """Reads the configuration and the objects. Raises InputError and ServerError."""
+        with working("reading the cluster"):
+            config, cluster = self.source.read(self.config_path, self.mode)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),
             config,
@@ -115,7 +114,9 @@ def node_arguments(function: Callable[..., None]) -> Callable[..., None]:
         arguments = NodeArguments(**{name: values.pop(name) for name in NodeArguments.__struct_fields__})
         function(arguments, **values)
 
-    for add in (yes_option, output_option, feature_option, variant_options, netns_option, manifest_options):
+    # No -n: rules of a part of the Services must not replace those of all.
+    of_cluster = partial(manifest_options, namespace_help=None)
+    for add in (yes_option, output_option, feature_option, variant_options, netns_option, of_cluster):
         with_arguments = add(with_arguments)
     return with_arguments
 

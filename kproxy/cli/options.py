@@ -1,4 +1,4 @@
-"""Options that say what cluster, which node and which host: shared by all commands that read manifests."""
+"""Options that say what cluster, which node and which host: shared by all commands that read a cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cli.cluster_source import ONLY_NAMESPACE, cluster_source
 from kproxy.render import Features
 from kproxy.services import IPFamily
 
@@ -16,22 +17,17 @@ Function = TypeVar("Function", bound=Callable[..., object])
 FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully", "object-comments": "object_comments"}
 
 
-def manifest_options(function: Function) -> Function:
-    """Adds -f/--filename, --config, --mode and --node."""
+def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMESPACE) -> Function:
+    """Adds --config, --mode and --node, and those of `cluster_source`, which become the parameter `source`."""
     for option in (
         mode_option,
         click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node."),
-        click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: kube-proxy's."),
         click.option(
-            "-f",
-            "--filename",
-            "filenames",
-            metavar="PATH",
-            multiple=True,
-            required=True,
-            help="Manifests: a file, a directory, or - for stdin; repeatable. YAML, JSON or JSON lines.",
+            "--config", "config_path", metavar="FILE",
+            help="KubeProxyConfiguration. Default: the cluster's ConfigMap; with -f, kube-proxy's defaults.",
         ),
-    ):
+        cluster_source(namespace_help),
+    ):  # fmt: skip
         function = option(function)
     return function
 

@@ -1,4 +1,4 @@
-"""`kproxy render`: a node's rules from manifests."""
+"""`kproxy render`: a node's rules from manifests or a live cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import gc
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,14 +16,14 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cli.cluster_source import ClusterSource
 from kproxy.cli.options import (
     chosen_family,
     family_options,
     feature_option,
     manifest_options,
 )
-from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
-from kproxy.cluster.inputs import read_inputs
+from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output
 from kproxy.errors import InputError
 from kproxy.render import (
     Features,
@@ -66,7 +66,7 @@ FORMATS = ("save", "restore", "list", "json")
     help="In nftables mode, the release of nft whose listing save is: Debian 12's or 13's.",
 )
 def command(
-    filenames: Sequence[str],
+    source: ClusterSource,
     config_path: str | None,
     node: str | None,
     ipv4: bool,
@@ -101,6 +101,7 @@ def command(
       kproxy render -f cluster.yaml
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy render -f - --node worker-1
+      kproxy render --context prod --node worker-1
       kproxy render -f manifests/ --config kube-proxy.yaml -6 --format restore
       kproxy render -f cluster.yaml --format list -t nat --chain KUBE-SERVICES
       kproxy render -f cluster.yaml --mode nftables
@@ -117,8 +118,8 @@ def command(
         raise click.UsageError("-t and --chain narrow --format list and json only")
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
-    with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames, report_note, mode)
+    with working("reading the cluster"):
+        config, cluster = source.read(config_path, mode)
     if config.mode == MODE_NFTABLES and (output_format == "list" or table):
         raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
     if output_dir is not None:

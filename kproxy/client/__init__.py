@@ -21,6 +21,7 @@ from kproxy.client.errors import (
 from kproxy.client.factory import SharedInformerFactory
 from kproxy.client.http import Call, HttpClient
 from kproxy.client.informer import Informer, Registration
+from kproxy.client.overrides import Overrides
 from kproxy.client.queue import BlockingWorkQueue
 from kproxy.client.resources import (
     ENDPOINT_SLICES,
@@ -51,6 +52,7 @@ __all__ = [
     "DiscoveryError",
     "HttpClient",
     "Informer",
+    "Overrides",
     "PatchType",
     "Registration",
     "Resource",

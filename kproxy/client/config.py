@@ -33,6 +33,7 @@ from kproxy.client.credentials import (
 )
 from kproxy.client.errors import ConfigError
 from kproxy.client.execplugin import cluster_info, read_exec_config, run_plugin
+from kproxy.client.overrides import Impersonation, Overrides
 
 DEFAULT_PATH: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -54,6 +55,7 @@ class ClientConfig:
     proxy_url: str = ""
     namespace: str = "default"
     credential: Credential = field(default_factory=Anonymous)
+    impersonation: Impersonation = field(default_factory=Impersonation)
 
 
 class _Kebab(msgspec.Struct, rename="kebab"):
@@ -81,6 +83,9 @@ class _User(_Kebab):
     password: str | None = None
     exec: dict[str, Any] | None = None
     auth_provider: dict[str, Any] | None = None
+    as_user: str | None = msgspec.field(name="as", default=None)
+    as_groups: tuple[str, ...] | None = None
+    as_uid: str | None = None
 
 
 class _Context(_Kebab):
@@ -90,7 +95,10 @@ class _Context(_Kebab):
 
 
 def load_client_config(
-    kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] = os.environ
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    overrides: Overrides | None = None,
 ) -> ClientConfig:
     """The configuration that kubectl would use.
 
@@ -99,18 +107,35 @@ def load_client_config(
             service account.
         context: the context instead of the current one.
         environ: the environment.
+        overrides: what goes before the files. With a server no file is needed.
 
     Raises ConfigError.
     """
+    overrides = overrides or Overrides()
     paths = kubeconfig_paths(kubeconfig, environ)
     if not paths:
+        if overrides.server and not (context or overrides.cluster or overrides.user):
+            return _configured(_Cluster(), _User(), ("", ""), _Context(), overrides)
         if context is None and environ.get("KUBERNETES_SERVICE_HOST"):
-            return in_cluster_config(environ)
+            return _as_somebody(in_cluster_config(environ), overrides)
         raise ConfigError(
             f"no kubeconfig: {environ.get('KUBECONFIG') or DEFAULT_PATH} does not exist or is empty; "
             "name one with --kubeconfig or $KUBECONFIG"
         )
-    return _from_files(paths, context)
+    return _from_files(paths, context, overrides)
+
+
+def _as_somebody(config: ClientConfig, flags: Overrides) -> ClientConfig:
+    """A pod's configuration with what --as says; the other flags stand for parts of a kubeconfig."""
+    if dataclasses.replace(flags, as_user=None, as_groups=(), as_uid=None) != Overrides():
+        raise ConfigError("no kubeconfig, so flags can stand for no part of it; name one with --kubeconfig")
+    return dataclasses.replace(config, impersonation=_impersonation(flags.as_user, flags.as_groups, flags.as_uid))
+
+
+def _impersonation(user: str | None, groups: tuple[str, ...] | None, uid: str | None) -> Impersonation:
+    if (groups or uid) and not user:
+        raise ConfigError("requesting groups or uid without impersonating a user: --as is missing")
+    return Impersonation(user or "", groups or (), uid or "")
 
 
 def kubeconfig_paths(kubeconfig: str | None, environ: Mapping[str, str]) -> list[str]:
@@ -135,7 +160,7 @@ def _is_blank(path: str) -> bool:
         raise ConfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
 
 
-def _from_files(paths: list[str], context: str | None) -> ClientConfig:
+def _from_files(paths: list[str], context: str | None, overrides: Overrides) -> ClientConfig:
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import KubeConfigMerger
 
@@ -147,29 +172,91 @@ def _from_files(paths: list[str], context: str | None) -> ClientConfig:
         chosen = context or next(
             (file["current-context"] for file in merger.config_files.values() if file.get("current-context")), None
         )
-        if not chosen:
-            raise ConfigError(f"{names}: there is no current-context; name one with --context")
-        found = _entry(merged, "contexts", chosen)
-        if found is None:
-            raise ConfigError(f'context "{chosen}" does not exist')
-        stated = msgspec.convert(found.value["context"] or {}, _Context)
+        stated = _context(merged, chosen, names, overrides)
         cluster_entry = _entry(merged, "clusters", stated.cluster or "")
-        if cluster_entry is None:
+        if cluster_entry is None and (stated.cluster or not overrides.server):
             raise ConfigError(f'context "{chosen}": cluster "{stated.cluster or ""}" does not exist')
-        cluster = msgspec.convert(cluster_entry.value["cluster"] or {}, _Cluster)
+        cluster = msgspec.convert((cluster_entry.value["cluster"] or {}) if cluster_entry else {}, _Cluster)
         user_entry = _entry(merged, "users", stated.user) if stated.user else None
         if stated.user and user_entry is None:
             raise ConfigError(f'context "{chosen}": user "{stated.user}" does not exist')
         user = msgspec.convert((user_entry.value["user"] or {}) if user_entry else {}, _User)
-        config = _client_config(cluster, _directory(cluster_entry), stated.namespace)
-        base = _directory(user_entry)
-        run = _plugin(user.exec, stated.user or "", base, cluster, config) if user.exec else None
-        return dataclasses.replace(config, credential=_credential(user, base, run))
+        bases = (_directory(cluster_entry), _directory(user_entry))
+        return _configured(cluster, user, bases, stated, overrides)
     except (ConfigException, msgspec.ValidationError, yaml.YAMLError) as error:
         raise ConfigError(f"{names}: {' '.join(str(error).split())}") from error
     except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         # The merger takes the files to be maps of lists of named maps, and its error is no clearer.
         raise ConfigError(f"{names}: not a kubeconfig: {error!r}") from error
+
+
+def _context(merged: Any, chosen: str | None, names: str, overrides: Overrides) -> _Context:
+    """The context, with the cluster and the user that flags name instead of its own."""
+    stated = _Context()
+    if chosen:
+        found = _entry(merged, "contexts", chosen)
+        if found is None:
+            raise ConfigError(f'context "{chosen}" does not exist')
+        stated = msgspec.convert(found.value["context"] or {}, _Context)
+    elif not overrides.cluster and not overrides.server:
+        raise ConfigError(f"{names}: there is no current-context; name one with --context")
+    for section, name in (("cluster", overrides.cluster), ("user", overrides.user)):
+        if name and _entry(merged, f"{section}s", name) is None:
+            raise ConfigError(f'{section} "{name}" does not exist')
+    return msgspec.structs.replace(
+        stated, cluster=overrides.cluster or stated.cluster, user=overrides.user or stated.user
+    )
+
+
+def _configured(
+    cluster: _Cluster, user: _User, bases: tuple[str, str], context: _Context, flags: Overrides
+) -> ClientConfig:
+    """A configuration from a cluster and a user of kubeconfigs, from folders `bases`, and what flags say over them.
+
+    Flags name files by paths from the working directory, entries of a kubeconfig by paths from its own.
+    """
+    cluster = _with_flags(cluster, flags)
+    user = _user_with_flags(user, flags)
+    config = _client_config(cluster, bases[0], context.namespace)
+    run = _plugin(user.exec, context.user or "", bases[1], cluster, config) if user.exec else None
+    impersonation = _impersonation(user.as_user, user.as_groups, user.as_uid)
+    return dataclasses.replace(config, credential=_credential(user, bases[1], run), impersonation=impersonation)
+
+
+def _with_flags(cluster: _Cluster, flags: Overrides) -> _Cluster:
+    replace = msgspec.structs.replace
+    if flags.server:
+        cluster = replace(cluster, server=flags.server if "://" in flags.server else f"http://{flags.server}")
+    if flags.tls_server_name:
+        cluster = replace(cluster, tls_server_name=flags.tls_server_name)
+    if flags.insecure_skip_tls_verify is not None:
+        cluster = replace(cluster, insecure_skip_tls_verify=flags.insecure_skip_tls_verify)
+        if flags.insecure_skip_tls_verify:
+            cluster = replace(cluster, certificate_authority=None, certificate_authority_data=None)
+    if flags.certificate_authority:
+        path = os.path.abspath(flags.certificate_authority)
+        cluster = replace(cluster, certificate_authority=path, certificate_authority_data=None)
+    return cluster
+
+
+def _user_with_flags(user: _User, flags: Overrides) -> _User:
+    """A flag for one way of being let in goes before the other ways of the kubeconfig, certificates left alone."""
+    replace = msgspec.structs.replace
+    if flags.token or flags.username:
+        user = replace(
+            user, token=flags.token, token_file=None, username=flags.username, password=flags.password, exec=None,
+            auth_provider=None,
+        )  # fmt: skip
+    if flags.client_certificate:
+        path = os.path.abspath(flags.client_certificate)
+        user = replace(user, client_certificate=path, client_certificate_data=None)
+    if flags.client_key:
+        user = replace(user, client_key=os.path.abspath(flags.client_key), client_key_data=None)
+    if flags.as_user:
+        user = replace(user, as_user=flags.as_user, as_groups=None, as_uid=None)
+    if flags.as_groups:
+        user = replace(user, as_groups=flags.as_groups)
+    return replace(user, as_uid=flags.as_uid) if flags.as_uid else user
 
 
 def _entry(merged: Any, section: str, name: str) -> Any:

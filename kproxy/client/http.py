@@ -242,7 +242,9 @@ class HttpClient:
         """The same, the answer piece by piece; the caller must read it to its end or close it."""
         call = call or Call()
         credential = self._config.credential
-        headers = {"Accept": accept, "User-Agent": self._user_agent}
+        headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": self._user_agent})
+        for name, value in self._config.impersonation.headers():
+            headers.add(name, value)
         if body is not None:
             headers["Content-Type"] = content_type
         for attempt in (1, 2):

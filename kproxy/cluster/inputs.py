@@ -5,18 +5,23 @@ Readers that find something odd, but nothing wrong, give it to `tell` as one sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from kproxy.api import Manifests, load_manifests
+from kproxy.api import Endpoints, EndpointSlice, Manifests, Service, load_manifests
 from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import Document, DocumentError
-from kproxy.api.kubeproxyconfig.decode import load_config
+from kproxy.api.kubeproxyconfig.decode import decode_config, load_config
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfiguration
+from kproxy.api.load.manifests import decode_manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
+
+_Object = TypeVar("_Object", Service, EndpointSlice, Endpoints)
 
 
 def read_text(path: Path) -> str:
@@ -78,7 +83,44 @@ def read_cluster(
     Raises:
         InputError: they cannot be used.
     """
-    manifests = load_manifests(filenames, on_object=None if objects is None else objects.append).with_mirrored_slices()
+    return _told(load_manifests(filenames, on_object=None if objects is None else objects.append), tell, used)
+
+
+def decode_cluster(
+    contents: Iterable[tuple[str, bytes]],
+    tell: Tell,
+    *,
+    objects: list[RawObject] | None = None,
+    used: Collection[str] = (),
+) -> Manifests:
+    """The same for contents that are in memory, each with the name that messages give it: what an API server sent."""
+    return _told(decode_manifests(contents, on_object=None if objects is None else objects.append), tell, used)
+
+
+def decode_proxy_config(data: bytes, source: str, tell: Tell, mode: str | None = None) -> KubeProxyConfiguration:
+    """A configuration that is in memory, as `read_config`."""
+    loaded = decode_config(data, source, mode)
+    for warning in loaded.warnings:
+        tell(warning)
+    return loaded.config
+
+
+def in_namespace(cluster: Manifests, namespace: str) -> Manifests:
+    """The cluster with only those Services, EndpointSlices and Endpoints that are in a namespace."""
+
+    def kept(objects: tuple[_Object, ...]) -> tuple[_Object, ...]:
+        return tuple(each for each in objects if each.metadata.namespace == namespace)
+
+    return replace(
+        cluster,
+        services=kept(cluster.services),
+        endpoint_slices=kept(cluster.endpoint_slices),
+        endpoints=kept(cluster.endpoints),
+    )
+
+
+def _told(loaded: Manifests, tell: Tell, used: Collection[str]) -> Manifests:
+    manifests = loaded.with_mirrored_slices()
     for warning in manifests.warnings:
         tell(warning)
     skipped = {kind: count for kind, count in sorted(manifests.skipped.items()) if kind not in used}
@@ -88,26 +130,26 @@ def read_cluster(
     return manifests
 
 
-def read_inputs(
-    config_path: str | None, filenames: Sequence[str], tell: Tell, mode: str | None = None
+def read_both(
+    config: Callable[[], KubeProxyConfiguration], cluster: Callable[[], Manifests]
 ) -> tuple[KubeProxyConfiguration, Manifests]:
-    """Reads both, so that what is wrong in one does not hide what is wrong in the other; `mode` as in `read_config`.
+    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
 
     Raises:
         InputError: what is wrong in either.
     """
     problems = []
-    config, cluster = KubeProxyConfiguration(), Manifests()
+    found, manifests = KubeProxyConfiguration(), Manifests()
     try:
-        config = read_config(config_path, tell, mode)
+        found = config()
     except InputError as error:
         problems.append(error)
     try:
-        cluster = read_cluster(filenames, tell)
+        manifests = cluster()
     except InputError as error:
         problems.append(error)
     if len(problems) == 1:
         raise problems[0]
     if problems:
         raise InputError("\n".join(map(str, problems)))
-    return config, cluster
+    return found, manifests

@@ -8,7 +8,7 @@
 | `nodeport/NS/NAME[:PORT]` | this node's own address, and the node port of that port, which may name it, too |
 | `lb/NS/NAME[:PORT]`, `externalip/NS/NAME[:PORT]` | the first load-balancer or external IP |
 
-Without `NS/` the namespace is `default`. PORT may be left out where there is only one.
+Without `NS/` the namespace is that which `Names` is given. PORT may be left out where there is only one.
 """
 
 from __future__ import annotations
@@ -48,13 +48,19 @@ class Names:
     """What a cluster's names stand for, seen from one node."""
 
     def __init__(
-        self, cluster: Manifests, target: Target, pods: Callable[[], Mapping[str, Pod]], tell: Callable[[str], None]
+        self,
+        cluster: Manifests,
+        target: Target,
+        pods: Callable[[], Mapping[str, Pod]],
+        tell: Callable[[str], None],
+        namespace: str = "default",
     ) -> None:
         """
         Args:
             target: the node.
             pods: called once, when a Pod is named for the first time.
             tell: gets each remark for the user once.
+            namespace: that of names that say none.
         """
         self._services = {service.metadata.key: service for service in cluster.services}
         self._nodes = {node.metadata.name: node for node in cluster.nodes}
@@ -62,6 +68,7 @@ class Names:
         self._read_pods = pods
         self._tell = tell
         self._told: set[str] = set()
+        self._namespace = namespace
 
     def resolve(self, fields: Mapping[str, object]) -> Mapping[str, object]:
         """A question's fields with `from` and `to` turned into `src`, `dst`, `proto` and `origin`.
@@ -117,7 +124,7 @@ class Names:
         raise PacketError(field, f"{', '.join(f'{item}/...' for item in known)} or an address expected, not {text!r}")
 
     def _pod(self, field: str, rest: str) -> End:
-        key, port = _key(rest)
+        key, port = self._key(rest)
         pod = self._pods.get(key)
         if pod is None:
             raise PacketError(field, f"pod {key} is not in the manifests{_known(self._pods, key)}")
@@ -147,12 +154,17 @@ class Names:
         number = _number(field, port, f"a port number expected, not {port!r}") if port else None
         return End(addresses, number, local=name == self._target.node_name)
 
+    def _key(self, rest: str) -> tuple[str, str]:
+        """`namespace/name`, and the port that is named."""
+        name, _, port = rest.partition(":")
+        return (name if "/" in name else f"{self._namespace}/{name}"), port
+
     def _is_here(self, addresses: Sequence[str]) -> bool:
         node = self._target.node
         return node is not None and any(address in node_addresses(node) for address in addresses)
 
     def _service(self, kind: str, rest: str, proto: object) -> End:
-        key, wanted = _key(rest)
+        key, wanted = self._key(rest)
         service = self._services.get(key)
         if service is None:
             raise PacketError("to", f"Service {key} is not in the manifests{_known(self._services, key)}")
@@ -182,11 +194,6 @@ class Names:
 def _internal(node: Node) -> tuple[str, ...]:
     found = [entry.address for kind in ("InternalIP", "ExternalIP") for entry in node.addresses if entry.type == kind]
     return tuple(found)
-
-
-def _key(rest: str) -> tuple[str, str]:
-    name, _, port = rest.partition(":")
-    return (name if "/" in name else f"default/{name}"), port
 
 
 def _number(field: str, text: str, problem: str) -> int:

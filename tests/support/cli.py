@@ -44,7 +44,8 @@ _COMMANDS = [
 ]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["kproxy.__main__", *_COMMANDS])
+_CLIENT = ["kproxy.client.cluster", "kubernetes.config.kube_config"]
+_PROCESSES.set_forkserver_preload(["kproxy.__main__", *_COMMANDS, *_CLIENT])
 
 
 def _runner(program: Sequence[str], directory: Path) -> Run:

@@ -7,7 +7,8 @@ import gc
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli.diff.sources import Choices, SideInput, is_live, is_rendered
+from kproxy.cli.cluster_source import Connection, connection_options
+from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option
 from kproxy.cli.output import colour_stdout, working, write_output
 from kproxy.cluster.hosts import read_host
@@ -22,9 +23,11 @@ MOST = 20
 @click.command("diff")
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
-@click.option("--config", metavar="FILE", help="With manifests: KubeProxyConfiguration of both sides.")
-@click.option("--config-a", metavar="FILE", help="With manifests: that of A.")
-@click.option("--config-b", metavar="FILE", help="With manifests: that of B.")
+@connection_options
+@click.option("-n", "--namespace", metavar="NS", help="Of manifests and clusters, only the Services of this namespace.")
+@click.option("--config", metavar="FILE", help="With manifests or a cluster: KubeProxyConfiguration of both sides.")
+@click.option("--config-a", metavar="FILE", help="That of A.")
+@click.option("--config-b", metavar="FILE", help="That of B.")
 @mode_option
 @click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
 @click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
@@ -41,6 +44,8 @@ MOST = 20
 def command(
     one: str,
     other: str,
+    connection: Connection,
+    namespace: str | None,
     config: str | None,
     config_a: str | None,
     config_b: str | None,
@@ -71,6 +76,8 @@ def command(
       manifests:PATH[,PATH...][@NODE]  what kube-proxy would program on a node;
                                        names of YAML, JSON and JSON lines files
                                        and of folders need no `manifests:`
+      cluster:[CONTEXT][@NODE]         the same from an API server's objects;
+                                       --kubeconfig and --context hold for both
 
     \b
     Examples:
@@ -80,6 +87,7 @@ def command(
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --config-b new-config.yaml
       kproxy diff iptables.save,host.nft nftables.nft
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --mode-b nftables
+      kproxy diff node.dump cluster:@worker-1
       iptables-save | kproxy diff - expected.save -o json
     """
     if one == other == "-":
@@ -87,12 +95,16 @@ def command(
     if text and output_format == "json":
         raise click.UsageError("--text and -o json exclude each other")
     rendered = (is_rendered(one), is_rendered(other))
-    if not any(rendered) and (config or config_a or config_b or mode or mode_a or mode_b or features != Features()):
+    of_rendered = config or config_a or config_b or mode or mode_a or mode_b or namespace or features != Features()
+    if not any(rendered) and of_rendered:
         raise click.UsageError(
-            "--config, --config-a, --config-b, --mode, --mode-a, --mode-b and --feature go with manifests"
+            "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature and -n go with manifests or a "
+            "cluster"
         )
+    if connection.given and not (is_cluster(one) or is_cluster(other)):
+        raise click.UsageError(f"{connection.given[0]} goes with a side that is a cluster, as in cluster:@NODE")
     if ((config_a or mode_a) and not rendered[0]) or ((config_b or mode_b) and not rendered[1]):
-        raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is manifests")
+        raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
     if variant and not (is_live(one) or is_live(other)):
         raise click.UsageError("--variant goes with netns")
     asked = chosen_family(ipv4, ipv6)
@@ -100,8 +112,8 @@ def command(
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     sides = (
-        SideInput(one, Choices(config_a or config, mode_a or mode, features, variant)),
-        SideInput(other, Choices(config_b or config, mode_b or mode, features, variant)),
+        SideInput(one, Choices(config_a or config, mode_a or mode, features, variant, connection, namespace)),
+        SideInput(other, Choices(config_b or config, mode_b or mode, features, variant, connection, namespace)),
     )
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)

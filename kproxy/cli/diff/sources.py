@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cli.cluster_source import ClusterSource, Connection
 from kproxy.cli.output import report_note, working
-from kproxy.cluster.inputs import read_inputs, read_text
+from kproxy.cluster.inputs import read_text
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
@@ -21,6 +21,7 @@ from kproxy.render.iptables.save import saved_ruleset
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
+CLUSTER = "cluster:"
 _MANIFEST_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 
 
@@ -32,6 +33,8 @@ class Choices:
     mode: str | None = None
     features: Features | None = None
     variant: str | None = None
+    connection: Connection = field(default_factory=Connection)
+    namespace: str | None = None
 
 
 class SideInput:
@@ -58,7 +61,7 @@ class SideInput:
     def usual_family(self) -> Family:
         """The family of a side that can be read for either, if the other side does not tell."""
         if self._files is None:
-            return _rendered(self._text.removeprefix(MANIFESTS), self._choices, None)[0]
+            return _rendered(self._text, self._choices, None)[0]
         return Family.IPV4
 
     def rules(self, family: Family) -> SideRules:
@@ -70,7 +73,7 @@ class SideInput:
         if self._files is not None:
             native = self._files.nftables
             return SideRules(self._files.iptables(family), NftRuleset() if native is None else native)
-        return _rendered(self._text.removeprefix(MANIFESTS), self._choices, family)[1]
+        return _rendered(self._text, self._choices, family)[1]
 
 
 def _families(files: HostRules) -> frozenset[Family]:
@@ -102,12 +105,15 @@ def label(text: str) -> str:
         return "standard input"
     if text.startswith(NETNS):
         return f"namespace {text.removeprefix(NETNS)}"
+    if is_cluster(text):
+        return text if text != CLUSTER else "cluster"
     return text
 
 
 def is_rendered(text: str) -> bool:
-    """Whether the side is rendered from manifests: said so, or told by what is named, YAML, JSON or a folder."""
-    if text.startswith(MANIFESTS):
+    """Whether the side is rendered: from an API server or manifests, as it says, or as is told by what is named, YAML,
+    JSON or a folder."""
+    if text.startswith((MANIFESTS, CLUSTER)):
         return True
     if text.startswith(NETNS) or Path(text).is_file():
         return Path(text).suffix in _MANIFEST_SUFFIXES
@@ -120,6 +126,11 @@ def is_live(text: str) -> bool:
     return text.startswith(NETNS)
 
 
+def is_cluster(text: str) -> bool:
+    """Whether the side is rendered from what an API server has."""
+    return text.startswith(CLUSTER)
+
+
 def _read_namespace(name: str, variant: str | None) -> HostRules:
     from kproxy.cli.trace.live import read_live_rules
 
@@ -130,12 +141,9 @@ def _read_namespace(name: str, variant: str | None) -> HostRules:
 
 def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, SideRules]:
     """What kube-proxy would program: for a family, or for the node's first."""
-    paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
-    filenames: Sequence[str] = [path for path in paths.split(",") if path]
-    if not filenames:
-        raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
-    with working(f"rendering {text}"):
-        config, cluster = read_inputs(choices.config, filenames, report_note, choices.mode)
+    source, node = _cluster_source(text, choices)
+    with working(f"rendering {label(text)}"):
+        config, cluster = source.read(choices.config, choices.mode)
         target = select_target(cluster.nodes, config, node or None)
         family = family or target.primary_family(config)
         services, slices, features = cluster.services, cluster.endpoint_slices, choices.features or Features()
@@ -147,3 +155,23 @@ def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Famil
         rendered = render_target(target, family, services, slices, config, features)
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
     return family, SideRules.of(Ruleset(family, ruleset.tables))
+
+
+def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:
+    """Where a rendered side comes from, and the node that it names, if any.
+
+    Raises:
+        InputError: no path is named.
+    """
+    if is_cluster(text):
+        # Names of contexts may hold an @ (kubernetes-admin@kubernetes), names of nodes may not.
+        named = text.removeprefix(CLUSTER)
+        context, _, node = named.rpartition("@") if "@" in named else (named, "", "")
+        connection = replace(choices.connection, context=context or choices.connection.context)
+        return ClusterSource((), connection, choices.namespace, live=True), node
+    text = text.removeprefix(MANIFESTS)
+    paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
+    filenames = tuple(path for path in paths.split(",") if path)
+    if not filenames:
+        raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
+    return ClusterSource(filenames, namespace=choices.namespace), node

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, family_options, feature_option
-from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
-from kproxy.cluster.inputs import read_inputs
+from kproxy.cli.output import colour_stdout, output_option, working, write_json
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
 
 
 @click.command("migrate")
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    metavar="PATH",
-    multiple=True,
-    required=True,
-    help="Manifests: a file, a directory, or - for stdin; repeatable. Give Nodes and ServiceCIDRs, too.",
-)
-@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: kube-proxy's.")
+@cluster_source()
+@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: the cluster's.")
 @click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node.")
-@click.option("--all-nodes", is_flag=True, help="Every Node of the manifests; equal findings are one.")
+@click.option("--all-nodes", is_flag=True, help="Every Node; equal findings are one.")
 @click.option(
     "--to",
     type=click.Choice([MODE_NFTABLES, MODE_IPTABLES]),
@@ -40,7 +32,7 @@ from kproxy.render import Features, Target, select_target
 @feature_option
 @output_option
 def command(
-    filenames: Sequence[str],
+    source: ClusterSource,
     config_path: str | None,
     node: str | None,
     all_nodes: bool,
@@ -63,17 +55,18 @@ def command(
       kproxy migrate -f cluster.yaml --config kube-proxy.yaml
       kproxy migrate -f cluster/ --config kube-proxy.yaml --all-nodes
       kproxy migrate -f cluster.yaml --node worker-1 --to iptables
+      kproxy migrate --context prod --all-nodes
       kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
     """
     if node is not None and all_nodes:
         raise click.UsageError("--node and --all-nodes exclude each other")
     gc.disable()  # many objects and next to no garbage
-    with working("reading manifests"):
-        config, cluster = read_inputs(config_path, filenames, report_note)
+    with working("reading the cluster"):
+        config, cluster = source.read(config_path)
     if all_nodes:
         targets = [Target(each.metadata.name, each) for each in cluster.nodes]
         if not targets:
-            raise click.UsageError("--all-nodes: the manifests hold no Node")
+            raise click.UsageError("--all-nodes: the cluster has no Node")
     else:
         targets = [select_target(cluster.nodes, config, node)]
     asked = chosen_family(ipv4, ipv6)

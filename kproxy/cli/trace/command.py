@@ -11,14 +11,15 @@ import click
 import msgspec
 
 from kproxy.api.load.reader import RawObject
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.options import feature_option, mode_option
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
-from kproxy.cluster.inputs import read_cluster, read_config, read_text
+from kproxy.cluster.inputs import read_text
 from kproxy.cluster.names import Names
-from kproxy.cluster.pods import read_pods
+from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.rules import read_ipsets
 from kproxy.dataplane import DataplaneError, IpSet
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
@@ -37,12 +38,10 @@ LIMITS = {"within": True, "above": False}
     "--rules", metavar="FILE", multiple=True, help="A dump of iptables-save or nft, or an nft script; repeatable."
 )
 @click.option("--ipset", "ipsets", metavar="FILE", multiple=True, help="With --rules: what ipset save printed.")
-@click.option(
-    "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Or those of these manifests' --node."
-)
-@click.option("--config", "config_path", metavar="FILE", help="With -f: KubeProxyConfiguration.")
+@cluster_source(NAMES_NAMESPACE, "Or those of these manifests' --node.", required=False)
+@click.option("--config", "config_path", metavar="FILE", help="Of a cluster: KubeProxyConfiguration.")
 @mode_option
-@click.option("--node", metavar="NAME", help="With -f: the node. Default: hostnameOverride, else the only Node.")
+@click.option("--node", metavar="NAME", help="Of a cluster: the node. Default: hostnameOverride, else the only one.")
 @feature_option
 @click.option("--netns", metavar="NAME", help="Or those of a network namespace, live.")
 @click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With --netns: of both variants' rules, these.")
@@ -54,8 +53,8 @@ LIMITS = {"within": True, "above": False}
 @click.option("--dst", metavar="IP:PORT", help="Where it is sent to.")
 @click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --src.")
 @click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --dst.")
-@click.option("--from", "sender", metavar="REF", help="With -f, for --src: pod/NS/NAME or node/NAME.")
-@click.option("--to", "receiver", metavar="REF", help="With -f, for --dst: svc/NS/NAME:PORT, nodeport/..., pod/...")
+@click.option("--from", "sender", metavar="REF", help="Of a cluster, for --src: pod/NS/NAME or node/NAME.")
+@click.option("--to", "receiver", metavar="REF", help="Of a cluster, for --dst: svc/NS/NAME:PORT, nodeport/...")
 @click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
 @click.option("--in", "in_interface", metavar="IFACE", help="The interface it arrives on. Default: open.")
 @click.option("--origin", type=click.Choice(["arriving", "local"]), help="Whether it arrives or this host sends it.")
@@ -76,7 +75,7 @@ LIMITS = {"within": True, "above": False}
 def command(
     rules: Sequence[str],
     ipsets: Sequence[str],
-    filenames: Sequence[str],
+    source: ClusterSource,
     config_path: str | None,
     mode: str | None,
     node: str | None,
@@ -99,51 +98,56 @@ def command(
 ) -> None:
     """Trace a packet through a host's rules: where it goes, with which chance, by which rules, and what comes back.
 
-    Rules come from dumps (--rules), from manifests (-f), or from a namespace
-    (--netns). Of one host there may be several dumps: of both variants of
-    iptables, and of nftables. What is not known of the host stays open, and an
-    outcome that depends on it is INDETERMINATE.
+    Rules come from dumps (--rules), from manifests (-f) or a live cluster
+    (--kubeconfig, --context), or from a namespace (--netns). Of one host there
+    may be several dumps: of both variants of iptables, and of nftables. What is
+    not known of the host stays open, and an outcome that depends on it is
+    INDETERMINATE.
 
     \b
     Examples:
       kproxy trace --rules dump.txt --src 10.0.0.9:4000 --dst 10.96.0.1:443
       kproxy trace --rules ipt.save --rules nft.txt --dst 10.96.0.1:443 -o json
       kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
+      kproxy trace --context prod --node n1 --from node/n1 --to svc/shop/web
       kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
-    _check_usage(rules, ipsets, filenames, netns, config_path or mode, node, features, variant, host_path, local_ips)
+    cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
+    _check_usage(
+        rules, ipsets, cluster_given, netns, config_path or mode, node, features, variant, host_path, local_ips
+    )
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)
     many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value]
-    _check_packet(given, many, output_format, html, rules, packets, filenames)
+    _check_packet(given, many, output_format, html, rules, packets, source.filenames)
     host = read_host(host_path) if host_path is not None else None
-    source: Source
+    traced: Source
     resolve: Callable[[Mapping[str, object]], Mapping[str, object]] = _refuse_names
     if rules:
-        source = FileSource(rules, host, local_ips, _sets(ipsets))
+        traced = FileSource(rules, host, local_ips, _sets(ipsets))
     elif netns is not None:
-        source = LiveSource(netns, variant, host)
+        traced = LiveSource(netns, variant, host)
     else:
-        with working("reading manifests"):
-            config = read_config(config_path, report_note, mode)
+        with working("reading the cluster"):
             objects: list[RawObject] = []
-            cluster = read_cluster(filenames, report_note, objects=objects, used=("v1/Pod",))
+            config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=("v1/Pod",))
         target = select_target(cluster.nodes, config, node)
-        source = ManifestSource(cluster, config, target, features, host, local_ips)
-        resolve = Names(cluster, target, partial(read_pods, objects), report_note).resolve
+        traced = ManifestSource(cluster, config, target, features, host, local_ips)
+        names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
+        resolve = names.resolve
     assumptions = _assumptions(assumed)
     if summary and (output_format == "json" or html is not None):
         raise click.UsageError("--summary is text: it goes with neither -o json nor --html")
     asked = _asked(given, pcap, packets, resolve)
-    refused = _families_without_rules(source, asked) if many else {}
+    refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
         asked = _of_families_with_rules(refused, asked)
     reports = [
-        refused.get(each.question.packet.family) or _report(source, each, paths, LIMITS.get(limit or ""), assumptions)
+        refused.get(each.question.packet.family) or _report(traced, each, paths, LIMITS.get(limit or ""), assumptions)
         for each in asked
     ]
     for expression in assumptions.keys() - assumptions.used:
@@ -153,13 +157,22 @@ def command(
 
         only = reports[0]
         assert isinstance(only, Report)
-        write_files({Path(html): report_page(only, source.label)})
+        write_files({Path(html): report_page(only, traced.label)})
         if output_format is None:
             return
     shown = "summary" if summary else output_format or ("json" if packets else "text")
-    _print(reports, asked, source.label, shown, lines=bool(many))
+    _print(reports, asked, traced.label, shown, lines=bool(many))
     if packets is not None and refused:
         raise click.exceptions.Exit(1)
+
+
+def _is_default(source: ClusterSource) -> bool:
+    """Whether nothing says that a cluster is meant but that kubectl runs us."""
+    return not source.filenames and not source.connection.given
+
+
+def _pods(source: ClusterSource, objects: Sequence[RawObject]) -> Mapping[str, Pod]:
+    return read_pods([*objects, *source.read_pods()])
 
 
 def _with_port(text: str | None, port: int, end: str) -> str:
@@ -224,7 +237,7 @@ _COMMON = ("in", "origin", "mark", "ctstate")
 def _check_usage(
     rules: Sequence[str],
     ipsets: Sequence[str],
-    filenames: Sequence[str],
+    cluster: bool,
     netns: str | None,
     config_path: str | None,
     node: str | None,
@@ -233,10 +246,10 @@ def _check_usage(
     host_path: str | None,
     local_ips: Sequence[str],
 ) -> None:
-    if sum((bool(rules), bool(filenames), netns is not None)) != 1:
-        raise click.UsageError("one source of rules expected: --rules, -f or --netns")
-    if not filenames and (config_path or node or features != Features()):
-        raise click.UsageError("--config, --mode, --node and --feature go with -f")
+    if sum((bool(rules), cluster, netns is not None)) != 1:
+        raise click.UsageError("one source of rules expected: --rules, -f, --kubeconfig (or --context) or --netns")
+    if not cluster and (config_path or node or features != Features()):
+        raise click.UsageError("--config, --mode, --node and --feature go with -f, --kubeconfig or --context")
     if ipsets and not rules:
         raise click.UsageError("--ipset goes with --rules")
     if netns is None and variant is not None:
@@ -274,7 +287,8 @@ def _check_packet(
 def _refuse_names(fields: Mapping[str, object]) -> Mapping[str, object]:
     for field in ("from", "to"):
         if fields.get(field) is not None:
-            raise DataplaneError(f"{field}: names need manifests (-f); addresses go with src and dst")
+            needed = "names need a cluster (-f, --kubeconfig or --context)"
+            raise DataplaneError(f"{field}: {needed}; addresses go with src and dst")
     return fields
 
 

@@ -243,7 +243,7 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
         (("--rules", RULES, *POD, "--dst", WATCHERS, "--ctstate", "OLD"), "ctstate: one of NEW"),
         (("--rules", RULES, *POD, "--dst", WATCHERS, "--origin", "local"), "origin local comes in by no interface"),
         (("--rules", RULES, "--src", "10.0.0.1", "--in", "a-name-far-too-long", "--dst", WATCHERS), "in: an interface"),
-        (("--rules", RULES, *POD, "--to", "svc/default/x"), "names need manifests"),
+        (("--rules", RULES, *POD, "--to", "svc/default/x"), "names need a cluster"),
         (("--rules", RULES, "--packets", "p", *POD), "one source of packets expected"),
         (("--rules", RULES, "--packets", "p", "--pcap", "q"), "one source of packets expected"),
         (("--rules", "-", "--packets", "-"), "only one input can be standard input"),

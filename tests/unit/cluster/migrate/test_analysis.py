@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.cluster.inputs import read_inputs
+from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import NodeFacts, analyse, analysis, build_report, ids
 from kproxy.cluster.migrate.analysis import Analysis
 from kproxy.cluster.migrate.reasons import REASONS
@@ -34,7 +34,8 @@ def run(
     to_nftables: bool = True,
 ) -> Analysis:
     cluster_path, config_path = write(directory, objects, config)
-    loaded, cluster = read_inputs(str(config_path), [str(cluster_path)], lambda _note: None)
+    loaded = read_config(str(config_path), lambda _note: None)
+    cluster = read_cluster([str(cluster_path)], lambda _note: None)
     facts = NodeFacts.of(cluster, loaded, select_target(cluster.nodes, loaded), family, features or Features())
     return analyse(facts, to_nftables=to_nftables)
 

@@ -1,0 +1,235 @@
+"""Where commands take a cluster from: manifests (-f), or an API server (--kubeconfig, --context and kubectl's flags).
+
+`cluster_source` adds the options to a command and gives it one ClusterSource, whose `read` is the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from kproxy.api import KubeProxyConfiguration, Manifests
+from kproxy.api.load.reader import RawObject
+from kproxy.cli.output import report_note
+from kproxy.cluster.inputs import (
+    decode_cluster,
+    decode_proxy_config,
+    in_namespace,
+    read_both,
+    read_cluster,
+    read_config,
+)
+
+if TYPE_CHECKING:
+    from kproxy.client import RestClient
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+PLUGIN: Final = "kubectl"
+"""The root context's `obj` under `kubectl-kproxy`: without -f a command asks the API server that kubectl would."""
+
+FILES_HELP: Final = "Manifests: a file, a directory, or - for stdin; repeatable. YAML, JSON or JSON lines."
+KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
+ONLY_NAMESPACE: Final = "Only the Services of this namespace."
+NAMES_NAMESPACE: Final = "The namespace of names that say none."
+
+KUBECTL_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cluster": ("--cluster",),
+    "user": ("--user",),
+    "server": ("-s", "--server"),
+    "token": ("--token",),
+    "username": ("--username",),
+    "password": ("--password",),
+    "certificate_authority": ("--certificate-authority",),
+    "client_certificate": ("--client-certificate",),
+    "client_key": ("--client-key",),
+    "tls_server_name": ("--tls-server-name",),
+    "insecure_skip_tls_verify": ("--insecure-skip-tls-verify",),
+    "as_user": ("--as",),
+    "as_groups": ("--as-group",),
+    "as_uid": ("--as-uid",),
+}
+"""kubectl's flags that stand for parts of a kubeconfig. By the fields of `Overrides`.
+
+They are not in --help; docs/kubectl.md has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Which API server, and as whom: what the options say. `flags` are those of KUBECTL_FLAGS that were given."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that were given."""
+        own = (("--kubeconfig", self.kubeconfig), ("--context", self.context))
+        return (*(name for name, value in own if value is not None), *(KUBECTL_FLAGS[name][-1] for name in self.flags))
+
+    def client(self) -> RestClient:
+        """Raises ConfigError."""
+        from kproxy.client import Overrides, RestClient, load_client_config
+
+        return RestClient(load_client_config(self.kubeconfig, self.context, overrides=Overrides(**self.flags)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSource:
+    """Manifests or an API server, as the user named them; one of both, which `check` makes sure of.
+
+    `live` says that an API server is meant although no option names one.
+    """
+
+    filenames: tuple[str, ...] = ()
+    connection: Connection = Connection()
+    namespace: str | None = None
+    live: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        return not self.filenames and (self.live or bool(self.connection.given) or _is_plugin())
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user named a cluster at all."""
+        return bool(self.filenames) or self.is_live
+
+    def check(self, *, required: bool = True) -> None:
+        """Raises click.UsageError: both kinds are given, or none although one is `required`."""
+        if self.filenames and self.connection.given:
+            option = self.connection.given[0]
+            raise click.UsageError(f"-f reads manifests, {option} a live cluster: one of both expected")
+        if required and not self.is_given:
+            raise click.UsageError("a cluster expected: manifests (-f PATH), or --kubeconfig FILE or --context NAME")
+
+    def read(
+        self,
+        config_path: str | None,
+        mode: str | None = None,
+        *,
+        narrow: bool = True,
+        objects: list[RawObject] | None = None,
+        used: Collection[str] = (),
+    ) -> tuple[KubeProxyConfiguration, Manifests]:
+        """Reads kube-proxy's configuration and the objects.
+
+        Args:
+            config_path: a file instead of the cluster's ConfigMap, or of kube-proxy's defaults for manifests.
+            mode: goes before what the configuration says.
+            narrow: leave out Services that are not in the namespace of -n.
+            objects, used: see `kproxy.cluster.inputs.read_cluster`.
+
+        Raises:
+            InputError: what is wrong in either. ServerError: the API server refused or did not answer.
+        """
+        if self.is_live:
+            return self._read_live(config_path, mode, narrow, objects)
+        config, cluster = read_both(
+            partial(read_config, config_path, report_note, mode),
+            partial(read_cluster, self.filenames, report_note, objects=objects, used=used),
+        )
+        return config, in_namespace(cluster, self.namespace) if narrow and self.namespace else cluster
+
+    def default_namespace(self) -> str:
+        """The namespace of names that say none: that of -n, else the context's."""
+        if self.namespace:
+            return self.namespace
+        return self.connection.client().config.namespace if self.is_live else "default"
+
+    def read_pods(self) -> list[RawObject]:
+        """The Pods of an API server, and nothing of manifests, whose `objects` have them. Raises ServerError."""
+        from kproxy.client.cluster import read_pods
+
+        found: list[RawObject] = []
+        if self.is_live:
+            decode_cluster(list(read_pods(self.connection.client())), report_note, objects=found, used=("v1/Pod",))
+        return found
+
+    def _read_live(
+        self, config_path: str | None, mode: str | None, narrow: bool, objects: list[RawObject] | None
+    ) -> tuple[KubeProxyConfiguration, Manifests]:
+        from kproxy.client.cluster import read_objects
+
+        client = self.connection.client()
+        try:
+            namespace = (self.namespace or "") if narrow else ""
+            contents = list(read_objects(client, namespace, report_note))
+            return read_both(
+                partial(_live_config, client, config_path, mode),
+                partial(decode_cluster, contents, report_note, objects=objects),
+            )
+        finally:
+            client.close()
+
+
+def _is_plugin() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_root().obj == PLUGIN
+
+
+def _live_config(client: RestClient, path: str | None, mode: str | None) -> KubeProxyConfiguration:
+    from kproxy.client.cluster import ServerError, read_proxy_config
+
+    if path is not None:
+        return read_config(path, report_note, mode)
+    try:
+        found = read_proxy_config(client)
+    except ServerError as error:
+        raise ServerError(f"{error} (--config FILE gives kube-proxy's configuration instead)") from error
+    if found is None:
+        report_note(
+            "the cluster has no ConfigMap kube-system/kube-proxy: kube-proxy's defaults count, by which clusterCIDR is "
+            "unknown; give its configuration with --config FILE"
+        )
+        return read_config(None, report_note, mode)
+    return decode_proxy_config(found.data, found.source, report_note, mode)
+
+
+def _switch(name: str) -> dict[str, Any]:
+    return {"is_flag": True, "default": None} if name == "insecure_skip_tls_verify" else {}
+
+
+def connection_options(function: Command) -> Command:
+    """Adds --kubeconfig, --context and kubectl's flags, and gives them to the command as `connection`."""
+
+    @wraps(function)
+    def with_connection(**values: Any) -> object:
+        flags = {name: values.pop(name) for name in KUBECTL_FLAGS}
+        given = {name: value for name, value in flags.items() if value not in (None, ())}
+        return function(connection=Connection(values.pop("kubeconfig"), values.pop("context"), given), **values)
+
+    for name, spelled in KUBECTL_FLAGS.items():
+        click.option(*spelled, name, hidden=True, multiple=name == "as_groups", **_switch(name))(with_connection)
+    click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.")(
+        with_connection
+    )
+    click.option("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)(with_connection)
+    return with_connection  # type: ignore[return-value]
+
+
+def cluster_source(
+    namespace_help: str | None = ONLY_NAMESPACE, files_help: str = FILES_HELP, *, required: bool = True
+) -> Callable[[Command], Command]:
+    """Adds -f, -n (if it has a help) and the options of an API server, and gives them as one `source`, checked."""
+
+    def add(function: Command) -> Command:
+        @wraps(function)
+        def with_source(connection: Connection, **values: Any) -> object:
+            filenames, namespace = values.pop("filenames"), values.pop("namespace", None)
+            source = ClusterSource(tuple(filenames), connection, namespace)
+            source.check(required=required)
+            return function(source=source, **values)
+
+        if namespace_help is not None:
+            click.option("-n", "--namespace", metavar="NS", help=namespace_help)(with_source)
+        with_all = connection_options(with_source)
+        click.option("-f", "--filename", "filenames", metavar="PATH", multiple=True, help=files_help)(with_all)
+        return with_all  # type: ignore[return-value]
+
+    return add

@@ -1,0 +1,136 @@
+"""What commands read of a live cluster: the objects that manifests would hold, and kube-proxy's ConfigMap.
+
+Lists are fetched in pages and handed on as they came, so that one loader (`kproxy.api.load`) reads files and API
+servers alike; what a message calls a page is its URL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.client.errors import ApiError, TransportError
+from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES, Resource, dynamic_resource
+from kproxy.client.rest import RestClient
+from kproxy.errors import KproxyError
+
+PAGE: Final = 500
+
+PODS: Final = dynamic_resource("", "v1", "pods", namespaced=True)
+CONFIG_MAPS: Final = dynamic_resource("", "v1", "configmaps", namespaced=True)
+
+CONFIG_NAMESPACE: Final = "kube-system"
+CONFIG_KEYS: Final = (("kube-proxy", "config.conf"), ("kube-proxy-config", "config"))
+"""ConfigMaps of kube-proxy's configuration, and the key in each: kubeadm's, kind's and minikube's; EKS's."""
+
+
+class ServerError(KproxyError):
+    """An API server refused, or did not answer, what a command needs; one line that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfigText:
+    """kube-proxy's configuration as a ConfigMap has it; `source` is what messages call it."""
+
+    source: str
+    data: bytes
+
+
+@contextlib.contextmanager
+def one_line_errors(client: RestClient) -> Iterator[None]:
+    """Turns what the server refuses, and that it does not answer, into a ServerError."""
+    server = client.config.server
+    try:
+        yield
+    except TransportError as error:
+        raise ServerError(f"cannot reach the server {server}: {error.reason}") from error
+    except ApiError as error:
+        text = "you must be logged in (Unauthorized)" if error.code == 401 else error.message
+        raise ServerError(f"the server {server} says: {_one_line(text)}") from error
+
+
+def read_objects(client: RestClient, namespace: str, tell: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
+    """The Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster.
+
+    Args:
+        namespace: only those of it, of the objects that are in one; "" for all.
+        tell: gets what could not be read and may be done without.
+
+    Raises:
+        ServerError: the server refuses or does not answer. ServiceCIDRs may be missing (before Kubernetes 1.33).
+    """
+    with one_line_errors(client):
+        for resource in (SERVICES, ENDPOINT_SLICES, NODES):
+            yield from _pages(client, resource, namespace)
+        try:
+            yield from list(_pages(client, SERVICE_CIDRS, ""))
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise
+            if error.code == 403:
+                tell(f"ServiceCIDRs, which nftables mode heeds, are left out: {_one_line(error.message)}")
+
+
+def read_pods(client: RestClient, namespace: str = "") -> Iterator[tuple[str, bytes]]:
+    """The Pods, as `read_objects`."""
+    with one_line_errors(client):
+        yield from _pages(client, PODS, namespace)
+
+
+def read_proxy_config(client: RestClient) -> ProxyConfigText | None:
+    """kube-proxy's configuration from its ConfigMap; None if there is none.
+
+    Raises:
+        ServerError: it may not be read, or the server does not answer.
+    """
+    with one_line_errors(client):
+        for name, key in CONFIG_KEYS:
+            try:
+                found = client.get(CONFIG_MAPS, name, CONFIG_NAMESPACE)
+            except ApiError as error:
+                if error.code == 404:
+                    continue
+                raise
+            text = (found.raw.get("data") or {}).get(key)
+            if isinstance(text, str):
+                source = f"ConfigMap {CONFIG_NAMESPACE}/{name}, {key}"
+                return ProxyConfigText(source, text.encode("utf-8", "surrogatepass"))
+    return None
+
+
+class _ListMeta(msgspec.Struct):
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+def _pages(client: RestClient, resource: Resource[Any], namespace: str) -> Iterator[tuple[str, bytes]]:
+    """A list in pages as they came; one whose continue token expires is fetched again as a whole."""
+    path = resource.path(namespace)
+    pages: list[tuple[str, bytes]] = []
+    token, limit = "", str(PAGE)
+    while True:
+        try:
+            data = client.raw("GET", path, query={"limit": limit, "continue": token}).data
+            token = msgspec.json.decode(data, type=_Page).metadata.continue_token
+        except msgspec.MsgspecError as error:
+            raise ServerError(f"the server {client.config.server} answers {path} with what is no list") from error
+        except ApiError as error:
+            if not (error.status.is_expired and token):
+                raise
+            pages, token, limit = [], "", ""
+            continue
+        number = f" (page {len(pages) + 1})" if token or pages else ""
+        pages.append((f"{client.config.server}{path}{number}", data))
+        if not token:
+            return iter(pages)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
