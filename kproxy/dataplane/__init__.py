@@ -10,7 +10,7 @@ from __future__ import annotations
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.reply import reply_to, trace_reply
-from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT, Outcome, TraceResult, trace
+from kproxy.dataplane.concrete.trace import Outcome, TraceResult, trace
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.conntrack import Connection, FlowTuple
 from kproxy.dataplane.model.errors import DataplaneError, HostError
@@ -18,6 +18,7 @@ from kproxy.dataplane.model.host import Host, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.hostfile import parse_host
 from kproxy.dataplane.model.ipset import IpSet
 from kproxy.dataplane.model.packet import Packet, format_endpoint, make_packet, parse_endpoint
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 
 __all__ = [
     "ACCEPT",

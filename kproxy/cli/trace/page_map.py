@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kproxy.cli.trace.words import by_hook
-from kproxy.dataplane.concrete.trace import ACCEPT, INDETERMINATE, Outcome
+from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.packet import LOCAL, Packet
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.netfilter.hooks import Hook
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from kproxy.dataplane.concrete.graph import Step
-from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.query.report import Reply, Report, Reported
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane import Index, Outcome, TraceResult, trace
+from kproxy.dataplane import ACCEPT, Index, Outcome, TraceResult, trace
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.compare.witness import Situation
-from kproxy.dataplane.concrete.trace import ACCEPT
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family
 

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
-from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
+from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Row, Shape, Widen
@@ -265,7 +266,7 @@ def fate_text(
     if outcome.verdict == INDETERMINATE:
         return f"cannot be decided ({outcome.detail})"
     if outcome.verdict != ACCEPT or fate.destination is None:
-        text = "dropped" if outcome.verdict == "DROP" else f"rejected ({outcome.detail})"
+        text = "dropped" if outcome.verdict == DROP else f"rejected ({outcome.detail})"
     else:
         destination = fate.destination
         if (destination.address, destination.port, destination.text) == (*(here or (-1, -1)), ""):

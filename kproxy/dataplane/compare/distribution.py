@@ -8,8 +8,9 @@ from typing import NamedTuple, TypeVar
 
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcome
+from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import LEAF, ZERO, Node
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 

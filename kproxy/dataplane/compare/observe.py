@@ -15,6 +15,7 @@ from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.pipeline import IptablesRules, Source
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.nftables.structure import table_name
 from kproxy.dataplane.symbolic.side import HostSide, SideRules
@@ -97,7 +98,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
     for arrival in exploration.paths():
         state, end = arrival.end.state, arrival.end
         packet = state.packet
-        goes = end.verdict == "ACCEPT"
+        goes = end.verdict == ACCEPT
         effects = set()
         for step in arrival.steps:
             if step.kind == "rule" and step.source != Source.NFTABLES:
@@ -118,7 +119,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
             if name in watch.lists and ages != held.get(name, {}).get(address, ())
         }
         tracked = state.has_connection
-        seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == "INDETERMINATE" else "")
+        seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == INDETERMINATE else "")
         if goes:
             source = (state.masqueraded, packet.src, packet.sport)
             seen += (packet.dst, packet.dport, source, packet.mark & watch.mark, packet.ttl, packet.tos)

@@ -14,6 +14,7 @@ from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.netfilter.hooks import Hook
 
 _SURE: Final = Fraction(1)
@@ -31,7 +32,7 @@ def arrive(host: Host, state: State) -> Fork:
         plain = state.with_packet(in_port="" if known_plain else None)
         if bridge is None and _may_be_switched(host, packet) and host.calls_iptables(packet.family) is not True:
             reason = "whether the packet comes by a bridge port is not known"
-            return Fork((), (Edge(_SURE, End("INDETERMINATE", Hook.PREROUTING, plain, reason=reason)),))
+            return Fork((), (Edge(_SURE, End(INDETERMINATE, Hook.PREROUTING, plain, reason=reason)),))
         return _prerouting(plain)
     state = state.with_packet(in_port=port, in_interface=bridge)
     bridged = is_bridged(host, state.packet)
@@ -51,7 +52,7 @@ def arrive(host: Host, state: State) -> Fork:
 
 def unseen(state: State) -> End:
     """The end of a frame that a bridge passes on without iptables."""
-    return End("ACCEPT", Hook.PREROUTING, state, via="bridged", reason="bridged without iptables")
+    return End(ACCEPT, Hook.PREROUTING, state, via="bridged", reason="bridged without iptables")
 
 
 def _prerouting(state: State) -> Fork:

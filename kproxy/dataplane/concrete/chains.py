@@ -17,10 +17,12 @@ from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, E
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
 from kproxy.dataplane.concrete.matches.header import both, interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
+from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain, Source
+from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Negatable
@@ -156,9 +158,9 @@ class _TableTraversal:
         did = f"policy {policy}"
         self._steps.append(Step("policy", self._cursor.hook, did, self._table, name))
         if policy == "DROP":
-            return self._end(End("DROP", self._cursor.hook, self._state))
+            return self._end(End(DROP, self._cursor.hook, self._state))
         reason = f"{self._table} {name}: policy {policy} is not interpreted"
-        return self._end(End("INDETERMINATE", self._cursor.hook, self._state, reason=reason))
+        return self._end(End(INDETERMINATE, self._cursor.hook, self._state, reason=reason))
 
     def _link(self, frames: list[tuple[str, int]]) -> Fork:
         """Stop where another path may arrive, too."""
@@ -191,11 +193,11 @@ class _TableTraversal:
         effect = effects[0]
         self._steps.append(self._step(rule, effect.did))
         self._state = self._view.state = effect.state
-        if effect.verdict == targets.GO_ON:
+        if effect.result is Result.CONTINUE:
             return self._link(frames) if resumed else None
-        if effect.verdict == targets.ACCEPT:
+        if effect.result is Result.ACCEPT:
             return self._accept()
-        if effect.verdict == targets.RETURN:
+        if effect.result is Result.RETURN:
             if len(frames) > 1:
                 frames.pop()
                 return self._link(frames)
@@ -207,30 +209,30 @@ class _TableTraversal:
         """What the target may do; what user space, or a target that is not interpreted, decides may be assumed."""
         target = rule.rule.target
         effects = targets.apply_target(target, self._view)
-        if effects[0].verdict != targets.UNKNOWN or target is None:
+        if effects[0].result is not Result.UNKNOWN or target is None:
             return effects
         name = target.to_save().split()[1]
         decided = self._given.decide((target.to_save(), name))
         if decided is None:
             self._given.explain(f"{rule.ref}: {effects[0].did}", name)
             return effects
-        verdict = targets.ACCEPT if decided else targets.DROP
-        return [targets.Effect(verdict, self._view.state, f"{name}: assumed")]
+        result = Result.ACCEPT if decided else Result.DROP
+        return [targets.Effect(result, self._view.state, f"{name}: assumed")]
 
     def _after(self, effect: targets.Effect, frames: list[tuple[str, int]], rule: IndexedRule) -> Node | End:
         hook = self._cursor.hook
-        if effect.verdict == targets.GO_ON:
+        if effect.result is Result.CONTINUE:
             return Node(self._cursor._replace(frames=tuple(frames), match=0), effect.state)
-        if effect.verdict == targets.ACCEPT:
+        if effect.result is Result.ACCEPT:
             return Node(self._cursor._replace(frames=DONE, match=0), effect.state)
-        if effect.verdict == targets.REJECT:
+        if effect.result is Result.REJECT:
             target = rule.rule.target
             answer: str = getattr(target, "reject_with", "")
-            return End("REJECT", hook, effect.state, reject=answer)
-        if effect.verdict == targets.DROP:
-            return End("DROP", hook, effect.state)
+            return End(REJECT, hook, effect.state, reject=answer)
+        if effect.result is Result.DROP:
+            return End(DROP, hook, effect.state)
         reason = f"{rule.ref}: {effect.did}"
-        return End("INDETERMINATE", hook, effect.state, reason=reason)
+        return End(INDETERMINATE, hook, effect.state, reason=reason)
 
     def _jump(self, rule: IndexedRule, frames: list[tuple[str, int]]) -> None:
         target = rule.jump

@@ -18,6 +18,7 @@ from kproxy.dataplane.concrete.graph import Edge, End, Fork
 from kproxy.dataplane.concrete.matches.header import interface_answer, interface_fits
 from kproxy.dataplane.concrete.state import Answer, Split, State, View, open_question
 from kproxy.dataplane.model.pipeline import BaseChain, BridgeChain, pattern_of
+from kproxy.dataplane.model.verdict import DROP
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.option import Negatable
 
@@ -76,7 +77,7 @@ def perhaps(fork: Fork, stopped: bool | None, why: str, hook: Hook, state: State
     """The fork, with a drop at the hook in its place, or beside it if that is not known."""
     if stopped is False:
         return fork
-    drop = Edge(None, End("DROP", hook, state))
+    drop = Edge(None, End(DROP, hook, state))
     if stopped:
         return Fork(fork.steps, (drop._replace(chance=Fraction(1)),))
     edges = tuple(edge._replace(chance=None) for edge in fork.edges)

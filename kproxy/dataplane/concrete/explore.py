@@ -18,6 +18,7 @@ from kproxy.dataplane.concrete.graph import End, Fork, Node, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.netfilter.iptables.codec import UINT32
 
 MAX_NODES: Final = 50_000
@@ -119,7 +120,7 @@ class Exploration:
             if isinstance(to, Node):
                 number = self._numbers.get(to)
                 if number is None and len(self._nodes) >= MAX_NODES:
-                    arcs.append(_Arc(edge.chance, End("INDETERMINATE", "", to.state, reason=_TOO_MANY), edge.steps))
+                    arcs.append(_Arc(edge.chance, End(INDETERMINATE, "", to.state, reason=_TOO_MANY), edge.steps))
                     continue
                 if number is None:
                     number = self._numbers[to] = len(self._nodes)
@@ -185,7 +186,7 @@ class Exploration:
         certain: Distribution = {}
         for key, item in branches[0].items():
             rivals = [branch.get(key) for branch in branches[1:]]
-            if item.end.verdict != "INDETERMINATE" and None not in rivals:
+            if item.end.verdict != INDETERMINATE and None not in rivals:
                 least = min(other.chance for other in (item, *rivals) if other is not None)
                 merged = item
                 for other in rivals:
@@ -253,7 +254,7 @@ def _open_end(why: str, branches: list[Distribution], missing: Fraction) -> Arri
 
 
 def _reasons(end: End) -> tuple[str, ...]:
-    return (end.reason,) if end.verdict == "INDETERMINATE" and end.reason else ()
+    return (end.reason,) if end.verdict == INDETERMINATE and end.reason else ()
 
 
 def _with_prefix(found: Distribution, steps: Steps) -> Distribution:
@@ -262,7 +263,7 @@ def _with_prefix(found: Distribution, steps: Steps) -> Distribution:
 
 def _add(found: Distribution, arrival: Arrival) -> None:
     """Add an outcome; all INDETERMINATE ones are one outcome, so that there is one number for what is not known."""
-    if arrival.end.verdict == "INDETERMINATE":
+    if arrival.end.verdict == INDETERMINATE:
         key: EndKey = ("INDETERMINATE",)
         other = found.get(key)
         if other is None:
@@ -299,7 +300,7 @@ def _join(one: Arrival, other: Arrival, chance: Fraction | None = None) -> Arriv
 
 def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, steps: Steps) -> Arrival:
     """One INDETERMINATE outcome. Its packet has the fields on which all the possible ends agree."""
-    ends = {end_key(end): end for end in possible if end.verdict != "INDETERMINATE"}
+    ends = {end_key(end): end for end in possible if end.verdict != INDETERMINATE}
     first = (list(ends.values()) or possible)[0]
     packet = first.state.packet
     for end in possible:
@@ -316,7 +317,7 @@ def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, st
     state = first.state._replace(packet=packet, masqueraded=masqueraded)
     names = tuple(dict.fromkeys(reasons))
     hook = first.hook if len(hooks) == 1 else ""
-    end = End("INDETERMINATE", hook, state, reason=names[0] if names else "")
+    end = End(INDETERMINATE, hook, state, reason=names[0] if names else "")
     listed = tuple(sorted(ends.values(), key=_sort_key))[:_MAX_POSSIBLE]
     return Arrival(end, chance, steps, names[:_MAX_POSSIBLE], listed)
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.verdict import FinalVerdict
 from kproxy.netfilter.hooks import Hook, Variant
 
 
@@ -76,7 +77,7 @@ class End:
     and had it left, it would have been masqueraded.
     """
 
-    verdict: str
+    verdict: FinalVerdict
     hook: Hook | str
     state: State
     via: str = ""

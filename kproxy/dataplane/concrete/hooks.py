@@ -26,6 +26,7 @@ from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED,
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK
 from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
 
@@ -66,7 +67,7 @@ class HookPipeline:
             and packet.in_interface != LOOPBACK
             and _LOOPBACK_V6 in (packet.src, packet.dst)
         ):
-            return _one(End("DROP", Hook.PREROUTING, state, reason="a loopback address on another interface"))
+            return _one(End(DROP, Hook.PREROUTING, state, reason="a loopback address on another interface"))
         fork = bridge.arrive(self._host, state)
         hooks = set()
         edges = []
@@ -227,7 +228,7 @@ class HookPipeline:
             return input.route(self._host, state)
         if hook is Hook.INPUT:
             marked = not state.looped and would_masquerade(self._pipeline, self.advance, state)
-            return _one(End("ACCEPT", Hook.INPUT, state, via="local", marked=marked))
+            return _one(End(ACCEPT, Hook.INPUT, state, via="local", marked=marked))
         if hook in (Hook.FORWARD, Hook.OUTPUT):
             if state.rerouted is not None:
                 state = state.with_packet(out_interface=state.rerouted[0])._replace(rerouted=None)
@@ -252,7 +253,7 @@ class HookPipeline:
             return _to(hook, back._replace(looped=True))
         if state.tracking == UNSEEN:
             return _one(bridge.unseen(state))
-        fork = _one(End("ACCEPT", Hook.POSTROUTING, state, via="out"))
+        fork = _one(End(ACCEPT, Hook.POSTROUTING, state, via="out"))
         if (devices.BRIDGED, True) in state.answers or not bridge.is_bridge(self._host, packet.out_interface or ""):
             return fork
         hooks = (Hook.OUTPUT, Hook.POSTROUTING)
@@ -267,7 +268,7 @@ class HookPipeline:
         for route in routes:
             chosen = state
             if route is None:
-                edges.append(Edge(None, End("DROP", hook, state, reason="no route to the destination")))
+                edges.append(Edge(None, End(DROP, hook, state, reason="no route to the destination")))
                 continue
             if packet.src is None and packet.dst is not None:
                 chosen = state.with_packet(src=source_for(self._host, packet.family, route, packet.dst))
@@ -283,7 +284,7 @@ class HookPipeline:
         edges = []
         for route in self._route(state):
             if route is None:
-                edges.append(Edge(None, End("DROP", Hook.OUTPUT, state, reason="no route to the new destination")))
+                edges.append(Edge(None, End(DROP, Hook.OUTPUT, state, reason="no route to the new destination")))
             else:
                 edges.append(self._outward(state, route, following))
         return _alternatives(edges, "where the packet is routed is not known")
@@ -303,9 +304,9 @@ class HookPipeline:
     def _outward(self, state: State, route: RouteResult, following: Cursor) -> Edge:
         packet = state.packet
         if route.kind in ("blackhole", "unreachable", "prohibit"):
-            return Edge(None, End("DROP", Hook.OUTPUT, state, reason=f"a route of kind {route.kind}"))
+            return Edge(None, End(DROP, Hook.OUTPUT, state, reason=f"a route of kind {route.kind}"))
         if route.kind == "multicast":
-            return Edge(None, End("INDETERMINATE", Hook.OUTPUT, state, reason="multicast is not modelled"))
+            return Edge(None, End(INDETERMINATE, Hook.OUTPUT, state, reason="multicast is not modelled"))
         step = Step("route", Hook.OUTPUT, f"leaves by {route.device or 'an interface that is not known'}")
         again = following != Cursor(Hook.OUTPUT)
         routed = state._replace(rerouted=(route.device,)) if again else state.with_packet(out_interface=route.device)
@@ -318,7 +319,7 @@ class HookPipeline:
             # __mkroute_output: a loopback source may leave only by a device with route_localnet.
             allowed = self._host.flag("route_localnet", route.device)
             if not allowed:
-                verdict = "DROP" if allowed == 0 else "INDETERMINATE"
+                verdict = DROP if allowed == 0 else INDETERMINATE
                 reason = "a loopback source on another interface" + ("" if allowed == 0 else " (route_localnet?)")
                 return Edge(None, End(verdict, Hook.OUTPUT, routed, reason=reason), (step,))
         return Edge(None, Node(following, routed), (step,))

@@ -16,6 +16,7 @@ from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, looku
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
+from kproxy.dataplane.model.verdict import DROP, INDETERMINATE
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
 
@@ -54,7 +55,7 @@ _WHERE: Final = "whether the packet is for this host is not known"
 
 
 def _dropped(state: State, reason: str) -> End:
-    return End("DROP", Hook.PREROUTING, state, reason=reason)
+    return End(DROP, Hook.PREROUTING, state, reason=reason)
 
 
 def _martian(host: Host, packet: Packet) -> tuple[str, bool] | None:
@@ -97,13 +98,13 @@ def _checked(host: Host, state: State, result: RouteResult) -> Edge:
     if result.kind in ("blackhole", "unreachable", "prohibit"):
         return Edge(None, _dropped(state, f"a route of kind {result.kind}"))
     if result.kind == "multicast":
-        return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason="multicast is not modelled"))
+        return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason="multicast is not modelled"))
     refused = _source_refused(host, packet)
     if refused is not None:
         reason, sure = refused
         if sure:
             return Edge(None, _dropped(state, reason))
-        return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=f"{reason}? {_RP}"))
+        return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=f"{reason}? {_RP}"))
     if result.kind in ("local", "broadcast"):
         step = Step("route", Hook.PREROUTING, "to this host")
         return Edge(None, Node(Cursor(Hook.INPUT), state), (step,))
@@ -150,14 +151,14 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
             if forwards is False:
                 return Edge(None, _dropped(state, "forwarding is off"))
             reason = "whether this host forwards is not known"
-            return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=reason))
+            return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=reason))
         if packet.ttl is not None and packet.ttl <= 1:
             return Edge(None, _dropped(state, "the TTL is used up"))
         if state.assigned:
             return Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
     if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, result.device):
         reason = "whether the packet came by a bridge port that it would have to go back to is not known"
-        return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=reason))
+        return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=reason))
     ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
     if bridged:
         hairpin = _hairpin(host, packet)
@@ -165,7 +166,7 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
             return Edge(None, _dropped(state, f"bridge port {packet.in_port} is not in hairpin mode"))
         if hairpin is None:
             reason = f"whether bridge port {packet.in_port} is in hairpin mode is not known"
-            return Edge(None, End("INDETERMINATE", Hook.PREROUTING, state, reason=reason))
+            return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=reason))
     forwarded = state.with_packet(out_interface=result.device, ttl=ttl, out_port=None if bridged else "")
     if bridged:
         forwarded = forwarded.with_answer(("out_port", "present"), True).with_answer("bridged", True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kproxy.dataplane.concrete.graph import Cursor, End, Fork, Node
 from kproxy.dataplane.concrete.state import SRC, State
 from kproxy.dataplane.model.pipeline import Pipeline
+from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.netfilter.hooks import Hook
 
 _MAX_NODES: int = 1000
@@ -35,7 +36,7 @@ def would_masquerade(pipeline: Pipeline, advance: Callable[[Node], Fork], state:
             if isinstance(to, Node) and to.cursor.stage == stage:
                 pending.append(to)
                 continue
-            if isinstance(to, End) and to.verdict != "ACCEPT":
+            if isinstance(to, End) and to.verdict is not ACCEPT:
                 return False
             if not to.state.masqueraded:
                 return False

@@ -16,11 +16,12 @@ from fractions import Fraction
 from kproxy.dataplane.concrete.graph import End
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.state import State
-from kproxy.dataplane.concrete.trace import ACCEPT, REJECT, Outcome, TraceResult, end_outcome, trace
+from kproxy.dataplane.concrete.trace import Outcome, TraceResult, end_outcome, trace
 from kproxy.dataplane.model.conntrack import ESTABLISHED, RELATED, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
+from kproxy.dataplane.model.verdict import ACCEPT, REJECT
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.ruleset import Ruleset

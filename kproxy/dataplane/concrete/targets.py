@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.matches.state import set_key
 from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
+from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.targets import (
@@ -38,19 +39,14 @@ from kproxy.netfilter.iptables.targets import (
     Verdict,
 )
 
-GO_ON: Final = "go on"
-ACCEPT: Final = "ACCEPT"
-DROP: Final = "DROP"
-REJECT: Final = "REJECT"
-RETURN: Final = "RETURN"
-UNKNOWN: Final = "unknown"
-
 
 class Effect(NamedTuple):
-    """One thing a target may do: the verdict (`GO_ON`: to the next rule), the state after it, and in a few words what
-    it did. `chance` is the probability among the target's effects, None if that is unknown."""
+    """One thing a target may do: how the traversal goes on, the state after it, and in a few words what it did.
 
-    verdict: str
+    `chance` is the probability among the target's effects, None if that is unknown.
+    """
+
+    result: Result
     state: State
     did: str
     chance: Fraction | None = Fraction(1)
@@ -59,25 +55,28 @@ class Effect(NamedTuple):
 def apply_target(target: Target | None, view: View) -> list[Effect]:
     """What the target may do to the packet."""
     if target is None:
-        return [Effect(GO_ON, view.state, "count")]
+        return [Effect(Result.CONTINUE, view.state, "count")]
     action = _ACTIONS.get(type(target))
     if action is None:
-        return [Effect(UNKNOWN, view.state, f"{target.to_save()} is not interpreted")]
+        return [Effect(Result.UNKNOWN, view.state, f"{target.to_save()} is not interpreted")]
     return action(target, view)
+
+
+_RESULTS: Final = {"ACCEPT": Result.ACCEPT, "DROP": Result.DROP, "RETURN": Result.RETURN}
 
 
 def _verdict(target: Verdict, view: View) -> list[Effect]:
     if target.verdict == "QUEUE":
-        return [Effect(UNKNOWN, view.state, "QUEUE: user space decides")]
-    return [Effect(target.verdict, view.state, target.verdict)]
+        return [Effect(Result.UNKNOWN, view.state, "QUEUE: user space decides")]
+    return [Effect(_RESULTS[target.verdict], view.state, target.verdict)]
 
 
 def _reject(target: RejectTarget, view: View) -> list[Effect]:
-    return [Effect(REJECT, view.state, f"REJECT with {target.reject_with}")]
+    return [Effect(Result.REJECT, view.state, f"REJECT with {target.reject_with}")]
 
 
 def _goes_on(did: str) -> Callable[[Any, View], list[Effect]]:
-    return lambda _target, view: [Effect(GO_ON, view.state, did)]
+    return lambda _target, view: [Effect(Result.CONTINUE, view.state, did)]
 
 
 def xmarked(value: int, known: int, clear: int, new: int, new_known: int = UINT32) -> tuple[int, int]:
@@ -97,7 +96,11 @@ def _shifted(value: int, known: int, left: int, right: int) -> tuple[int, int]:
 def _mark(target: MarkTarget, view: View) -> list[Effect]:
     packet = view.state.packet
     mark, known = xmarked(packet.mark, packet.mark_known, target.xmark.mask, target.xmark.value)
-    return [Effect(GO_ON, view.state.with_packet(mark=mark, mark_known=known), f"mark {_mark_text(mark, known)}")]
+    return [_marked(view.state, mark, known)]
+
+
+def _marked(state: State, mark: int, known: int) -> Effect:
+    return Effect(Result.CONTINUE, state.with_packet(mark=mark, mark_known=known), f"mark {_mark_text(mark, known)}")
 
 
 def _mark_text(mark: int, known: int) -> str:
@@ -107,7 +110,7 @@ def _mark_text(mark: int, known: int) -> str:
 def _connmark(target: ConnmarkTarget, view: View) -> list[Effect]:
     state = view.state
     if not state.has_connection:
-        return [Effect(GO_ON, state, "no connection to mark")]
+        return [Effect(Result.CONTINUE, state, "no connection to mark")]
     packet, entry = state.packet, state.connection
     left, right = target.left_shift or 0, target.right_shift or 0
     nfmask = UINT32 if target.nfmask is None else target.nfmask
@@ -116,7 +119,7 @@ def _connmark(target: ConnmarkTarget, view: View) -> list[Effect]:
         taken, taken_known = entry.mark & ctmask, entry.mark_known | ~ctmask & UINT32
         taken, taken_known = _shifted(taken, taken_known, left, right)
         mark, known = xmarked(packet.mark, packet.mark_known, nfmask, taken, taken_known)
-        return [Effect(GO_ON, state.with_packet(mark=mark, mark_known=known), f"mark {_mark_text(mark, known)}")]
+        return [_marked(state, mark, known)]
     if target.xmark is not None:
         mark, known = xmarked(entry.mark, entry.mark_known, target.xmark.mask, target.xmark.value)
         mark, known = _shifted(mark, known, left, right)
@@ -125,23 +128,23 @@ def _connmark(target: ConnmarkTarget, view: View) -> list[Effect]:
         taken, taken_known = _shifted(taken, taken_known, left, right)
         mark, known = xmarked(entry.mark, entry.mark_known, ctmask, taken, taken_known)
     changed = entry.replace(mark=mark, mark_known=known)
-    return [Effect(GO_ON, state._replace(connection=changed), f"connection mark {_mark_text(mark, known)}")]
+    return [Effect(Result.CONTINUE, state._replace(connection=changed), f"connection mark {_mark_text(mark, known)}")]
 
 
 def _nat(target: NatTarget, view: View) -> list[Effect]:
     manip = MANIP.get(view.hook)
     fits = isinstance(target, NetmapTarget) or isinstance(target, (SnatTarget, MasqueradeTarget)) == (manip == SRC)
     if manip is None or view.ref.table != "nat" or not fits:  # no kernel loads such a rule
-        return [Effect(UNKNOWN, view.state, f"{target.NAME} outside of its hooks")]
+        return [Effect(Result.UNKNOWN, view.state, f"{target.NAME} outside of its hooks")]
     found = choices(target, view)
     if found is None:
-        return [Effect(DROP, view.state, f"{target.NAME}: no address to rewrite to")]
+        return [Effect(Result.DROP, view.state, f"{target.NAME}: no address to rewrite to")]
     side = "destination" if manip == DST else "source"
     effects = []
     for choice in found:
         did = f"{target.NAME}: {side} becomes {choice_text(view.state, choice)}"
         states = set_ups(view.state, manip, choice)
-        effects += [Effect(ACCEPT, state, did, choice.chance if len(states) == 1 else None) for state in states]
+        effects += [Effect(Result.ACCEPT, state, did, choice.chance if len(states) == 1 else None) for state in states]
     if any(effect.chance is None for effect in effects):
         return [effect._replace(chance=None) for effect in effects]
     return effects
@@ -149,10 +152,10 @@ def _nat(target: NatTarget, view: View) -> list[Effect]:
 
 def _untrack(target: NotrackTarget | CtTarget, view: View) -> list[Effect]:
     if isinstance(target, CtTarget) and not target.notrack:
-        return [Effect(GO_ON, view.state, "sets how the connection is tracked")]
+        return [Effect(Result.CONTINUE, view.state, "sets how the connection is tracked")]
     if view.state.tracking != UNSEEN:
-        return [Effect(GO_ON, view.state, "already tracked")]
-    return [Effect(GO_ON, view.state._replace(tracking="UNTRACKED"), "not tracked")]
+        return [Effect(Result.CONTINUE, view.state, "already tracked")]
+    return [Effect(Result.CONTINUE, view.state._replace(tracking="UNTRACKED"), "not tracked")]
 
 
 def _tproxy(target: TproxyTarget, view: View) -> list[Effect]:
@@ -162,8 +165,8 @@ def _tproxy(target: TproxyTarget, view: View) -> list[Effect]:
     mark, known = xmarked(packet.mark, packet.mark_known, target.tproxy_mark.mask, target.tproxy_mark.value)
     given = state.with_packet(mark=mark, mark_known=known)._replace(assigned=True)
     port = target.on_port or packet.dport
-    taken = Effect(ACCEPT, given, f"TPROXY: given to the socket on port {port}", None)
-    refused = Effect(DROP, state, f"TPROXY: no socket on port {port}", None)
+    taken = Effect(Result.ACCEPT, given, f"TPROXY: given to the socket on port {port}", None)
+    refused = Effect(Result.DROP, state, f"TPROXY: no socket on port {port}", None)
     listening = view.host.transparent
     if listening is None or port is None:
         return [taken, refused]
@@ -173,13 +176,13 @@ def _tproxy(target: TproxyTarget, view: View) -> list[Effect]:
 def _tos(target: TosTarget, view: View) -> list[Effect]:
     tos, mask = view.state.packet.tos, target.tos.mask
     new = target.tos.value if mask == 0xFF else None if tos is None else tos & ~mask & 0xFF ^ target.tos.value
-    return [Effect(GO_ON, view.state.with_packet(tos=new), "sets the TOS")]
+    return [Effect(Result.CONTINUE, view.state.with_packet(tos=new), "sets the TOS")]
 
 
 def _dscp(target: DscpTarget, view: View) -> list[Effect]:
     tos = view.state.packet.tos
     new = None if tos is None else tos & 3 | target.dscp << 2
-    return [Effect(GO_ON, view.state.with_packet(tos=new), "sets the DSCP")]
+    return [Effect(Result.CONTINUE, view.state.with_packet(tos=new), "sets the DSCP")]
 
 
 def _hops(target: TtlTarget | HlTarget, view: View) -> list[Effect]:
@@ -190,7 +193,7 @@ def _hops(target: TtlTarget | HlTarget, view: View) -> list[Effect]:
         new, less, more = target.hl_set, target.hl_dec, target.hl_inc
     if new is None and ttl is not None:
         new = min(max(ttl - (less or 0) + (more or 0), 0), 255)
-    return [Effect(GO_ON, view.state.with_packet(ttl=new), "sets the TTL")]
+    return [Effect(Result.CONTINUE, view.state.with_packet(ttl=new), "sets the TTL")]
 
 
 def _set(target: SetTarget, view: View) -> list[Effect]:
@@ -201,11 +204,11 @@ def _set(target: SetTarget, view: View) -> list[Effect]:
             answers = {item for item in state.answers if item[0] != key}
             answers |= {(key, present), (("changed-set", reference.name), True)}
             state = state._replace(answers=frozenset(answers))
-    return [Effect(GO_ON, state, "changes a set")]
+    return [Effect(Result.CONTINUE, state, "changes a set")]
 
 
 def _nfqueue(_target: NfqueueTarget, view: View) -> list[Effect]:
-    return [Effect(UNKNOWN, view.state, "NFQUEUE: user space decides")]
+    return [Effect(Result.UNKNOWN, view.state, "NFQUEUE: user space decides")]
 
 
 _HARMLESS: Final = frozenset(
@@ -215,10 +218,10 @@ _HARMLESS: Final = frozenset(
 
 def _opaque(target: OpaqueTarget, view: View) -> list[Effect]:
     if target.name in _HARMLESS:
-        return [Effect(GO_ON, view.state, f"{target.name}: no effect on the packet's way")]
+        return [Effect(Result.CONTINUE, view.state, f"{target.name}: no effect on the packet's way")]
     if target.name == "HMARK":
-        return [Effect(GO_ON, view.state.with_packet(mark=0, mark_known=0), "HMARK: the mark is now open")]
-    return [Effect(UNKNOWN, view.state, f"{target.to_save()} is not interpreted")]
+        return [Effect(Result.CONTINUE, view.state.with_packet(mark=0, mark_known=0), "HMARK: the mark is now open")]
+    return [Effect(Result.UNKNOWN, view.state, f"{target.to_save()} is not interpreted")]
 
 
 _ACTIONS: Final[dict[type[Target], Callable[[Any, View], list[Effect]]]] = {

@@ -10,7 +10,7 @@
 ... COMMIT
 ... ''')
 >>> result = trace(rules, Host.simple(["192.0.2.1"]), make_packet("10.0.0.9:4000", "10.96.0.1:443", "tcp"))
->>> [(outcome.probability, outcome.verdict, outcome.dst) for outcome in result.outcomes]
+>>> [(outcome.probability, str(outcome.verdict), outcome.dst) for outcome in result.outcomes]
 [(Fraction(1, 2), 'ACCEPT', '10.0.0.1:443'), (Fraction(1, 2), 'ACCEPT', '10.0.0.2:443')]
 """
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final
 
 from kproxy.dataplane.concrete.explore import Arrival, Exploration
 from kproxy.dataplane.concrete.given import Given
@@ -31,13 +30,9 @@ from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet, format_endpoint
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT, FinalVerdict
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.save import collector_paused
-
-ACCEPT: Final = "ACCEPT"
-DROP: Final = "DROP"
-REJECT: Final = "REJECT"
-INDETERMINATE: Final = "INDETERMINATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class Outcome:
     """
 
     probability: Fraction
-    verdict: str
+    verdict: FinalVerdict
     packet: Packet
     dnat: bool
     masquerade: bool

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, NoReturn
 
-from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT, Outcome
+from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import format_endpoint, parse_endpoint
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report
 from kproxy.dataplane.query.spec import PacketError, Question, read_question

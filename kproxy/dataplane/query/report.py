@@ -10,9 +10,10 @@ from typing import Final
 
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.reply import trace_reply
-from kproxy.dataplane.concrete.trace import ACCEPT, INDETERMINATE, REJECT, Outcome, trace
+from kproxy.dataplane.concrete.trace import Outcome, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name

@@ -19,6 +19,7 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import ICMP, ICMPV6
 from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind, pattern_of
 from kproxy.dataplane.model.pipeline import Stage as PipelineStage
+from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
@@ -104,7 +105,7 @@ class HookPipeline:
         self._features = features
         self._stages: dict[tuple[object, ...], Stage] = {}
         self._continuations: dict[tuple[object, ...], Continuation] = {}
-        self._end = outcomes.sure(Outcome("ACCEPT"))
+        self._end = outcomes.sure(Outcome(ACCEPT))
         self._to_multicast = variables.address_under(variables.dst, MULTICAST_NETWORKS[variables.family])
 
     def function(self, side: HostSide, origin: str, state: ConntrackCase) -> Node:

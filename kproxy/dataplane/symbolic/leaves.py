@@ -17,13 +17,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, FinalVerdict
 from kproxy.dataplane.symbolic.nodes import ZERO, Node
 from kproxy.dataplane.symbolic.variables import Variables
-
-ACCEPT: Final = "ACCEPT"
-DROP: Final = "DROP"
-REJECT: Final = "REJECT"
-INDETERMINATE: Final = "INDETERMINATE"
 
 Expression = frozenset[int]
 """An exclusive or: levels of mark bits, and -1 for the constant one."""
@@ -46,7 +42,7 @@ class Outcome(NamedTuple):
         marks: how the marks that matter end.
     """
 
-    verdict: str
+    verdict: FinalVerdict
     detail: str = ""
     source: str = ""
     headers: tuple[str, ...] = ()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
-from kproxy.dataplane.symbolic.leaves import ACCEPT, INDETERMINATE, Outcomes
+from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
 from kproxy.dataplane.symbolic.translated import (

@@ -10,19 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Listed, Stage, moment, set_moment
-from kproxy.dataplane.symbolic.leaves import (
-    ACCEPT,
-    DROP,
-    INDETERMINATE,
-    ONE,
-    REJECT,
-    Bits,
-    Expression,
-    Outcome,
-    Outcomes,
-)
+from kproxy.dataplane.symbolic.leaves import ONE, Bits, Expression, Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation, Translation
 from kproxy.dataplane.symbolic.nodes import Node
 from kproxy.dataplane.symbolic.variables import Variables

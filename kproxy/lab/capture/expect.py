@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from kproxy.dataplane import REJECT, Packet
+from kproxy.dataplane import ACCEPT, REJECT, Packet
 from kproxy.lab.capture.dissect import BACK, THERE, ObservedPacket, PacketAtInterface
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.model.path import REFUSED, UNREACHABLE, Hop, Journey
@@ -82,7 +82,7 @@ def _along(model: LabModel, hops: Sequence[Hop], direction: str, kind: str) -> I
         arrived, left = hop.arrived, hop.left
         if arrived.in_interface and arrived.in_interface != _LOOPBACK:
             yield _seen(hop.host, device_name(model, hop.host, arrived.in_interface), False, direction, kind, arrived)
-        if hop.outcome.verdict != "ACCEPT" or hop.outcome.via == "local" or not left.out_interface:
+        if hop.outcome.verdict != ACCEPT or hop.outcome.via == "local" or not left.out_interface:
             continue
         out = device_name(model, hop.host, left.out_interface)
         lost = following is None and not hop.held and hop.outer is None

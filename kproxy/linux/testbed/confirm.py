@@ -19,8 +19,9 @@ from typing import Final
 
 from kproxy.dataplane.compare.compare import Difference
 from kproxy.dataplane.compare.witness import Situation
-from kproxy.dataplane.concrete.trace import ACCEPT, DROP, INDETERMINATE, REJECT, Outcome, TraceResult
+from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.model.packet import LOOPBACK, format_endpoint
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.linux.testbed.host import RuleText, ScratchHost, UnsendableError
 from kproxy.linux.testbed.wire import REJECT_NAMES, REJECTS, Observed, address_text
 from kproxy.netfilter.address import parse_address

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate, look_up
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds
+from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, Split, State, View, open_question, unknown
 from kproxy.dataplane.model.packet import TCP
 from kproxy.netfilter.address import Network
@@ -45,22 +45,6 @@ from kproxy.netfilter.nftables.statement import (
     Xt,
 )
 from kproxy.netfilter.nftables.value import Prefix, Verdict
-
-
-class Result(Enum):
-    """How the rule goes on after a statement."""
-
-    CONTINUE = "continue"
-    """with the next statement"""
-    BREAK = "break"
-    """not at all: the next rule follows"""
-    ACCEPT = "accept"
-    DROP = "drop"
-    RETURN = "return"
-    JUMP = "jump"
-    GOTO = "goto"
-    REJECT = "reject"
-    UNKNOWN = "unknown"
 
 
 class Effect(NamedTuple):

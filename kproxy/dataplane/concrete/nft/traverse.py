@@ -15,11 +15,13 @@ from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.nft.index import NftRules, NftTable
 from kproxy.dataplane.concrete.nft.matches import match_answer
-from kproxy.dataplane.concrete.nft.statements import Effect, Result, run
+from kproxy.dataplane.concrete.nft.statements import Effect, run
+from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import RuleRef, Split, State, View
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain
+from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
 from kproxy.netfilter.nftables.ruleset import Chain, Rule
 from kproxy.netfilter.nftables.stateful import Counter, Last
 from kproxy.netfilter.nftables.statement import Log, Match, Statement
@@ -196,10 +198,10 @@ class _Traversal:
     def _end(self, effect: Effect) -> End:
         hook = self._cursor.hook
         if effect.result is Result.DROP:
-            return End("DROP", hook, effect.state)
+            return End(DROP, hook, effect.state)
         if effect.result is Result.REJECT:
-            return End("REJECT", hook, effect.state, reject=effect.reject)
-        return End("INDETERMINATE", hook, effect.state, reason=f"{self._view.ref}: {effect.did}")
+            return End(REJECT, hook, effect.state, reject=effect.reject)
+        return End(INDETERMINATE, hook, effect.state, reason=f"{self._view.ref}: {effect.did}")
 
     def _decided(
         self, effect: Effect, rule: Rule, frames: list[tuple[str, int]], at: int, did: list[str]
@@ -238,7 +240,7 @@ class _Traversal:
             return Accepted(self._state, tuple(self._steps))
         hook = self._cursor.hook
         self._steps.append(Step("policy", hook, "policy DROP", self._table.name, chain.name))
-        return Fork(tuple(self._steps), (Edge(_SURE, End("DROP", hook, self._state)),))
+        return Fork(tuple(self._steps), (Edge(_SURE, End(DROP, hook, self._state)),))
 
     def _link(self, frames: list[tuple[str, int]]) -> Fork:
         """Stop where another path may arrive, too."""

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, moment
-from kproxy.dataplane.symbolic.leaves import INDETERMINATE, Bits, Expression, Outcome, Outcomes
+from kproxy.dataplane.symbolic.leaves import Bits, Expression, Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nftables.expressions import Expressions, elements_of
 from kproxy.dataplane.symbolic.nftables.marks import linear_bits

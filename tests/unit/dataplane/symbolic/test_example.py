@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.dataplane.symbolic.build import set_up
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
-from kproxy.dataplane.symbolic.leaves import ACCEPT, Outcome
+from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import parse_address
