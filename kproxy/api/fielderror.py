@@ -10,16 +10,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from kproxy.errors import InputError, Location
 
 
+class ErrorType(StrEnum):
+    """The kinds of field.Error, by the reasons that a Status gives for its causes."""
+
+    REQUIRED = "FieldValueRequired"
+    INVALID = "FieldValueInvalid"
+    NOT_SUPPORTED = "FieldValueNotSupported"
+    DUPLICATE = "FieldValueDuplicate"
+    FORBIDDEN = "FieldValueForbidden"
+    TOO_LONG = "FieldValueTooLong"
+    TOO_MANY = "FieldValueTooMany"
+    INTERNAL = "InternalError"
+
+
 class FieldError(NamedTuple):
-    """What is wrong with one field: `spec.ports[0].port`, and the text that follows the path."""
+    """What is wrong with one field: `spec.ports[0].port`, the text that follows the path, and the kind of error.
+
+    The functions below make one of each kind; what no API server would refuse, a warning say, has no kind.
+    """
 
     path: str
     message: str
+    type: ErrorType | None = None
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -76,30 +94,45 @@ def printable(text: str) -> str:
 
 def required(path: str, detail: str = "") -> FieldError:
     """field.Required: a value has to be there."""
-    return FieldError(path, f"Required value: {detail}" if detail else "Required value")
+    return FieldError(path, f"Required value: {detail}" if detail else "Required value", ErrorType.REQUIRED)
 
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
     """field.Invalid: a value of the right type that the rules refuse."""
-    return FieldError(path, f"Invalid value: {show(value)}: {detail}")
+    return FieldError(path, f"Invalid value: {show(value)}: {detail}", ErrorType.INVALID)
 
 
 def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
     """field.NotSupported: not one of an enumeration, which the API server lists in alphabetical order."""
     choices = ", ".join(json.dumps(choice) for choice in sorted(supported))
-    return FieldError(path, f"Unsupported value: {show(value)}: supported values: {choices}")
+    return not_listed(path, show(value), choices)
+
+
+def not_listed(path: str, shown: str, choices: str) -> FieldError:
+    """field.NotSupported, of a value and choices as they are to be shown."""
+    return FieldError(path, f"Unsupported value: {shown}: supported values: {choices}", ErrorType.NOT_SUPPORTED)
 
 
 def duplicate(path: str, value: object) -> FieldError:
     """field.Duplicate: a value that has to be unique is not."""
-    return FieldError(path, f"Duplicate value: {show(value)}")
+    return FieldError(path, f"Duplicate value: {show(value)}", ErrorType.DUPLICATE)
 
 
 def forbidden(path: str, detail: str) -> FieldError:
     """field.Forbidden: a value where none may be."""
-    return FieldError(path, f"Forbidden: {detail}")
+    return FieldError(path, f"Forbidden: {detail}", ErrorType.FORBIDDEN)
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
     """field.TooMany: a list that is too long."""
-    return FieldError(path, f"Too many: {count}: must have at most {limit} items")
+    return FieldError(path, f"Too many: {count}: must have at most {limit} items", ErrorType.TOO_MANY)
+
+
+def too_long(path: str, limit: int) -> FieldError:
+    """field.TooLong: a text that is too long."""
+    return FieldError(path, f"Too long: may not be more than {limit} bytes", ErrorType.TOO_LONG)
+
+
+def internal(path: str, detail: str) -> FieldError:
+    """field.InternalError: the server could not do what the value asks for."""
+    return FieldError(path, f"Internal error: {detail}", ErrorType.INTERNAL)

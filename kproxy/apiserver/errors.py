@@ -8,23 +8,12 @@ tests/reference/kubectl.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from kproxy.api.fielderror import FieldError
+from kproxy.api.fielderror import ErrorType, FieldError
 from kproxy.errors import KproxyError
 
 Json = dict[str, Any]
-
-_CAUSES: Final = (
-    ("Required value", "FieldValueRequired"),
-    ("Invalid value", "FieldValueInvalid"),
-    ("Unsupported value", "FieldValueNotSupported"),
-    ("Duplicate value", "FieldValueDuplicate"),
-    ("Forbidden", "FieldValueForbidden"),
-    ("Too long", "FieldValueTooLong"),
-    ("Too many", "FieldValueTooMany"),
-    ("Internal error", "InternalError"),
-)
 
 
 class ApiError(KproxyError):
@@ -146,11 +135,10 @@ def compacted() -> ApiError:
 
 def causes_of(errors: Iterable[FieldError]) -> list[Json]:
     """StatusCauses of field errors."""
-    return [{"reason": _cause(error.message), "message": error.message, "field": error.path} for error in errors]
-
-
-def _cause(message: str) -> str:
-    return next((cause for prefix, cause in _CAUSES if message.startswith(prefix)), "FieldValueInvalid")
+    return [
+        {"reason": (error.type or ErrorType.INVALID).value, "message": error.message, "field": error.path}
+        for error in errors
+    ]
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:

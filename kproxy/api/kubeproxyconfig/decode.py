@@ -26,7 +26,7 @@ import msgspec
 from kproxy.api.document.json_text import read_json
 from kproxy.api.document.tree import Document, DocumentError, Node
 from kproxy.api.document.yaml_text import read_yaml
-from kproxy.api.fielderror import FieldError, Problem, ProblemError
+from kproxy.api.fielderror import FieldError, Problem, ProblemError, required
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.scalars import (
@@ -178,12 +178,13 @@ class _Decoder:
                 self.errors.append(refused.error)
                 continue
             if not value:
-                self.errors.append(FieldError(name, f"Required value: must be {json.dumps(expected)}"))
+                self.errors.append(required(name, f"must be {json.dumps(expected)}"))
             elif value != expected:
-                message = unsupported(name, value, (expected,)).message
+                error = unsupported(name, value, (expected,))
                 if name == "kind" and value == "ConfigMap":
-                    message += " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
-                self.errors.append(FieldError(name, message))
+                    hint = " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
+                    error = error._replace(message=error.message + hint)
+                self.errors.append(error)
         return not self.errors
 
     def struct(self, kind: type[_T], node: Node, path: str) -> _T:

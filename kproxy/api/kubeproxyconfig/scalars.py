@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from kproxy.api.document.tree import Node
-from kproxy.api.fielderror import FieldError
+from kproxy.api.fielderror import ErrorType, FieldError
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.validate import invalid, is_quantity
 from kproxy.errors import InputError
@@ -56,7 +56,8 @@ def mistyped(path: str, node: Node, expected: str) -> RefusedError:
     """The refusal of a value of the wrong type, with a word on how YAML came to see that type."""
     kind = next((name for kind, name in _KINDS if isinstance(node.value, kind)), "null")
     hint = f" (YAML reads a bare {node.plain} so: put it in quotes)" if expected == "a string" and node.plain else ""
-    return RefusedError(FieldError(path, f"Invalid value: {_shown(node.value)}: must be {expected}, not {kind}{hint}"))
+    message = f"Invalid value: {_shown(node.value)}: must be {expected}, not {kind}{hint}"
+    return RefusedError(FieldError(path, message, ErrorType.INVALID))
 
 
 def _shown(value: object) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kproxy.api.addresses import canonical_cidr, canonical_ip
-from kproxy.api.fielderror import FieldError
+from kproxy.api.fielderror import ErrorType, FieldError, forbidden, not_listed, required
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.types import (
@@ -62,13 +62,13 @@ def field_path(path: str) -> str:
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
     """A value that kube-proxy calls invalid."""
-    return FieldError(path, f"Invalid value: {_printed(value)}: {detail}")
+    return FieldError(path, f"Invalid value: {_printed(value)}: {detail}", ErrorType.INVALID)
 
 
 def unsupported(path: str, value: object, supported: tuple[str, ...]) -> FieldError:
     """A value outside an enumeration."""
     choices = ", ".join(_printed(choice) for choice in supported)
-    return FieldError(path, f"Unsupported value: {_printed(value)}: supported values: {choices}")
+    return not_listed(path, _printed(value), choices)
 
 
 def _printed(value: object) -> str:
@@ -240,11 +240,11 @@ def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[FieldError
     if logging.verbosity > _INT32_MAX:
         yield invalid("logging.verbosity", logging.verbosity, f"Must be <= {_INT32_MAX}")
     if logging.vmodule and logging.format not in ("", "text"):
-        yield FieldError("logging.vmodule", "Forbidden: Only supported for text log format")
+        yield forbidden("logging.vmodule", "Only supported for text log format")
     for index, item in enumerate(logging.vmodule):
         path = f"logging.vmodule[{index}]"
         if not item.file_pattern:
-            yield FieldError(path, "Required value: File pattern must not be empty")
+            yield required(path, "File pattern must not be empty")
         if "=" in item.file_pattern or "," in item.file_pattern:
             yield invalid(path, item.file_pattern, "File pattern must not contain equal sign or comma")
         if item.verbosity > _INT32_MAX:
@@ -252,11 +252,11 @@ def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[FieldError
     if gates.get("LoggingAlphaOptions", gates.get("AllAlpha", False)):
         return
     for name, options in (("text", logging.options.text), ("json", logging.options.json)):
-        forbidden = "Forbidden: Feature LoggingAlphaOptions is disabled"
+        disabled = "Feature LoggingAlphaOptions is disabled"
         if options.split_stream:
-            yield FieldError(f"logging.options.{name}.splitStream", forbidden)
+            yield forbidden(f"logging.options.{name}.splitStream", disabled)
         if not is_zero_quantity(options.info_buffer_size):
-            yield FieldError(f"logging.options.{name}.infoBufferSize", forbidden)
+            yield forbidden(f"logging.options.{name}.infoBufferSize", disabled)
 
 
 def is_quantity(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, required, too_long
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.api.validation.names import check_dns_label, check_label_value, check_qualified_name
 
@@ -50,4 +50,4 @@ def _validate_annotations(annotations: Mapping[str, str]) -> Iterator[FieldError
         for message in check_qualified_name(key.lower()):
             yield invalid("metadata.annotations", key, message)
     if size > _ANNOTATIONS_LIMIT:
-        yield FieldError("metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes")
+        yield too_long("metadata.annotations", _ANNOTATIONS_LIMIT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.api.addresses import check_cidr, ip_family
-from kproxy.api.fielderror import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.validation.meta import validate_meta
 from kproxy.api.validation.names import check_dns_subdomain
@@ -14,7 +14,7 @@ def validate_service_cidr(service_cidr: ServiceCIDR) -> list[FieldError]:
     errors = list(validate_meta(service_cidr.metadata, check_dns_subdomain, namespaced=False))
     cidrs = service_cidr.cidrs
     if not cidrs:
-        errors.append(FieldError("spec.cidrs", "Required value: at least one CIDR required"))
+        errors.append(required("spec.cidrs", "at least one CIDR required"))
     for index, text in enumerate(cidrs):
         errors += (invalid(f"spec.cidrs[{index}]", text, message) for message in check_cidr(text, False))
     if len(cidrs) > 2:

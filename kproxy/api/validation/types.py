@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from kproxy.api.fielderror import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid, required
 
 _NAMES: Final = {
     inspect.IntType: "an integer",
@@ -40,7 +40,7 @@ def _walk(value: Any, expected: inspect.Type, path: str) -> Iterator[FieldError]
     options = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
     if value is None:
         if not any(isinstance(option, inspect.NoneType) for option in options):
-            yield FieldError(path, f"Required value: must be {_describe(options)}")
+            yield required(path, f"must be {_describe(options)}")
         return
     for option in options:
         match option, value:

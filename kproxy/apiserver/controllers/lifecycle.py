@@ -106,10 +106,8 @@ class Controllers:
         return listen
 
     def _deleting(self, resource: Resource, entry: Entry) -> None:
-        if resource.storage == "namespaces":
-            self._push(self._empty_namespace, entry.name)
-        elif resource.storage == CRDS and CRD_CLEANUP.encode() in entry.body:
-            self._push(self._empty_crd, entry.name)
+        if resource.strategy.must_be_emptied(entry.body):
+            self._push(self._empty_namespace if resource.strategy.is_namespace else self._empty_crd, entry.name)
         elif FOREGROUND.encode() in entry.body or f'"{ORPHAN}"'.encode() in entry.body:
             self._push(self._garbage.finish_owner, resource, entry.key)
 

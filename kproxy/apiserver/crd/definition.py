@@ -69,6 +69,9 @@ class CustomResourceDefinitionStrategy(Strategy):
         status = value.setdefault("status", {})
         status["conditions"] = [*(status.get("conditions") or ()), terminating]
 
+    def must_be_emptied(self, body: bytes) -> bool:
+        return CRD_CLEANUP.encode() in body
+
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         status = deepcopy(old.get("status") or {})
         known = status.get("storedVersions") or []

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kproxy.api.addresses import canonical_ip
-from kproxy.api.fielderror import FieldError, duplicate, invalid, required, show
+from kproxy.api.fielderror import FieldError, duplicate, invalid, not_listed, required, show, too_long, too_many
 from kproxy.apiserver.errors import Json
 
 DEEPEST: Final = 64
@@ -44,12 +44,12 @@ def validate_value(value: Any, schema: Json, path: str, depth: int = 0) -> Itera
             )
             return
     elif kind and not _is_type(value, kind):
-        shown = show(_type_name(value))
-        yield FieldError(where, f"Invalid value: {shown}: {where} in body must be of type {kind}: {shown}")
+        name = _type_name(value)
+        yield invalid(where, name, f"{where} in body must be of type {kind}: {show(name)}")
         return
     if "enum" in schema and value not in schema["enum"]:
         choices = ", ".join(show(choice) for choice in schema["enum"])
-        yield FieldError(where, f"Unsupported value: {show(value)}: supported values: {choices}")
+        yield not_listed(where, show(value), choices)
     if isinstance(value, str):
         yield from _check_string(value, schema, where)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -78,7 +78,7 @@ def _valid(value: Any, schema: Json, depth: int) -> bool:
 
 def _check_string(value: str, schema: Json, where: str) -> Iterator[FieldError]:
     if "maxLength" in schema and len(value) > schema["maxLength"]:
-        yield FieldError(where, f"Too long: may not be more than {schema['maxLength']} bytes")
+        yield too_long(where, schema["maxLength"])
     if "minLength" in schema and len(value) < schema["minLength"]:
         yield invalid(where, value, f"{where} in body should be at least {schema['minLength']} chars long")
     if "pattern" in schema:
@@ -112,7 +112,7 @@ def _check_number(value: float, schema: Json, where: str) -> Iterator[FieldError
 
 def _check_list(value: list[Any], schema: Json, where: str, depth: int) -> Iterator[FieldError]:
     if "maxItems" in schema and len(value) > schema["maxItems"]:
-        yield FieldError(where, f"Too many: {len(value)}: must have at most {schema['maxItems']} items")
+        yield too_many(where, len(value), schema["maxItems"])
     if "minItems" in schema and len(value) < schema["minItems"]:
         yield invalid(where, len(value), f"{where} in body should have at least {schema['minItems']} items")
     kind = schema.get("x-kubernetes-list-type")
@@ -136,7 +136,7 @@ def _check_object(value: Json, schema: Json, path: str, where: str, depth: int) 
         if name not in value:
             yield required(f"{prefix}{name}")
     if "maxProperties" in schema and len(value) > schema["maxProperties"]:
-        yield FieldError(where, f"Too many: {len(value)}: must have at most {schema['maxProperties']} items")
+        yield too_many(where, len(value), schema["maxProperties"])
     if "minProperties" in schema and len(value) < schema["minProperties"]:
         yield invalid(where, len(value), f"{where} in body should have at least {schema['minProperties']} properties")
     properties = schema.get("properties") or {}

@@ -16,7 +16,7 @@ from kproxy.apiserver.kinds.pods import bind, binding_errors
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import timestamp
-from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error, parse_body
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, parse_body
 from kproxy.apiserver.schema.types import named
 
 _SCHEMA = "io.k8s.api.core.v1.Binding"
@@ -60,7 +60,7 @@ def _binding(request: Request) -> Json:
     try:
         return Decoder().object(bare, named(_SCHEMA))
     except TypeMismatchError as error:
-        raise decode_error("Binding", "v1", str(error)) from error
+        raise DecodeError("Binding", "v1", str(error)) from error
 
 
 def _refused(name: str, problem: str) -> ApiError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kproxy.api.fielderror import FieldError, required
+from kproxy.api.fielderror import forbidden, required
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.binding import handle_binding
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
@@ -44,9 +44,9 @@ class ResourceHandler:
             ApiError: it is refused.
         """
         target = request.target
-        if target.rest or (target.namespace and not resource.namespaced and resource.storage != "namespaces"):
+        if target.rest or (target.namespace and not resource.namespaced and not resource.strategy.is_namespace):
             raise no_resource()
-        if resource.storage == "namespaces" and target.namespace and target.name != target.namespace:
+        if resource.strategy.is_namespace and target.namespace and target.name != target.namespace:
             raise no_resource()
         if target.subresource:
             return await self._subresource(request, resource)
@@ -143,7 +143,7 @@ class ResourceHandler:
                 errors = [required("fieldManager", "is required for apply patch")]
                 raise invalid("meta.k8s.io", "PatchOptions", "", errors)
         elif request.flag("force"):
-            errors = [FieldError("force", "Forbidden: may not be specified for non-apply patch")]
+            errors = [forbidden("force", "may not be specified for non-apply patch")]
             raise invalid("meta.k8s.io", "PatchOptions", "", errors)
         check_media(resource, media)
         try:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.fielderror import FieldError, not_supported
+from kproxy.api.fielderror import FieldError, forbidden, not_supported
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
@@ -117,31 +117,27 @@ def check_list_options(request: Request, *, watching: bool) -> None:
         if initial is not None:
             if not match:
                 text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-                errors.append(FieldError(path, f"Forbidden: {text}"))
+                errors.append(forbidden(path, text))
             elif match != "NotOlderThan":
                 errors.append(not_supported(path, match, ("NotOlderThan",)))
         elif match:
             errors.append(
-                FieldError(
-                    path, "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-                )
+                forbidden(path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
             )
     else:
         if initial is not None:
-            errors.append(FieldError("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list"))
+            errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
         if match:
             if not version:
                 text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                errors.append(FieldError(path, f"Forbidden: {text}"))
+                errors.append(forbidden(path, text))
             if request.query.get("continue"):
-                errors.append(
-                    FieldError(path, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
-                )
+                errors.append(forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
             if match not in ("Exact", "NotOlderThan"):
                 errors.append(not_supported(path, match, ("Exact", "NotOlderThan", "")))
             if match == "Exact" and version == "0":
                 text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-                errors.append(FieldError(path, f"Forbidden: {text}"))
+                errors.append(forbidden(path, text))
     if errors:
         raise invalid("meta.k8s.io", "ListOptions", "", errors)
 

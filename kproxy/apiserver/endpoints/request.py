@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from kproxy.api.fielderror import FieldError, not_supported, show
+from kproxy.api.fielderror import invalid as invalid_field
+from kproxy.api.fielderror import not_supported, too_long
 from kproxy.apiserver.auth.rbac import Attributes
 from kproxy.apiserver.errors import bad_request, invalid
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
@@ -171,11 +172,10 @@ class Request:
         manager = self.query.get("fieldManager", "")
         kind = f"{self._options_kind()}Options"
         if len(manager) > 128:
-            text = "Too long: may not be more than 128 bytes"
-            raise invalid("meta.k8s.io", kind, "", [FieldError("fieldManager", text)])
+            raise invalid("meta.k8s.io", kind, "", [too_long("fieldManager", 128)])
         if not manager.isprintable():
-            text = f"Invalid value: {show(manager)}: should only contain printable characters"
-            raise invalid("meta.k8s.io", kind, "", [FieldError("fieldManager", text)])
+            errors = [invalid_field("fieldManager", manager, "should only contain printable characters")]
+            raise invalid("meta.k8s.io", kind, "", errors)
         validation = self.query.get("fieldValidation", "") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
             errors = [not_supported("fieldValidation", validation, ("Ignore", "Strict", "Warn"))]
@@ -204,8 +204,8 @@ class Request:
             raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
         orphans = given.get("orphanDependents", self.flag("orphanDependents"))
         if policy and orphans is not None:
-            text = f"Invalid value: {show(policy)}: orphanDependents and deletionPropagation cannot be both set"
-            raise invalid("meta.k8s.io", "DeleteOptions", "", [FieldError("propagationPolicy", text)])
+            text = "orphanDependents and deletionPropagation cannot be both set"
+            raise invalid("meta.k8s.io", "DeleteOptions", "", [invalid_field("propagationPolicy", policy, text)])
         if orphans:
             policy = "Orphan"
         conditions = given.get("preconditions") or {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from kproxy.api.fielderror import FieldError, required
+from kproxy.api.fielderror import invalid as invalid_field
+from kproxy.api.fielderror import required
 from kproxy.apiserver.auth.authentication import ISSUER, Authenticator, ServiceAccountTokens, User
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer, rules_review
 from kproxy.apiserver.errors import Json, bad_request, conflict, invalid, not_found
@@ -82,8 +83,8 @@ class Reviews:
     def _access(self, resource: Resource, spec: Json, user: User) -> Json:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if (about is None) == (path is None):
-            text = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            raise invalid(resource.group, resource.kind, "", [FieldError("spec.resourceAttributes", text)])
+            text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            raise invalid(resource.group, resource.kind, "", [invalid_field("spec.resourceAttributes", None, text)])
         if about is not None:
             names = ("verb", "group", "resource", "subresource", "namespace", "name")
             attributes = Attributes(*(about.get(name, "") for name in names))
@@ -122,7 +123,7 @@ class Reviews:
                 if seconds < _SHORTEST
                 else "may not specify a duration larger than 2^32 seconds"
             )
-            errors = [FieldError("spec.expirationSeconds", f"Invalid value: {seconds}: {why}")]
+            errors = [invalid_field("spec.expirationSeconds", seconds, why)]
             raise invalid(request.group, request.kind, name, errors)
         value["metadata"].pop("managedFields", None)
         self._own(request, value, options)

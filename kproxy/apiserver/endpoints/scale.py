@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from kproxy.api.fielderror import FieldError
+from kproxy.api.fielderror import invalid as invalid_field
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
@@ -15,7 +15,7 @@ from kproxy.apiserver.kinds.printers import selector_text
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error, media_type, parse_body, parse_json
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, media_type, parse_body, parse_json
 from kproxy.apiserver.schema.jsonpath import find
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch
 from kproxy.apiserver.schema.types import named
@@ -40,8 +40,8 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({target.name})")
         wanted = (body.get("spec") or {}).get("replicas", 0)
         if wanted < 0:
-            text = f"Invalid value: {wanted}: must be greater than or equal to 0"
-            raise invalid("autoscaling", "Scale", target.name, [FieldError("spec.replicas", text)])
+            errors = [invalid_field("spec.replicas", wanted, "must be greater than or equal to 0")]
+            raise invalid("autoscaling", "Scale", target.name, errors)
         version = meta.get("resourceVersion", "")
         if request.method == "PATCH" and version == str(entry.revision):
             version = ""
@@ -75,7 +75,7 @@ def _new_scale(request: Request, resource: Resource, current: Json) -> Json:
     try:
         return Decoder().object(bare, named(_SCHEMA))
     except TypeMismatchError as error:
-        raise decode_error("Scale", "v1", str(error)) from error
+        raise DecodeError("Scale", "v1", str(error)) from error
 
 
 def scale_of(resource: Resource, value: Json) -> Json:

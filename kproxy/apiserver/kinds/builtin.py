@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from kproxy.api.addresses import check_cidr, check_ip
-from kproxy.api.fielderror import FieldError, invalid, not_supported, required, too_many
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, too_long, too_many
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.strict import strict_errors
@@ -39,6 +39,7 @@ _MAX_DATA: Final = 1024 * 1024
 class NamespaceStrategy(Strategy):
     """core/v1 Namespace: deleted in two steps, since what is in it goes first."""
 
+    is_namespace: ClassVar[bool] = True
     undeletable: ClassVar[frozenset[str]] = frozenset({"default", "kube-system", "kube-public"})
 
     def check_name(self, name: str) -> tuple[str, ...]:
@@ -68,6 +69,9 @@ class NamespaceStrategy(Strategy):
 
     def has_finalizers(self, value: Json) -> bool:
         return super().has_finalizers(value) or bool(value["spec"].get("finalizers"))
+
+    def must_be_emptied(self, body: bytes) -> bool:
+        return True
 
 
 class NodeStrategy(Strategy):
@@ -99,11 +103,11 @@ class NodeStrategy(Strategy):
         before = old["spec"].get("podCIDRs")
         if before and value["spec"].get("podCIDRs") != before:
             text = 'node updates may not change podCIDR except from "" to valid'
-            errors.append(FieldError("spec.podCIDRs", f"Forbidden: {text}"))
+            errors.append(forbidden("spec.podCIDRs", text))
         provider = old["spec"].get("providerID")
         if provider and value["spec"].get("providerID") != provider:
             text = 'node updates may not change providerID except from "" to valid'
-            errors.append(FieldError("spec.providerID", f"Forbidden: {text}"))
+            errors.append(forbidden("spec.providerID", text))
         return errors
 
 
@@ -155,7 +159,7 @@ class ConfigMapStrategy(Strategy):
         errors += [invalid(f"binaryData[{key}]", key, "duplicate of key present in data") for key in sorted(both)]
         texts = [*(value.get("data") or {}).values(), *(value.get("binaryData") or {}).values()]
         if sum(len(text.encode()) for text in texts) > _MAX_DATA:
-            errors.append(FieldError("", f"Too long: may not be more than {_MAX_DATA} bytes"))
+            errors.append(too_long("", _MAX_DATA))
         return errors
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -177,7 +181,7 @@ class SecretStrategy(Strategy):
         data = value.get("data") or {}
         errors = _key_errors(data, "data")
         if sum(len(text) * 3 // 4 for text in data.values()) > _MAX_DATA:
-            errors.append(FieldError("data", f"Too long: may not be more than {_MAX_DATA} bytes"))
+            errors.append(too_long("data", _MAX_DATA))
         if value["type"] == "kubernetes.io/tls":
             errors += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
         if value["type"] == "kubernetes.io/dockerconfigjson":
@@ -215,10 +219,10 @@ def _key_errors(data: Json, path: str) -> list[FieldError]:
 def _immutable_errors(value: Json, old: Json, names: tuple[str, ...]) -> list[FieldError]:
     if not old.get("immutable"):
         return []
-    text = "Forbidden: field is immutable when `immutable` is set"
-    errors = [FieldError(name, text) for name in names if value.get(name) != old.get(name)]
+    text = "field is immutable when `immutable` is set"
+    errors = [forbidden(name, text) for name in names if value.get(name) != old.get(name)]
     if not value.get("immutable"):
-        errors.insert(0, FieldError("immutable", text))
+        errors.insert(0, forbidden("immutable", text))
     return errors
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from kproxy.api.fielderror import FieldError, invalid, not_supported, required, show
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, show
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
@@ -72,10 +72,10 @@ class PodStrategy(Strategy):
         spec = value["spec"]
         errors = []
         if spec.get("ephemeralContainers"):
-            errors.append(FieldError("spec.ephemeralContainers", "Forbidden: cannot be set on create"))
+            errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("schedulingGates") and spec.get("nodeName"):
             text = "cannot be set until all schedulingGates have been cleared"
-            errors.append(FieldError("spec.nodeName", f"Forbidden: {text}"))
+            errors.append(forbidden("spec.nodeName", text))
         return errors
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -86,8 +86,8 @@ class PodStrategy(Strategy):
         for kind in ("containers", "initContainers"):
             mine, theirs = spec.get(kind) or [], before.get(kind) or []
             if len(mine) != len(theirs):
-                text = "Forbidden: pod updates may not add or remove containers"
-                return [*errors, FieldError(f"spec.{kind}", text)]
+                text = "pod updates may not add or remove containers"
+                return [*errors, forbidden(f"spec.{kind}", text)]
             errors += _image_errors(mine, f"spec.{kind}")
         late = list(_deadline_errors(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")))
         if late and spec.get("activeDeadlineSeconds") is not None:
@@ -99,7 +99,7 @@ class PodStrategy(Strategy):
             errors += _selector_errors(spec, before)
         if _fixed(spec, before) != _fixed(before, before):
             text = f"pod updates may not change fields other than {','.join(_MAY_CHANGE)}"
-            errors.append(FieldError("spec", f"Forbidden: {text}"))
+            errors.append(forbidden("spec", text))
         return errors
 
 
@@ -177,7 +177,7 @@ def _annotation_errors(value: Json, old: Json) -> Iterator[FieldError]:
     theirs = (old["metadata"].get("annotations") or {}).get(_MIRROR)
     if mine != theirs:
         what = "add" if theirs is None else "remove or update"
-        yield FieldError(f"metadata.annotations[{_MIRROR}]", f"Forbidden: may not {what} mirror pod annotation")
+        yield forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {what} mirror pod annotation")
 
 
 def _image_errors(containers: list[Json], path: str) -> Iterator[FieldError]:
@@ -203,7 +203,7 @@ def _toleration_errors(mine: list[Json], theirs: list[Json]) -> Iterator[FieldEr
     known = [{key: item for key, item in each.items() if key != "tolerationSeconds"} for each in mine]
     if any({key: item for key, item in each.items() if key != "tolerationSeconds"} not in known for each in theirs):
         text = "existing toleration can not be modified except its tolerationSeconds"
-        yield FieldError("spec.tolerations", f"Forbidden: {text}")
+        yield forbidden("spec.tolerations", text)
 
 
 def _gate_errors(mine: list[Json], theirs: list[Json]) -> Iterator[FieldError]:
@@ -211,7 +211,7 @@ def _gate_errors(mine: list[Json], theirs: list[Json]) -> Iterator[FieldError]:
     for each in mine:
         if each.get("name") not in before:
             text = f"only deletion is allowed, but found new scheduling gate '{each.get('name')}'"
-            yield FieldError("spec.schedulingGates", f"Forbidden: {text}")
+            yield forbidden("spec.schedulingGates", text)
 
 
 def _selector_errors(spec: Json, before: Json) -> Iterator[FieldError]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from kproxy.api.addresses import canonical_ip, ip_family
-from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.fielderror import FieldError, internal, invalid, required
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
@@ -271,8 +271,8 @@ class ServiceStrategy(Strategy):
             try:
                 number = pool.take_any()
             except AllocationError as error:
-                text = f"Internal error: failed to allocate a nodePort: {error}"
-                return [FieldError(f"spec.ports[{index}].nodePort", text)]
+                text = f"failed to allocate a nodePort: {error}"
+                return [internal(f"spec.ports[{index}].nodePort", text)]
             taken.append(("port", number))
             protocols[port["port"]] = port["nodePort"] = number
         return []
@@ -291,8 +291,8 @@ class ServiceStrategy(Strategy):
             else:
                 number = context.allocators.ports.take_any()
         except AllocationError as error:
-            text = f"Internal error: failed to allocate requested HealthCheck NodePort {number}: {error}"
-            return [FieldError("spec.healthCheckNodePort", text)]
+            text = f"failed to allocate requested HealthCheck NodePort {number}: {error}"
+            return [internal("spec.healthCheckNodePort", text)]
         taken.append(("port", number))
         spec["healthCheckNodePort"] = number
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kproxy.api.fielderror import FieldError, duplicate, invalid, required
+from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, required
 from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.strategy import StatusStrategy, Strategy
@@ -61,7 +61,7 @@ class StorageClassStrategy(Strategy):
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
         return [
-            FieldError(name, f"Forbidden: updates to {name} are forbidden.")
+            forbidden(name, f"updates to {name} are forbidden.")
             for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
             if value.get(name) != old.get(name)
         ]

@@ -44,6 +44,8 @@ class Strategy:
     pkg/apis/core/validation, not for those that only k8s.io/apimachinery pkg/api/validation looks at."""
     returns_deleted: ClassVar[bool] = False
     """Whether a deletion answers with the object; otherwise with a Status of success."""
+    is_namespace: ClassVar[bool] = False
+    """Whether an object is a namespace, whose path names it as the namespace, too."""
     undeletable: ClassVar[frozenset[str]] = frozenset()
     """Names of objects that must be there."""
     converts: ClassVar[bool] = False
@@ -123,6 +125,10 @@ class Strategy:
     def has_finalizers(self, value: Json) -> bool:
         """Whether finalizers still hold an object that is being deleted."""
         return bool(value["metadata"].get("finalizers"))
+
+    def must_be_emptied(self, body: bytes) -> bool:
+        """Whether a controller deletes the objects that live in this one, given as JSON, before it goes."""
+        return False
 
     def release(self, value: Json, context: Context) -> None:
         """Gives back what a deleted object had."""

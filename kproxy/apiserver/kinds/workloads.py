@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from kproxy.api.fielderror import FieldError, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
 from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.errors import Json
@@ -186,6 +186,6 @@ def selector_errors(selector: Json, path: str) -> Iterator[FieldError]:
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield FieldError(f"{where}.values", f"Forbidden: {text}")
+                yield forbidden(f"{where}.values", text)
         else:
             yield invalid(f"{where}.operator", operator, "not a valid selector operator")

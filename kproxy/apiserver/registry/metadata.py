@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, required
 from kproxy.api.validation.meta import NameCheck, validate_meta
 from kproxy.api.validation.names import check_qualified_name
 from kproxy.api.wire import structs
@@ -81,5 +81,5 @@ def metadata_update_errors(value: Json, old: Json) -> list[FieldError]:
             listed = ", ".join(f'"{each}"' for each in added)
             text = "no new finalizers can be added if the object is being deleted, "
             text += f"found new finalizers []string{{{listed}}}"
-            errors.append(FieldError("metadata.finalizers", f"Forbidden: {text}"))
+            errors.append(forbidden("metadata.finalizers", text))
     return errors

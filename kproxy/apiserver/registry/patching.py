@@ -12,7 +12,7 @@ from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.typed import check_kind, custom_object, typed
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, PATCHES, STRATEGIC_PATCH, Options
-from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError
 from kproxy.apiserver.schema.field_paths import duplicate, show_path
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch, go_value
 from kproxy.apiserver.schema.strict import applied_error, json_patch_errors, pairs_of, strict_errors, warnings_of
@@ -63,8 +63,10 @@ def decode_patched(
     try:
         check_kind(resource, patched)
         value, unknown = typed(resource, patched)
+    except DecodeError as error:
+        raise _bad_patch(shown, error.problem) from error
     except ApiError as error:
-        raise _bad_patch(shown, error.message.partition(": ")[2] or error.message) from error
+        raise _bad_patch(shown, error.message) from error
     if options.field_validation == "Ignore":
         return value, []
     found = json_patch_errors(text, patch) if media == JSON_PATCH else strict_errors(pairs_of(text, patch))
@@ -108,7 +110,7 @@ def applied_configuration(resource: Resource, namespace: str, name: str, config:
         else:
             decoder.object(bare, resource.node)
     except TypeMismatchError as error:
-        raise decode_error(resource.kind, resource.version, str(error)) from error
+        raise DecodeError(resource.kind, resource.version, str(error)) from error
     meta = config.get("metadata") or {}
     given = meta.get("name", name)
     if given != name:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from kproxy.api.fielderror import FieldError, invalid
+from kproxy.api.fielderror import invalid
 from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
@@ -204,7 +204,7 @@ class Registry:
             raise bad_request("name must be provided" if resource.custom else "the name of the object must be set")
         version = meta.get("resourceVersion", "")
         if not version and resource.custom:
-            errors = [FieldError("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")]
+            errors = [invalid("metadata.resourceVersion", 0, "must be specified for an update")]
             raise invalid_object(resource.group, resource.kind, name, errors)
         return self._replace(resource, entry, value, options, subresource, warnings, user)
 

@@ -8,7 +8,7 @@ from kproxy.apiserver.crd.structural import prune
 from kproxy.apiserver.errors import Json, bad_request
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.writes import Options
-from kproxy.apiserver.schema.decode import Decoder, TypeMismatchError, decode_error
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError
 from kproxy.apiserver.schema.strict import Yaml, merged, pairs_of, strict_errors, warnings_of, yaml_errors
 
 
@@ -33,7 +33,7 @@ def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tupl
     if isinstance(text, Yaml) and (twice := yaml_errors(text)):
         found.insert(0, twice)
     if found and options.field_validation == "Strict":
-        raise decode_error(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
+        raise DecodeError(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
     return value, warnings_of(found)
 
 
@@ -52,10 +52,8 @@ def check_kind(resource: Resource, body: Any) -> None:
         raise bad_request(f'no kind "{kind}" is registered for version "{version}" in scheme')
     if kind not in (None, "", resource.kind):
         group = resource.group.partition(".")[0] or "core"
-        raise bad_request(
-            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: converting '
-            f"({resource.version}.{kind}) to ({group}.{resource.kind}): unknown conversion"
-        )
+        problem = f"converting ({resource.version}.{kind}) to ({group}.{resource.kind}): unknown conversion"
+        raise DecodeError(kind, resource.version, problem, expected=resource.kind)
 
 
 def typed(resource: Resource, body: Json) -> tuple[Json, list[str]]:
@@ -73,7 +71,7 @@ def typed(resource: Resource, body: Json) -> tuple[Json, list[str]]:
                 {key: item for key, item in body.items() if key not in ("kind", "apiVersion")}, resource.node
             )
     except TypeMismatchError as error:
-        raise decode_error(resource.kind, resource.version, str(error)) from error
+        raise DecodeError(resource.kind, resource.version, str(error)) from error
     value = resource.strategy.from_version(value)
     ordered: Json = {"metadata": value.pop("metadata", None) or {}}
     if not resource.custom and (body.get("metadata") or {}).get("managedFields") == []:

@@ -388,6 +388,10 @@ def _go_type(node: Node | None) -> str:
     return "string"
 
 
-def decode_error(kind: str, version: str, problem: str) -> ApiError:
-    """400 for a body that does not fit its kind."""
-    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}')
+class DecodeError(ApiError):
+    """400 for a body that does not fit its kind. `problem` says why."""
+
+    def __init__(self, kind: str, version: str, problem: str, *, expected: str = "") -> None:
+        self.problem = problem
+        message = f'{kind} in version "{version}" cannot be handled as a {expected or kind}: {problem}'
+        super().__init__(400, "BadRequest", message)

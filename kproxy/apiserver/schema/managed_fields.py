@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kproxy.api.fielderror import FieldError, invalid
+from kproxy.api.fielderror import FieldError, invalid, too_long
 from kproxy.apiserver.errors import ApiError, Json
 from kproxy.apiserver.schema.field_paths import (
     Path,
@@ -149,15 +149,14 @@ def managed_fields_errors(entries: Any) -> list[FieldError]:
         path = f"metadata.managedFields[{index}]"
         name = entry.get("manager", "")
         if len(name.encode()) > _LONGEST_MANAGER:
-            errors.append(FieldError(f"{path}.manager", f"Too long: may not be more than {_LONGEST_MANAGER} bytes"))
+            errors.append(too_long(f"{path}.manager", _LONGEST_MANAGER))
         errors += [
             invalid(f"{path}.manager", name, f"invalid character U+{ord(character):04X} (at position {place})")
             for place, character in enumerate(name)
             if not character.isprintable()
         ]
         if len(entry.get("subresource", "")) > _LONGEST_SUBRESOURCE:
-            text = f"Too long: may not be more than {_LONGEST_SUBRESOURCE} bytes"
-            errors.append(FieldError(f"{path}.subresource", text))
+            errors.append(too_long(f"{path}.subresource", _LONGEST_SUBRESOURCE))
     return errors
 
 
