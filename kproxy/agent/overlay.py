@@ -122,8 +122,8 @@ class OverlayAgent:
         self._informer.start()
         if not self._informer.wait_for_sync(self._settings.sync_timeout) and not self._stopped:
             failure = self._informer.last_failure
-            told = f": {failure}" if failure is not None else ""
-            raise KproxyError(f"the Nodes were not listed within {self._settings.sync_timeout:g} s{told}")
+            reason = f": {failure}" if failure is not None else ""
+            raise KproxyError(f"the Nodes were not listed within {self._settings.sync_timeout:g} s{reason}")
 
     def plan(self, kernel: OverlayKernel) -> OverlayPlan:
         """The plan of what is known now. Raises OverlayError."""
@@ -186,9 +186,9 @@ class OverlayAgent:
                     own, _ = self._nodes()
                     assert own is not None
                     return own, plan.mtu
-                told = "; ".join(plan.problems)
+                problems = "; ".join(plan.problems)
                 if until is not None and time.monotonic() >= until:
-                    raise KproxyError(f"{told}, after {timeout:g} s")
+                    raise KproxyError(f"{problems}, after {timeout:g} s")
                 if plan.problems != self._last_problems:
                     self._report(Round((), plan.problems))
                 self._last_problems = plan.problems
@@ -201,13 +201,13 @@ class OverlayAgent:
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Rounds until `stop`; `ready` is called after the first that had no problem."""
-        told = False
+        reported = False
         with OverlayKernel(self._namespace) as kernel:
             while not self._stopped:
                 self._wake.clear()
                 done = self._round(kernel)
-                if not done.problems and not told:
-                    told = True
+                if not done.problems and not reported:
+                    reported = True
                     ready()
                 # A problem may go away by itself: a link that comes up, say.
                 self._wake.wait(1.0 if done.problems else self._settings.resync)

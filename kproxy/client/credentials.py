@@ -1,6 +1,6 @@
 """Who we are to the API server: tokens, token files, exec plugins, passwords, client certificates.
 
-A credential is asked before every request, and told when the server did not accept it (401), so a token file that the
+A credential is asked before every request, and learns when the server did not accept it (401), so a token file that the
 kubelet rotates and a plugin's token that expires are taken up without a restart, as in client-go
 (transport/token_source.go, plugin/pkg/client/auth/exec).
 """

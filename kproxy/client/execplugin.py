@@ -1,9 +1,9 @@
 """Exec credential plugins: programs of a kubeconfig that print who we are (client.authentication.k8s.io v1, v1beta1).
 
 The rules and the words are client-go's (plugin/pkg/client/auth/exec, tools/clientcmd/validation.go): interactiveMode
-says whether the plugin may use the terminal, provideClusterInfo whether it is told of the cluster, and what it prints
-must be of the version that the kubeconfig names. The official Python client knows no interactiveMode, hands on the
-cluster's entry as it is, and hides what a plugin tells the user meanwhile; hence this module.
+says whether the plugin may use the terminal, provideClusterInfo whether it gets the cluster's address and certificate;
+what it prints must be of the version that the kubeconfig names. The official Python client knows no interactiveMode,
+hands on the cluster's entry as it is, and hides what a plugin tells the user meanwhile; hence this module.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Entry(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class ExecConfig:
-    """A plugin as it is to be run. `cluster` is what it is told of the cluster, None for nothing."""
+    """A plugin as it is to be run. `cluster` is what it gets to know of the cluster, None for nothing."""
 
     api_version: str
     command: str
@@ -139,8 +139,8 @@ def run_plugin(config: ExecConfig, is_terminal: Callable[[], bool] = stdin_is_te
     spec: dict[str, Any] = {"interactive": interactive}
     if config.cluster is not None:
         spec["cluster"] = config.cluster
-    told = {"kind": "ExecCredential", "apiVersion": config.api_version, "spec": spec}
-    environ = {**os.environ, **(config.env or {}), "KUBERNETES_EXEC_INFO": json.dumps(told)}
+    info = {"kind": "ExecCredential", "apiVersion": config.api_version, "spec": spec}
+    environ = {**os.environ, **(config.env or {}), "KUBERNETES_EXEC_INFO": json.dumps(info)}
     try:
         code, printed, stderr = _run([config.command, *config.args], environ, interactive)
     except FileNotFoundError as error:

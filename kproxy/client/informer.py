@@ -89,7 +89,7 @@ class Informer(Generic[T]):
         self._clock = clock
         self._resync_period = resync_period
         self._state: SharedInformer[T] = SharedInformer(rng, indexers=indexers, options=options, transform=transform)
-        # Guards the state, the listeners and the fields below; told of every change of them.
+        # Guards the state, the listeners and the fields below; notified of every change of them.
         self._changed = threading.Condition()
         self._stopped = False
         self._started = False

@@ -334,7 +334,7 @@ class RestClient:
 
 
 def failure_status(error: Exception) -> Status:
-    """What a reflector is told of an error of any call here."""
+    """The error that a reflector gets for an error of any call here."""
     return error.status if isinstance(error, ApiError) else Status(0, message=str(error) or type(error).__name__)
 
 

@@ -135,7 +135,7 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
     assert conf.previous is not None
     leases, found = _leases_of(record, conf)
     if not found:
-        plan, found = _still_told(plan_attachment(conf, attachment, leases), conf, request)
+        plan, found = _confirmed(plan_attachment(conf, attachment, leases), conf, request)
         found += podlink.check(plan, request.netns, request.sandbox)
         if conf.ports:
             from kproxy.linux.pod.portmap import check_ports
@@ -145,19 +145,19 @@ def _check(request: Request, conf: NetConf, attachment: Attachment, store: Store
         raise CniError(Code.CHECK_FAILED, "the container's network is not as it should be", "; ".join(found))
 
 
-def _still_told(plan: PodPlan, conf: NetConf, request: Request) -> tuple[PodPlan, list[str]]:
+def _confirmed(plan: PodPlan, conf: NetConf, request: Request) -> tuple[PodPlan, list[str]]:
     """The plan without what prevResult no longer has, and what prevResult has that was not leased, in words.
 
     A plugin that comes later in the list may add, change and remove addresses and routes, and says so in its result.
     """
     assert conf.previous is not None
-    told = previous_addresses(conf.previous, plan.ifname, request.netns)
-    kept = tuple(address for address in plan.addresses if address in told)
+    previous = previous_addresses(conf.previous, plan.ifname, request.netns)
+    kept = tuple(address for address in plan.addresses if address in previous)
     leased = ", ".join(plan.addresses)
-    ours = (item for item in told if _range_of(ipaddress.ip_interface(item).ip, conf) and item not in kept)
+    ours = (item for item in previous if _range_of(ipaddress.ip_interface(item).ip, conf) and item not in kept)
     found = [f"prevResult has {address}, and the leases are {leased}" for address in ours]
     if not kept and not found:
-        found = [f"prevResult has {', '.join(told)}, and the leases are {leased}"]
+        found = [f"prevResult has {', '.join(previous)}, and the leases are {leased}"]
     left = previous_routes(conf.previous)
     routes = tuple(item for item in plan.routes if (str(item.destination), str(item.gateway or "")) in left)
     return plan._replace(addresses=kept, routes=routes), found

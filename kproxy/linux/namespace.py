@@ -126,11 +126,11 @@ class Namespace:
 def in_initial_namespace(proc: str = "/proc") -> bool:
     """Whether the calling thread is in the kernel's first network namespace: the machine's own. True if in doubt.
 
-    Told by the sysctls under net.core that the kernel makes for the first namespace alone (net_core_table in
+    It is known by the sysctls under net.core that the kernel makes for the first namespace alone (net_core_table in
     net/core/sysctl_net_core.c), such as netdev_max_backlog: /proc/sys/net shows those of the namespace that asks.
     Comparing with process 1 would not do: in a container that is the container's own first process, and looking at
     another process's namespace takes rights that a container lacks. A container with the host's network is in the
-    first namespace, and is told to be; `ip netns exec`, `unshare --net` and other containers are not.
+    first namespace too; `ip netns exec`, `unshare --net` and other containers are not.
     """
     try:
         if os.stat(f"{proc}/thread-self/ns/net").st_ino == INITIAL_INODE:

@@ -56,7 +56,7 @@ def decode_configuration(stdin: bytes) -> Any:
 
 
 def _in_order(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys stand where they came last, so that the last of a field's keys can be told."""
+    """An object with each key where it came last: of two spellings of a field, the later one counts."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         found.pop(key, None)

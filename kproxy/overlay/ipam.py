@@ -196,8 +196,8 @@ def allocate(
         assert holder is not None
         given.append(Lease(chosen, holder))
     if left:
-        told = ", ".join(map(str, left))
-        raise CniError(Code.INVALID_CONFIG, "an address asked for is in no range left", told)
+        shown = ", ".join(map(str, left))
+        raise CniError(Code.INVALID_CONFIG, "an address asked for is in no range left", shown)
     stored = record._replace(ips=tuple(str(lease.address) for lease in given))
     return Leases({**leases.records, key: stored}, last), tuple(given)
 
@@ -229,8 +229,8 @@ def _check_free(address: Address, item: RangeSet, taken: Mapping[str, str], rese
 def _next_free(item: RangeSet, taken: Mapping[str, str], reserved: Collection[Network], last: str | None) -> Address:
     found = next_address(item, taken, reserved, last)
     if found is None:
-        told = ", ".join(f"{part.subnet}" for part in item.ranges)
-        raise CniError(Code.RANGE_EXHAUSTED, "no address is free", f"range {told}: {len(taken)} leases on this node")
+        shown = ", ".join(f"{part.subnet}" for part in item.ranges)
+        raise CniError(Code.RANGE_EXHAUSTED, "no address is free", f"range {shown}: {len(taken)} leases on this node")
     return found
 
 

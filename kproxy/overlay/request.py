@@ -78,8 +78,8 @@ def read_request(environ: Mapping[str, str], stdin: bytes) -> Request:
     """
     command = environ.get("CNI_COMMAND", "")
     if command not in _REQUIRED:
-        told = f"CNI_COMMAND={command}" if command else "CNI_COMMAND is not set"
-        raise CniError(Code.INVALID_ENVIRONMENT, "no CNI command", f"{told}; there are {', '.join(_REQUIRED)}")
+        given = f"CNI_COMMAND={command}" if command else "CNI_COMMAND is not set"
+        raise CniError(Code.INVALID_ENVIRONMENT, "no CNI command", f"{given}; there are {', '.join(_REQUIRED)}")
     _check_required(command, environ)
     if command == "VERSION":
         return Request(command, _version(_decode(stdin, command), command), None, "", {}, None)
@@ -185,7 +185,7 @@ def error_answer(error: CniError, version: str) -> dict[str, object]:
 
 
 def answer_version(stdin: bytes) -> str:
-    """The version in which an error is told: the configuration's if it is served, else the newest."""
+    """The version of an error's answer: the configuration's if it is served, else the newest."""
     try:
         version = decode_configuration(stdin)["cniVersion"]
     except (ValueError, KeyError, TypeError, RecursionError):

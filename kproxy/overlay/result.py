@@ -41,14 +41,14 @@ def render_result(
     ]
     routes = list(before.get("routes", []))
     for route in plan.routes:
-        told: dict[str, Any] = {"dst": str(route.destination)}
+        entry: dict[str, Any] = {"dst": str(route.destination)}
         if route.gateway is not None:
-            told["gw"] = str(route.gateway)
+            entry["gw"] = str(route.gateway)
         extras = {"mtu": route.mtu, "advmss": route.advmss, "priority": route.priority, "table": route.table}
-        told |= {name: value for name, value in extras.items() if value}
+        entry |= {name: value for name, value in extras.items() if value}
         if route.scope is not None:
-            told["scope"] = route.scope
-        routes.append(told)
+            entry["scope"] = route.scope
+        routes.append(entry)
     newest = version == "1.1.0"
     result: dict[str, Any] = {
         "cniVersion": version,

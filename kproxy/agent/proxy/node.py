@@ -198,9 +198,9 @@ def describe_changes(old: Node | None, new: Node) -> dict[str, str]:
         "podCIDRs": (old.pod_cidrs if old else (), new.pod_cidrs),
         "addresses": (old.addresses if old else (), new.addresses),
     }
-    told = {
+    shown = {
         "podCIDRs": ",".join(new.pod_cidrs),
         "addresses": ",".join(address.address for address in new.addresses),
         "labels": ",".join(f"{name}={value}" for name, value in sorted(new.metadata.labels.items())),
     }
-    return {name: told[name] or "(none)" for name, (before, after) in parts.items() if before != after or old is None}
+    return {name: shown[name] or "(none)" for name, (before, after) in parts.items() if before != after or old is None}

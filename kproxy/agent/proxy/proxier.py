@@ -81,7 +81,7 @@ class FamilyProxier:
         self._clock = clock
         self._clean_other_mode: CleanOtherMode | None = clean_other_mode
         self._observer: SyncObserver = observer or NoObserver()
-        # Guards the runner and the fields below; told of every request.
+        # Guards the runner and the fields below; notified of every request.
         self._wake = threading.Condition()
         # Held during a sync, so that others see the state between syncs only.
         self._busy = threading.Lock()

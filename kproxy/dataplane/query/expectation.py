@@ -53,7 +53,7 @@ class Expected:
     masquerade: bool | None
 
     def __str__(self) -> str:
-        return _told(self.verdict, self.to, self.masquerade, self.chance)
+        return _describe(self.verdict, self.to, self.masquerade, self.chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def compare_report(expectation: Expectation, report: Report) -> list[str]:
     for reported in report.outcomes:
         item = reported.outcome
         if item.verdict == INDETERMINATE:
-            lines.append(f"+ {_told(item.verdict, item.dst, None, item.probability)}: {'; '.join(item.reasons)}")
+            lines.append(f"+ {_describe(item.verdict, item.dst, None, item.probability)}: {'; '.join(item.reasons)}")
             continue
         key = _key(item)
         actual[key] = actual.get(key, Fraction(0)) + item.probability
@@ -184,8 +184,8 @@ def compare_report(expectation: Expectation, report: Report) -> list[str]:
         if found is None or abs(found - wanted.chance) > TOLERANCE:
             lines.append(f"- {wanted}")
             if found is not None:
-                lines.append(f"+ {_told(wanted.verdict, wanted.to, wanted.masquerade, found)}")
-    lines += [f"+ {_told(*key, chance)}" for key, chance in actual.items()]
+                lines.append(f"+ {_describe(wanted.verdict, wanted.to, wanted.masquerade, found)}")
+    lines += [f"+ {_describe(*key, chance)}" for key, chance in actual.items()]
     return sorted(lines, key=lambda line: line[0] == "+")
 
 
@@ -193,7 +193,7 @@ def _key(item: Outcome) -> tuple[str, str, bool | None]:
     return item.verdict, item.dst, item.masquerade if item.verdict == ACCEPT else None
 
 
-def _told(verdict: str, to: str, masquerade: bool | None, chance: Fraction) -> str:
+def _describe(verdict: str, to: str, masquerade: bool | None, chance: Fraction) -> str:
     rewritten = {None: "", True: ", masquerade", False: ", no masquerade"}[masquerade]
     shown = chance_words(chance)
     about = "" if chance.denominator <= 1000 or shown.startswith("about") else f" (about {float(chance):.7f})"

@@ -93,8 +93,8 @@ def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = Fal
             own = family_findings(family.desired, dump, difference, prepared.choice.variant)
             findings += own
             if services := _concerned(own):
-                told = packet_effects(family, namespace, dump, difference, services)
-                packets += [f"{family.family.value}: {text}" for text in told]
+                sentences = packet_effects(family, namespace, dump, difference, services)
+                packets += [f"{family.family.value}: {text}" for text in sentences]
         findings += _other_variant(prepared)
         findings += _other_mode(request, namespace, prepared.families)
     if repair and findings:
@@ -126,8 +126,8 @@ def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) 
             own = table_findings(desired, difference)
             findings += own
             if services := _concerned(own):
-                told = _table_packets(family, namespace, difference.kept, services)
-                packets += [f"{family.family.value}: {text}" for text in told]
+                sentences = _table_packets(family, namespace, difference.kept, services)
+                packets += [f"{family.family.value}: {text}" for text in sentences]
             notes += foreign_notes(desired.text.name, difference)
         findings += _other_mode(request, namespace, prepared.families)
     if repair and findings:
@@ -164,7 +164,7 @@ def _table_packets(
 
 @contextlib.contextmanager
 def _telling(repair: bool) -> Iterator[None]:
-    """Turns what keeps drift from being told into errors that say so."""
+    """Turns what keeps drift from being found into errors that say so."""
     try:
         yield
     except LinuxError as error:

@@ -1,4 +1,4 @@
-"""What drift is told as: one difference between what the kernel should hold and what it holds."""
+"""A finding: one difference between what the kernel should hold and what it holds."""
 
 from __future__ import annotations
 

@@ -110,10 +110,10 @@ def sample_effects(
         real, right = indexes(asked)
     except KproxyError as error:
         return [f"the model cannot read the rules as found: {error}"]
-    told = [text for port in asked for text in _port_effects(port, rendered, host, right, real)]
+    sentences = [text for port in asked for text in _port_effects(port, rendered, host, right, real)]
     if left:
-        told.append(f"{left} more ServicePorts are concerned and were not asked about")
-    return told
+        sentences.append(f"{left} more ServicePorts are concerned and were not asked about")
+    return sentences
 
 
 def _concerned(rendered: Rendered, services: set[str]) -> tuple[list[ServicePort], int]:

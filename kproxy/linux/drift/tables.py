@@ -119,7 +119,7 @@ class _Finder:
         change, before = self._change, self._before
         for ref, value in change.elements.items():
             if ref[0] in change.sets:
-                continue  # told with the set
+                continue  # reported with the set
             old = before.elements.get(ref)
             service = self._service(ref, value)
             origin = self._origins.elements.get(ref)

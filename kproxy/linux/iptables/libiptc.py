@@ -60,8 +60,8 @@ def read_back(namespace: Namespace, family: IPFamily, *, lock_wait: float = DEFA
     command = [sys.executable, "-m", "kproxy.linux.iptables.libiptc_child", number, str(lock_wait)]
     done = run(namespace, command, timeout=TIMEOUT)
     if done.code:
-        told = done.stderr.strip().splitlines()
-        raise ReadBackError(f"legacy tables cannot be read through libiptc: {told[-1] if told else 'no reason given'}")
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        raise ReadBackError(f"legacy tables cannot be read through libiptc: {lines[-1]}")
     tables: dict[str, dict[str, ChainDump]] = {}
     for text in done.stdout.splitlines():
         line = msgspec.convert(json.loads(text), _ChainLine)

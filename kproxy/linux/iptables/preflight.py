@@ -60,12 +60,12 @@ class Preflight(msgspec.Struct, frozen=True):
         """Raises FeatureMissingError if something is missing that nothing works without; the error names it all."""
         required = [BY_NAME[name] for name in self.missing if BY_NAME[name].required]
         if required:
-            told = "".join(
+            listed = "".join(
                 f"\n  {feature.name}, needed for {feature.needed_for}: {self.missing[feature.name]}"
                 for feature in required
             )
             raise FeatureMissingError(
-                f"this host's kernel or iptables lacks what kube-proxy's rules cannot do without:{told}"
+                f"this host's kernel or iptables lacks what kube-proxy's rules cannot do without:{listed}"
             )
 
     @property

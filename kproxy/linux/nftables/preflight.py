@@ -12,8 +12,8 @@ What kube-proxy v1.36 asks for, and why:
 The `destroy` command (nft 1.0.7, Linux 6.3) is not needed: what is there is known before it is deleted.
 
 Beyond versions, every kind of rule, set and map that kube-proxy writes is tried with `nft --check`, which has the
-kernel look at it in the namespace that is meant, and carries nothing out. A kernel that lacks IPv6 or a module is told
-that way.
+kernel look at it in the namespace that is meant, and carries nothing out. That shows when the kernel lacks IPv6 or a
+module.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Preflight(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Raises FeatureMissingError if something is missing that nothing works without; the error names it all."""
         if self.problems:
-            told = "".join(f"\n  {problem}" for problem in self.problems)
-            raise FeatureMissingError(f"kube-proxy's nftables mode does not work on this host:{told}")
+            listed = "".join(f"\n  {problem}" for problem in self.problems)
+            raise FeatureMissingError(f"kube-proxy's nftables mode does not work on this host:{listed}")
 
 
 def run_preflight(

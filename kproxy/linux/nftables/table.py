@@ -1,4 +1,4 @@
-"""kube-proxy's table as text, object by object: what nft is told after an object's name.
+"""kube-proxy's table as text, object by object: what a command of nft has after an object's name.
 
 Rule lines are data here as in iptables mode: a table that is wanted is kept in the words that nft is given, and what
 the kernel holds is spelled alike where it means the same (`readback`), so that two tables are compared object by object

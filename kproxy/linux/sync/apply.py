@@ -174,10 +174,10 @@ def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:
     name = f"{family.family.value} legacy"
     try:
         saved = read_dump(family.executor, counters=False)
-        told = compare_read_back(saved, read_back(namespace, family.family), family.family)
+        differences = compare_read_back(saved, read_back(namespace, family.family), family.family)
     except LinuxError as error:
         return [f"{name}: no second reading through libiptc: {error}"]
-    return [f"{name}: libiptc and iptables-save disagree: {difference}" for difference in told[:10]]
+    return [f"{name}: libiptc and iptables-save disagree: {difference}" for difference in differences[:10]]
 
 
 def _clean_conntrack(

@@ -94,7 +94,7 @@ class FamilySyncer(ABC):
 
     @abstractmethod
     def sync(self, *, check: bool = False) -> SyncReport:
-        """Takes what the state was told since, and writes what that changed.
+        """Takes the changes that the state has gathered since, and writes what they change.
 
         Args:
             check: look once more for flows of what was cleaned up since the last check.

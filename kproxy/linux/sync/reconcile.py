@@ -188,8 +188,8 @@ def write_verified(
             executor, before, f"{failure_message(error)}\n({least}{done} of {total} transactions had been carried out)"
         ) from error
     if left:
-        told = describe(left)
-        raise roll_back(executor, before, f"verification failed: what was written is not what is there: {told}")
+        differences = describe(left)
+        raise roll_back(executor, before, f"verification failed: what was written is not what is there: {differences}")
 
 
 def _expect(desired: DesiredRules) -> Blocks:

@@ -115,7 +115,7 @@ class Syncer(FamilySyncer):
         )
 
     def sync(self, *, check: bool = False) -> SyncReport:
-        """Takes what the state was told since, and writes what that changed.
+        """Takes the changes that the state has gathered since, and writes what they change.
 
         Args:
             check: look once more for flows of what was cleaned up since the last check.
