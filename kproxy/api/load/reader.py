@@ -17,6 +17,7 @@ from kproxy.api.document.json_text import JsonLines, line_and_column, split_json
 from kproxy.api.document.tree import Document, DocumentError
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
+from kproxy.api.load.formats import BROKEN, is_flow_yaml, is_json_lines, is_one_json
 from kproxy.api.load.source import SourceLocation, path_steps
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
@@ -35,9 +36,6 @@ from kproxy.errors import Location
 MAX_LISTS: Final = 8
 """Lists within Lists that are opened."""
 
-_YAML_RETRY: Final = 4 << 20
-"""Bytes up to which text that looks like JSON but is not valid is tried as YAML flow style: that parser is slow."""
-
 
 class _List(msgspec.Struct, rename=structs.api_name):
     """Any kind of List, its items still bytes."""
@@ -50,7 +48,6 @@ class _List(msgspec.Struct, rename=structs.api_name):
 _OBJECT: Final = msgspec.json.Decoder(structs.WireObject)
 _LIST: Final = msgspec.json.Decoder(_List)
 _ANYTHING: Final = msgspec.json.Decoder()
-_BROKEN: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 RawObject = msgspec.Raw | bytes | dict[str, Any]
@@ -96,9 +93,9 @@ class Reader:
         start = data.lstrip()[:1]
         if file.endswith(".jsonl"):
             self._read_lines(file, data)
-        elif start == b"{" and not self._is_flow_yaml(file, data, text):
+        elif start == b"{" and not is_flow_yaml(file, data, text):
             self._read_json(file, data)
-        elif start == b"[" and (file.endswith(".json") or _decodes(data)):
+        elif start == b"[" and (file.endswith(".json") or is_one_json(data)):
             # An array of objects is neither a manifest nor a List; a YAML sequence gets the same answer.
             self._problem(Location(file, 1, "", 1), _NO_ARRAY)
         else:
@@ -110,7 +107,7 @@ class Reader:
     # JSON
 
     def _read_json(self, file: str, data: bytes) -> None:
-        if _is_lines(data):
+        if is_json_lines(data):
             self._read_lines(file, data)
             return
         line, before = 1, 0
@@ -128,7 +125,7 @@ class Reader:
             number += 1
             try:
                 spelled = decode(text)
-            except _BROKEN:
+            except BROKEN:
                 self._json(file, number, line, text)
                 continue
             if spelled.api_version == structs.API_VERSIONS[type(spelled)]:
@@ -156,7 +153,7 @@ class Reader:
             self._problem(source.at(), "nested too deeply")
         except msgspec.ValidationError as error:
             self._problem(source.at(), split_message(error)[0])
-        except _BROKEN as error:
+        except BROKEN as error:
             message, at = split_message(error)
             row, column = line_and_column(piece, len(piece) if at is None else at)
             self._problem(Location(file, number, "", line - 1 + row), f"invalid JSON, column {column}: {message}")
@@ -191,17 +188,6 @@ class Reader:
         return True
 
     # YAML
-
-    def _is_flow_yaml(self, file: str, data: bytes, text: str) -> bool:
-        """Whether content that starts with `{` is YAML and not JSON; a .json file may be JSON between `---` lines."""
-        if (file.endswith(".json") and b"\n---" not in data) or len(data) > _YAML_RETRY or _is_json(data):
-            return False
-        try:
-            for _ in read_yaml(text):
-                pass
-        except DocumentError:
-            return False
-        return True
 
     def _read_yaml(self, file: str, text: str) -> None:
         number = 0
@@ -275,7 +261,7 @@ class Reader:
             self.warnings.append(f"{source.at(warning.path)}: {warning.message}")
         try:
             spelled = msgspec.convert(value, struct)
-        except _BROKEN as error:
+        except BROKEN as error:
             found = type_errors(value, struct) or [FieldError("", str(error))]
             self._report(source, found + self._other_errors(value, struct, [wrong.path for wrong in found]))
         else:
@@ -292,7 +278,7 @@ class Reader:
             return []
         try:
             spelled = msgspec.convert(without_fields(value, [path_steps(path) for path in wrong]), struct)
-        except _BROKEN:
+        except BROKEN:
             return []
         _, _, errors = self._validated(spelled)
         # Fields of one list item depend on one another (targetPort defaults to port), so the item is one thing here.
@@ -382,38 +368,6 @@ def _inherited(version: str, kind: str) -> tuple[str, str]:
 
 def _group(version: str) -> str:
     return version.rpartition("/")[0]
-
-
-def _decodes(data: bytes) -> bool:
-    try:
-        _ANYTHING.decode(data)
-    except _BROKEN:
-        return False
-    return True
-
-
-def _is_json(data: bytes) -> bool:
-    """Whether every document is JSON, of content that starts like it."""
-    if _is_lines(data):
-        return True
-    try:
-        for _, piece in split_json(data):
-            msgspec.json.decode(piece, type=msgspec.Raw)
-    except _BROKEN:
-        return False
-    return True
-
-
-def _is_lines(data: bytes) -> bool:
-    """Whether content is JSON lines: several lines of which the first is an object, as nothing printed prettily is."""
-    first, _, rest = data.lstrip().partition(b"\n")
-    if not rest.strip():
-        return False
-    try:
-        msgspec.json.decode(first, type=msgspec.Raw)
-    except _BROKEN:
-        return False
-    return rest.lstrip().startswith(b"{")
 
 
 def _line_of(document: Document, path: str) -> int:

@@ -105,16 +105,7 @@ def choose_variant(
             f"the kubelet of this host keeps its rules in {variant.other.value} iptables, and {variant.value} is "
             "programmed"
         )
-    others = {
-        family: tuple(chains)
-        for (family, each), dump in dumps.items()
-        if each is variant.other and (chains := removable_chains(dump)[0])
-    }
-    for family, held in others.items():
-        notes.append(
-            f"{COMMAND[family]} of the {variant.other.value} variant holds {len(held)} chains of kube-proxy's too, and "
-            "packets meet both: `kproxy cleanup` removes kube-proxy's rules from both variants, then apply again"
-        )
+    others = _held_by_other(dumps, variant, notes)
     return Choice(variant, reason, tools, others, tuple(notes))
 
 
@@ -148,6 +139,23 @@ def _read(
             raise
         notes.append(f"{tools} was not looked at: {error}")
         return None
+
+
+def _held_by_other(
+    dumps: Mapping[tuple[IPFamily, Variant], Dump], variant: Variant, notes: list[str]
+) -> dict[IPFamily, tuple[ChainRef, ...]]:
+    """For each family, kube-proxy's chains in the variant that is not programmed, if any; each gives a note."""
+    others = {
+        family: tuple(chains)
+        for (family, each), dump in dumps.items()
+        if each is variant.other and (chains := removable_chains(dump)[0])
+    }
+    for family, held in others.items():
+        notes.append(
+            f"{COMMAND[family]} of the {variant.other.value} variant holds {len(held)} chains of kube-proxy's too, and "
+            "packets meet both: `kproxy cleanup` removes kube-proxy's rules from both variants, then apply again"
+        )
+    return others
 
 
 def _weight(dumps: Mapping[tuple[IPFamily, Variant], Dump], variant: Variant) -> tuple[int, int]:
