@@ -272,7 +272,7 @@ class OverlayAgent:
 
 
 def _lost(says: OverlayNode | None, own: OverlayNode) -> Iterator[str]:
-    """What the own Node, None if it is gone, says no more and the overlay goes on with."""
+    """What the overlay goes on with although the own Node, None if it is gone, no longer says it."""
     if says is None:
         yield f"Node {own.name} is gone: its podCIDRs and addresses stay as they were"
         return

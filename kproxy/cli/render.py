@@ -180,7 +180,7 @@ def _format(rendered: RenderedTarget, output_format: str, table: str | None, cha
 
 
 def _list(rendered: RenderedTarget, table: str | None, chain: str | None) -> str:
-    # Imported here, as below: whoever wants restore text only need not wait for the parser.
+    # Imported here, as below: restore text alone does not need the parser.
     from kproxy.netfilter import print_list
     from kproxy.render.iptables.save import saved_ruleset
 

@@ -1,9 +1,9 @@
 """Where the API server is and how to be let in: kubeconfig as kubectl resolves it, and in-cluster service accounts.
 
-Merging, looking up entries and the in-cluster files are the official client's (`kubernetes.config`): of the kept
-libraries it alone reads $KUBECONFIG lists with each entry relative to its own file. Where it differs from kubectl,
-kubectl wins: the first file that names a current-context decides, tokenFile goes before token, empty files are no
-error, and exec plugins are run by `execplugin`. It is imported only here, when a configuration is loaded: it takes
+Merging, looking up entries and the in-cluster files are the official client's (`kubernetes.config`): of the
+maintained libraries it alone reads $KUBECONFIG lists with each entry relative to its own file. Where it differs from
+kubectl, kubectl wins: the first file that names a current-context decides, tokenFile goes before token, empty files are
+no error, and exec plugins are run by `execplugin`. It is imported only here, when a configuration is loaded: it takes
 0.15 s.
 """
 
@@ -139,7 +139,7 @@ def _impersonation(user: str | None, groups: tuple[str, ...] | None, uid: str | 
 
 
 def kubeconfig_paths(kubeconfig: str | None, environ: Mapping[str, str]) -> list[str]:
-    """The files that count, first first. Raises ConfigError if the one that was named cannot be read."""
+    """The files that count, in their order. Raises ConfigError if the one that was named cannot be read."""
     if kubeconfig is not None:
         if not os.path.isfile(kubeconfig):
             raise ConfigError(f"the kubeconfig {kubeconfig} does not exist")

@@ -35,7 +35,7 @@ class ClientCertificate:
     key: bytes
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Raises ConfigError for what is no such pair. OpenSSL wants files: they exist, for us alone, for a moment."""
+        """Raises ConfigError if it is not such a pair. OpenSSL wants files: they exist, for us alone, for a moment."""
         with tempfile.TemporaryDirectory(prefix="kproxy-") as directory:
             paths = [os.path.join(directory, name) for name in ("cert.pem", "key.pem")]
             for path, data in zip(paths, (self.certificate, self.key), strict=True):
@@ -144,7 +144,7 @@ class TokenFile:
 
 
 class CertificateFiles:
-    """A client certificate in two files, read again when they change; `inner` says the rest."""
+    """A client certificate in two files, read again when they change; `inner` gives the Authorization header."""
 
     def __init__(self, certificate: str, key: str, inner: Credential) -> None:
         self._paths = (certificate, key)
@@ -175,7 +175,7 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True)
 class InlineCertificate:
-    """A client certificate of the kubeconfig itself; `inner` says the rest."""
+    """A client certificate of the kubeconfig itself; `inner` gives the Authorization header."""
 
     pair: ClientCertificate
     inner: Credential
@@ -252,7 +252,7 @@ def _expiry(text: object) -> float | None:
 
 
 def decode_data(text: str, field: str) -> bytes:
-    """The bytes of a `-data` field. Raises ConfigError for what is no base64."""
+    """The bytes of a `-data` field. Raises ConfigError if it is not base64."""
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:

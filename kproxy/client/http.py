@@ -1,8 +1,8 @@
 """The one HTTP client: one API server over urllib3, with calls that another thread can end.
 
-urllib3 because it is kept, has no event loop to run beside, hands on each piece of a stream as it comes, and is what
-the official client brings along. A call that waits, for headers or for the next piece of a stream, is ended by shutting
-its socket down (`Call.cancel`); that is why connections here tell the call which socket they use.
+urllib3 because it is maintained, has no event loop to run beside, hands on each piece of a stream as it comes, and is
+what the official client brings along. A call that waits, for headers or for the next piece of a stream, is ended by
+shutting its socket down (`Call.cancel`); that is why connections here tell the call which socket they use.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _split(server: str) -> SplitResult:
     """The parts of an API server's URL. Raises ConfigError."""
     try:
         parts = urlsplit(server)
-        _ = parts.port  # looked at now, as it raises for what is no port
+        _ = parts.port  # looked at now: it raises if that is not a port
     except ValueError as error:
         raise ConfigError(f"server {server!r}: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:

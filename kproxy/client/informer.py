@@ -1,8 +1,8 @@
 """The informers' driver: threads that carry out what a SharedInformer asks for, and call its handlers.
 
 One thread per informer lists, watches and feeds; one thread per handler calls it; one more repeats objects if a handler
-wants resyncs. Everything decided is decided in `kproxy.informer`; here are only the clock, the dice, the server and the
-waiting. Whatever goes wrong, in the server's answers or in a handler, is logged and goes on.
+wants resyncs. Everything decided is decided in `kproxy.informer`; here are only the clock, the random numbers, the
+server and the waiting. Whatever goes wrong, in the server's answers or in a handler, is logged and goes on.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Informer(Generic[T]):
         return self.wait(lambda: self._state.has_synced, timeout)
 
     def wait(self, reached: Callable[[], bool], timeout: float | None) -> bool:
-        """Waits until something of this informer is so, asked at every change."""
+        """Waits for a condition of this informer, which is looked at again after every change."""
         with self._changed:
             self._changed.wait_for(lambda: reached() or self._stopped, timeout)
             return reached()

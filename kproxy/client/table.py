@@ -42,7 +42,7 @@ class RowObject(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One object: its cells, and who it is."""
+    """One object: its cells, and its metadata."""
 
     cells: tuple[Any, ...]
     object: RowObject | None = None

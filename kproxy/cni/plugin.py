@@ -37,7 +37,7 @@ def serve(environ: Mapping[str, str], stdin: bytes, sandbox: int | None = None) 
     """Serves a request in the network namespace of the calling thread; exit code and standard output.
 
     Args:
-        sandbox: a descriptor of the container's network namespace, for a caller who cannot open CNI_NETNS himself.
+        sandbox: a descriptor of the container's network namespace, for a caller that cannot open CNI_NETNS itself.
     """
     try:
         answer = _serve(read_request(environ, stdin)._replace(sandbox=sandbox))

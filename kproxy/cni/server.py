@@ -112,7 +112,7 @@ class CniServer:
 
     def _work(self) -> None:
         while (connection := self._queue.get()) is not None:
-            # A runtime that went away, or who sends garbage, hurts only itself.
+            # A runtime that goes away or sends garbage affects only its own request.
             with connection, contextlib.suppress(OSError, struct.error, ValueError):
                 _answer(connection)
 

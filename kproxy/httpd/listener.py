@@ -130,7 +130,7 @@ class HttpServers:
         self._listeners: set[Listener] = set()
 
     def listen(self, address: str, port: int, router: Router) -> Listener:
-        """Serves a port; 0 is any free one, which `Listener.port` then tells.
+        """Serves a port; 0 is any free one, which `Listener.port` then is.
 
         Args:
             address: an IP address; an unspecified one, or "", is every address of both families, as in Go.
@@ -154,7 +154,7 @@ class HttpServers:
         return listener
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
-        """Calls a function, which may block, in some seconds; returns what calls that off."""
+        """Calls a function, which may block, in some seconds; returns a function that cancels the call."""
         try:
             loop = self._running_loop()
         except ListenError:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: requests in, responses out, and what bad clients may not do.
+"""HTTP/1.1 on one connection: requests in, responses out, and limits for bad clients.
 
 Requests must be complete within `REQUEST_SECONDS` and `MAX_BYTES`, responses read within `RESPONSE_SECONDS`. Parsing is
 httptools' (llhttp); responses are short and whole, so writing them takes a few lines.

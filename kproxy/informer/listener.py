@@ -19,7 +19,7 @@ HandledT = TypeVar("HandledT", bound=KubernetesObject, contravariant=True)
 
 
 class ResourceEventHandler(Protocol[HandledT]):
-    """What wants to know of changes. Calls for one handler come one at a time, each key's in order."""
+    """What is called with changes. Calls for one handler come one at a time, each key's in order."""
 
     def on_add(self, item: HandledT, is_in_initial_list: bool) -> None: ...
 

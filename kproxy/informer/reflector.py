@@ -24,8 +24,8 @@ client-go's tools/cache/reflector.go. Its driver calls `next_action`, carries th
                                    connection lost, 429                      WATCH after back-off
                                    garbage, 410, any other ERROR event       LIST after back-off
 
-So every way round passes a back-off or lasts a second: nothing here can loop hot. A failure never moves the noted
-version forward, and nothing is taken from the sink but by an event or a full list.
+So every cycle contains a back-off or lasts a second: nothing here can loop without a pause. A failure never moves the
+noted version forward, and nothing is taken from the sink but by an event or a full list.
 
 Beyond client-go: versions are compared where both are numbers. An event, bookmark or list older than what was already
 seen means a replayed stream, a stale replica or a restored server; the answer is a list of the newest state.

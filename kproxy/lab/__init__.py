@@ -4,13 +4,15 @@
 starts real processes: the API server, the controllers, and on every node a kubelet, the overlay and the proxy. They
 meet over HTTP and by executing the CNI plugin, as in a real cluster. docs/lab.md is the user's page.
 
-    plan.py        names and addresses, from a LabSpec: values only
+    spec.py        names and addresses, from a LabSpec: values only
     state.py       the directory of a lab
     network.py     namespaces and links
-    processes.py   starting, finding and ending the lab's processes
-    up.py, down.py a lab's life
-    controllers/   Deployment, ReplicaSet, scheduler, node lifecycle, load balancer
+    cluster.py     a lab as it is now: what `status`, `probe`, `trace` and `view` share
+    faults.py      breaking a lab, and mending it
+    lifecycle/     up, down, and the lab's processes
+    controllers/   Deployment, ReplicaSet, DaemonSet, scheduler, node lifecycle, load balancer
     kubelet/       pods: sandbox by CNI, echo servers, status, leases
     model/         the path of a packet over all hosts, as the data-plane model says
-    watch/         what really passes: packets captured at every interface
+    capture/       what really passes: packets captured at every interface
+    inspect/       probe and trace: real connections beside what the model says
 """

@@ -48,7 +48,7 @@ class WrittenEvent(msgspec.Struct):
 
 
 class Correlator:
-    """What an event becomes, by what was said before: a new one, an old one counted up, or nothing. Without I/O; the
+    """What an event becomes, given those before it: a new one, an old one counted up, or nothing. Without I/O; the
     clock is given."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Correlator:
         return found
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """The event is not there any more: the next of this key is a new one."""
+        """The event no longer exists: the next of this key is a new one."""
         self._written.pop(key, None)
 
 
@@ -97,7 +97,7 @@ class Recorder:
     """Writes the events of one component (client-go's EventRecorder), in the background, in their order.
 
     Args:
-        component: who speaks: `kubelet`, `default-scheduler`.
+        component: the source: `kubelet`, `default-scheduler`.
         host: its node, if it has one.
     """
 

@@ -104,7 +104,7 @@ def leave_node(lab: LabDirectory, name: str) -> None:
         client = lab_client(lab)
         client.delete(NODES, name)
         for item in client.list(PODS, field_selector=f"spec.nodeName={name}").items:
-            # Nobody is left who could end them: as kubectl delete --force.
+            # No kubelet is left to end them: as kubectl delete --force.
             client.raw(
                 "DELETE",
                 PODS.path(item.metadata.namespace, item.metadata.name),

@@ -171,7 +171,7 @@ def family_of(address: str) -> int:
 
 
 def check_name(name: str) -> str:
-    """A lab's name, if it is one.
+    """A lab's name, checked.
 
     Raises:
         LabInputError: it is invalid.
@@ -182,6 +182,6 @@ def check_name(name: str) -> str:
 
 
 def node_number(name: str) -> int | None:
-    """The number of `node-NUMBER`, None if it is no such name."""
+    """The number of `node-NUMBER`, None for another name."""
     found = re.fullmatch(r"node-([1-9][0-9]{0,2})", name)
     return int(found[1]) if found else None

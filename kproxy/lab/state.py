@@ -45,7 +45,7 @@ class LabRecord(msgspec.Struct, frozen=True):
 
 def lab_root() -> Path:
     """The directory that holds those of all labs."""
-    # The lab's processes run in /, and are told where the lab is.
+    # The lab's processes run in /, and get this path.
     return Path(os.environ.get("KPROXY_LAB_DIR") or DEFAULT_ROOT).absolute()
 
 

@@ -1,11 +1,12 @@
-"""host-local IPAM as a pure state machine: range sets, reservations, and the record of who has what.
+"""host-local IPAM as a pure state machine: range sets, reservations, and the record of which attachment has which
+address.
 
 A range set is where one address of an attachment comes from; it may consist of several ranges. Addresses are given out
 round robin, beginning behind the last one given, as host-local does, so that a freed address is not used again at once.
 Never given out: the network's first address, an IPv4 subnet's last, the gateways, and what `reserved` names.
 
 `Leases` is all there is to know: attachments in the order of ADD, and the last address of each range set. Functions
-take one and return another; who keeps it on disk is `kproxy.linux.pod.cnistore`.
+take one and return another; `kproxy.linux.pod.cnistore` keeps it on disk.
 
 The values here and in the modules beside it are NamedTuples, not dataclasses: the plugin is started once per pod, and
 importing `dataclasses` and making theirs is a quarter of its time.

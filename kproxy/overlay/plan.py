@@ -227,7 +227,7 @@ def overlay_mtu(backend: Backend, version: int, underlay_mtu: int) -> int:
 def _reachable(
     ordered: Sequence[OverlayNode], own: OverlayNode, version: int, problems: list[str]
 ) -> list[OverlayNode]:
-    """The other nodes with pods of a family; who comes first by name keeps a CIDR that two claim."""
+    """The other nodes with pods of a family; of two that claim a CIDR, the first by name keeps it."""
     taken: list[tuple[str, Network]] = [(own.name, own.pod_cidrs[version])]
     others = []
     for node in ordered:

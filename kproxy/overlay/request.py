@@ -2,7 +2,7 @@
 
 What is required of each command is in `_REQUIRED`, as CNI's own library asks for it. Errors carry the specification's
 codes: 1 for a version or a command that the version does not have, 2 for a field we know of and do not support, 4 for
-the environment, 6 for what is no JSON, 7 for the rest. Unknown keys are ignored, as the specification demands of
+the environment, 6 for invalid JSON, 7 for the rest. Unknown keys are ignored, as the specification demands of
 plugins.
 """
 
@@ -74,7 +74,7 @@ def read_request(environ: Mapping[str, str], stdin: bytes) -> Request:
     """Reads and checks an invocation.
 
     Raises:
-        CniError: it is not one that can be served.
+        CniError: it cannot be served.
     """
     command = environ.get("CNI_COMMAND", "")
     if command not in _REQUIRED:

@@ -203,7 +203,7 @@ def interface_addresses(node: Node | None, family: IPFamily) -> tuple[str, ...]:
 def host_ips(node: Node | None) -> list[str]:
     """The node's IPs, as GetNodeHostIPs of Kubernetes: internal addresses first, then external ones.
 
-    What is no IP is passed over.
+    Anything that is not an IP is skipped.
     """
     return [*_addresses(node, "InternalIP"), *_addresses(node, "ExternalIP")]
 

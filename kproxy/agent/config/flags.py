@@ -118,11 +118,11 @@ REFUSED: Final = {
         _WINDOWS,
     ),
 }  # fmt: skip
-"""Flags that are no flags of kube-proxy v1.36 on Linux, and why."""
+"""Flags that kube-proxy v1.36 does not have on Linux, and why."""
 
 
 def why_refused(name: str) -> str:
-    """Why there is no flag of this name, as far as that is worth a word; "" otherwise."""
+    """Why there is no flag of this name, if the reason is known; "" otherwise."""
     if name.startswith("nftables-"):
         return "kube-proxy has no flags for nftables mode: its configuration file has the section nftables"
     return REFUSED.get(name, "")

@@ -2,7 +2,7 @@
 
 kube-proxy keeps an empty canary chain in each table and, every sync period, looks whether that of the mangle table is
 there: a flush of nat alone, a single deleted rule or a removed jump go unnoticed for an hour (kubernetes/kubernetes
-issue 129128). Here the canaries are part of what is wanted, like every other chain, and a check compares everything.
+issue 129128). Here the canaries are part of the desired rules, like every other chain, and a check compares everything.
 
 That costs reading every rule, so a check first asks something cheaper, whether anything at all was written since the
 rules were last seen to be right: for nf_tables the generation of the namespace's rules, for legacy the text of

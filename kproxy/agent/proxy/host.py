@@ -73,7 +73,7 @@ def clean_other_mode(
 ) -> Callable[[Callable[[Addresses], None]], list[CleanedTables]]:
     """What removes kube-proxy's rules of the mode that is not in use, of one family.
 
-    It calls what it is given with where these rules sent traffic.
+    It calls its argument with where these rules sent traffic.
     """
 
     def clean(seen: Callable[[Addresses], None]) -> list[CleanedTables]:

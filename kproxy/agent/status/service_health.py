@@ -6,7 +6,7 @@ the proxy is healthy, else 503; the body says which Service, how many local endp
 a header tells their number as a weight. Whatever the path.
 
 Both families share one port. A dual-stack Service has one Pod behind two endpoints, so the larger number counts. A port
-that somebody else has is logged once, and tried again until it works or is wanted no longer.
+that another process has is logged once, and tried again until it works or is wanted no longer.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ def mirror_endpoints(
     leader-election annotation, or in deletion.
 
     Args:
-        honour_skip_mirror: False for who reads Endpoints instead of EndpointSlices. The label says that the writer
+        honour_skip_mirror: False for a reader of Endpoints instead of EndpointSlices. The label says that the writer
             makes slices of its own, as kube-apiserver does for `kubernetes`; a reader of Endpoints does not see those.
-        max_per_subset: how many endpoints of a subset count. None for who reads Endpoints instead of EndpointSlices:
+        max_per_subset: how many endpoints of a subset count. None for a reader of Endpoints instead of EndpointSlices:
             there every address counts.
     """
     owners = {service.metadata.key for service in services}

@@ -1,8 +1,8 @@
 """Who is asking: client certificates, static tokens and service-account tokens.
 
 Names follow kube-apiserver: a certificate's common name is the user and its organisations the groups; a service
-account is `system:serviceaccount:NAMESPACE:NAME`; who shows nothing is `system:anonymous`, who shows something wrong is
-refused.
+account is `system:serviceaccount:NAMESPACE:NAME`; a request without credentials is `system:anonymous`, one with wrong
+credentials is refused.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ NODE_RULES: Final = [
 
 
 def node_of(user: User | None) -> str:
-    """The node whose kubelet a user is, "" for everybody else."""
+    """The node whose kubelet a user is, "" for any other user."""
     if user is None or NODES not in user.groups or not user.name.startswith(_PREFIX):
         return ""
     return user.name.removeprefix(_PREFIX)

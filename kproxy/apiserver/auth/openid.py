@@ -1,7 +1,7 @@
 """OpenID Connect discovery of the issuer of service-account tokens: who issues them, and the key that checks them.
 
-Others than this server can so verify a Pod's token. Source: kubernetes/kubernetes pkg/serviceaccount/openidmetadata.go
-and pkg/routes/openidmetadata.go.
+With them, others than this server can verify a Pod's token. Source: kubernetes/kubernetes
+pkg/serviceaccount/openidmetadata.go and pkg/routes/openidmetadata.go.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _TABLES: Final = tuple(f"{name}.{GROUP}" for name in ("clusterroles", "roles", "
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a request wants to do, as authorizers see it. `path` is set for what is no resource."""
+    """What a request wants to do, as authorizers see it. `path` is set for a path that names no resource."""
 
     verb: str
     group: str = ""
@@ -65,7 +65,7 @@ class Authorizer:
         self._decisions.clear()
 
     def allows(self, user: User, attributes: Attributes) -> tuple[bool, str]:
-        """Whether a user may, and why."""
+        """Whether a user may do it, and why."""
         if MASTERS in user.groups:
             return True, ""
         objection = ""
@@ -77,7 +77,7 @@ class Authorizer:
         return allowed, reason if allowed else objection
 
     def _of_node(self, node: str, attributes: Attributes) -> tuple[bool, str]:
-        """What a kubelet may do as such. It depends on the objects that exist now, so no decision is kept."""
+        """What only a kubelet may do. It depends on the objects that exist now, so no decision is kept."""
         if not any(covers(rule, attributes) for rule in NODE_RULES):
             return False, ""
         resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource

@@ -73,7 +73,7 @@ class Worker(Generic[KeyT]):
                 self._queue.done(work.item, self._loop.time())
 
     def _refused(self, key: KeyT, error: ApiError) -> None:
-        if error.code == 404:  # what it was about has gone
+        if error.code == 404:  # the object is gone
             self._queue.forget(key)
         elif self._queue.num_requeues(key) < _MAX_RETRIES:
             self._queue.add_rate_limited(key, self._loop.time())

@@ -153,7 +153,7 @@ class Changes:
 
 
 def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], existing: list[Json]) -> Changes:
-    """The writes that make the existing slices hold what is wanted.
+    """The writes that make the existing slices hold the desired endpoints.
 
     An endpoint stays in the slice it is in; new ones fill slices that change anyway, then others, then new slices.
     """
@@ -298,7 +298,7 @@ class EndpointSliceController:
         table.listeners.append(follow)
         deliver()
 
-    # --- what a change touches ---
+    # --- changes ---
 
     def _service_changed(self, service: Unstructured) -> None:
         key = service.metadata.key

@@ -124,8 +124,8 @@ class GarbageCollector:
     async def _delete_blocking(self, owner: Entry) -> int:
         """Deletes the dependents that block the deletion of their owner; how many are left.
 
-        Who has another owner only loses the reference, and who does not block goes after the owner: as the garbage
-        collector of kube-controller-manager does it.
+        A dependent with another owner only loses the reference, and one that does not block goes after the owner: as
+        the garbage collector of kube-controller-manager does it.
         """
         left = 0
         for storage, dependent in list(self._dependents.get(owner.uid, ())):
@@ -139,7 +139,7 @@ class GarbageCollector:
             if any(each.get("uid") != owner.uid and self._solid(head, each) for each in references):
                 await edit_metadata(self._registry, resource, head, lambda meta: _drop_owner(meta, owner.uid))
                 continue
-            if head.uid not in owner.owners:  # who owns its own owner cannot wait for it
+            if head.uid not in owner.owners:  # an object that owns its own owner cannot wait for it
                 left += 1
             if b'"deletionTimestamp"' not in head.body:
                 self._registry.delete(resource, head.namespace, head.name, DeleteOptions(propagation="Foreground"))

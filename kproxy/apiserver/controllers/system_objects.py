@@ -1,4 +1,4 @@
-"""What no cluster is without comes back when it is deleted or changed.
+"""Objects that every cluster has are restored when they are deleted or changed.
 
 The `kubernetes` Service with its EndpointSlice and Endpoints, its ServiceCIDR and the system's namespaces, which
 kube-apiserver looks after every ten seconds (pkg/controlplane/controller/kubernetesservice, systemnamespaces); and in

@@ -277,7 +277,7 @@ def _deprecation_errors(version: Json, path: str) -> Iterator[FieldError]:
 
 
 def _approval_errors(value: Json) -> Iterator[FieldError]:
-    """A group of the Kubernetes project wants its approval, or the word that there is none."""
+    """A group of the Kubernetes project needs the annotation of its approval, or one that says there is none."""
     group = value["spec"].get("group", "")
     if not group.endswith(tuple(f".{name}" for name in _PROTECTED)) and group not in _PROTECTED:
         return

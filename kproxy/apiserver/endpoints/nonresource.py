@@ -1,4 +1,4 @@
-"""What is no resource: health, metrics, version, OpenAPI, discovery, OpenID Connect discovery.
+"""Paths that name no resource: health, metrics, version, OpenAPI, discovery, OpenID Connect discovery.
 
 Discovery and OpenAPI are made on demand and kept until a CustomResourceDefinition changes what is served.
 """
@@ -120,7 +120,7 @@ class NonResourceHandler:
 
 
 def _pretty(request: Request, response: Response) -> Response:
-    """An answer for people: indented when it is JSON and they look at it."""
+    """An answer that is indented if it is JSON and a person reads it."""
     if response.code != 200 or not negotiation.is_pretty(request):
         return response
     return Response(msgspec.json.format(response.body, indent=2) + b"\n", response.media, 200, response.headers)

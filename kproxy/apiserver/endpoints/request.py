@@ -140,7 +140,7 @@ class Request:
             return Attributes(self.verb, path=self.path)
         name = target.name
         if not name and self.verb in ("list", "watch", "deletecollection"):
-            # A list of one object by name may be allowed to those who may get only that.
+            # A list of one object by name may be allowed to users that may get only that object.
             selector = self.query.get("fieldSelector", "")
             if selector.startswith("metadata.name=") and "," not in selector:
                 name = selector.removeprefix("metadata.name=").removeprefix("=")
@@ -227,8 +227,7 @@ class Request:
 def parse_query(text: bytes) -> dict[str, str]:
     """Query parameters; the first of a name counts.
 
-    Raises:
-        ApiError: 400 for what is no query.
+    Raises: ApiError: 400 for an invalid query.
     """
     try:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict")

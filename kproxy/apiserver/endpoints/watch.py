@@ -1,8 +1,8 @@
 """watch: the history of a resource, followed by any number of clients.
 
 A watcher is a position in its resource's history, not a queue: a change is stored once, and encoded once for all
-watchers who want the same media type. A watcher that falls behind the history in memory is told 410 and closed, one
-that does not read is dropped, so a slow client costs a bounded amount of memory and nobody else's time.
+watchers that want the same media type. A watcher that falls behind the history in memory is told 410 and closed, one
+that does not read is dropped, so a slow client costs a bounded amount of memory and does not slow others down.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class Watches:
-    """The watches of one server; `limit` bounds how many there are. Those of a resource that is served no more end."""
+    """The watches of one server, at most `limit`. Those of a resource that is no longer served end."""
 
     def __init__(self, registry: Registry, catalog: Catalog, limit: int) -> None:
         self._registry = registry

@@ -1,7 +1,7 @@
 """The API over ASGI: authenticate, authorize, dispatch, answer; every refusal is a metav1.Status.
 
 The app keeps no state of its own beyond what it is given. Unknown errors are answered with 500 and logged with their
-traceback; they never end the connection of anybody else.
+traceback; they never end another client's connection.
 """
 
 from __future__ import annotations

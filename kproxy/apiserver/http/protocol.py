@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from kproxy.apiserver.errors import ApiError, bad_request
 
 log = logging.getLogger(__name__)
-log.setLevel(logging.ERROR)  # that a client sends no HTTP is its own affair
+log.setLevel(logging.ERROR)  # a client that does not send HTTP is not worth a log line
 
 MAX_HEADERS: Final = 256 * 1024
 """Bytes of a request line and headers."""

@@ -1,7 +1,7 @@
 """Cluster IPs, node ports and health-check node ports: what only one Service can have.
 
-Both follow kube-apiserver: the lower part of a range is left to those who ask for a value, the rest is handed out at
-random first (KEP-3070, KEP-3668). They are rebuilt from the Services at start-up and never stored.
+Both follow kube-apiserver: the lower part of a range is left to Services that ask for a value, the rest is handed out
+at random first (KEP-3070, KEP-3668). They are rebuilt from the Services at start-up and never stored.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Strategy:
     undeletable: ClassVar[frozenset[str]] = frozenset()
     """Names of objects that must be there."""
     converts: ClassVar[bool] = False
-    """Whether this version of the resource shows objects otherwise than they are stored."""
+    """Whether this version of the resource shows objects in another form than they are stored in."""
     spec_resets: tuple[Path, ...] = ()
     """Fields that the main endpoint ignores, for field ownership."""
     status_resets: ClassVar[tuple[Path, ...]] = (SPEC,)

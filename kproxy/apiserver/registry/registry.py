@@ -332,7 +332,7 @@ class Registry:
         meta = value["metadata"]
         meta["name"] = name
         if entry is None:
-            meta.pop("resourceVersion", None)  # a create refuses one; an apply that becomes one does not
+            meta.pop("resourceVersion", None)  # a create refuses one; an apply that creates does not
             result = self.create(resource, namespace, None, options, user=user, applied=value)
             result.warnings[:0] = warnings
             return result

@@ -14,7 +14,7 @@ from kproxy.apiserver.schema.strict import Yaml, merged, pairs_of, strict_errors
 
 def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tuple[Json, list[str]]:
     """A body as a typed value without kind and apiVersion, and what to warn of. `text` is what the body was decoded
-    from, b"" for what cannot hold a key twice.
+    from, b"" if it cannot hold a key twice.
 
     Raises:
         ApiError: 400: another kind, a wrong type, or an unknown or duplicate field when validation is strict.

@@ -67,7 +67,7 @@ def parse_yaml(body: bytes) -> Any:
     """YAML text as a JSON value.
 
     Raises:
-        ValueError: it is no YAML, or no JSON value, or grows beyond measure.
+        ValueError: it is not YAML, has no JSON value, or expands to too much.
     """
     try:
         value = yaml.load(body, Loader=_Loader)

@@ -57,7 +57,7 @@ def _mark(node: Json, path: Path, members: Paths) -> None:
 
 
 def from_fields_v1(tree: Any, path: Path = ()) -> Paths:
-    """The set of paths of a FieldsV1 tree; whatever is no such tree counts as empty."""
+    """The set of paths of a FieldsV1 tree; anything else counts as empty."""
     found: Paths = set()
     if not isinstance(tree, dict):
         return found
@@ -77,7 +77,7 @@ def parse_fields_v1(tree: Any, path: Path = ()) -> Paths:
     Elements of a kind that is not known are left out (fieldpath/serialize.go of sigs.k8s.io/structured-merge-diff).
 
     Raises:
-        ValueError: it is no FieldsV1 tree.
+        ValueError: it is not a FieldsV1 tree.
     """
     if tree is None:
         return {path} if path else set()

@@ -1,7 +1,7 @@
 """Who owns which field: metadata.managedFields, and server-side apply.
 
 `update_managers` is what every create, update and patch does; `apply` is server-side apply: the configuration is laid
-over the object, fields its manager used to apply and no longer names go away unless somebody else owns them, and a
+over the object, fields its manager used to apply and no longer names go away unless another manager owns them, and a
 change of what others own is a conflict unless forced. Clients may write managedFields themselves, as kubectl does when
 it moves an object from client-side to server-side apply: what they send is what a write starts from. Behaviour and
 wording follow k8s.io/apimachinery pkg/util/managedfields and sigs.k8s.io/structured-merge-diff.
@@ -187,7 +187,7 @@ def _counted(paths: Paths, reset: Sequence[Path]) -> Paths:
 def update_managers(
     live: Json, new: Json, node: Node, manager: Manager, reset: Sequence[Path], previous: list[Manager]
 ) -> None:
-    """Writes metadata.managedFields of `new`: `manager` takes what differs from `live`, everybody else loses it.
+    """Writes metadata.managedFields of `new`: `manager` takes what differs from `live`, all others lose it.
 
     `live` is the stored object, or the empty object of the type for a create; `previous` are the managers so far.
     `manager.paths` is ignored.

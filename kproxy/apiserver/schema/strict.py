@@ -21,7 +21,7 @@ _KEY: Final = re.compile(rb'"[ \t\r\n]*:')
 _YAML_ERRORS: Final = "yaml: unmarshal errors:\n"
 _TO_JSON: Final = "error converting YAML to JSON: "
 _MAX: Final = 100
-"""Problems that are told of one body, as sigs.k8s.io/json does."""
+"""At most so many problems of one body are reported, as sigs.k8s.io/json does."""
 _OPERATION: Final = frozenset({"op", "path", "from", "value"})
 
 

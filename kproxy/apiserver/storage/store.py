@@ -107,7 +107,7 @@ class Table:
         self.wake_timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """Wakes all who wait for changes."""
+        """Wakes everything that waits for changes."""
         for wake in tuple(self.waiters):
             wake()
 

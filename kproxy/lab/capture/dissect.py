@@ -101,7 +101,7 @@ class Read(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Flow:
     """A flow to look for: its protocol, where it starts, the port it starts with, the bytes it carries, and the TOS
-    octet of its packets, by which it is found: its host may give it another port before anybody sees it."""
+    octet of its packets, by which it is found: its host may give it another port before it is captured."""
 
     protocol: str
     host: str

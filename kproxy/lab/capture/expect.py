@@ -94,7 +94,7 @@ def _along(model: LabModel, hops: Sequence[Hop], direction: str, kind: str) -> I
         if hop.outer is not None:
             yield _seen(hop.host, carrier, True, direction, kind, left, hop.outer)
         if following is None and carrier == "eth0" and model.host(hop.host).is_node:
-            # Nobody takes it, but it was sent: the fabric floods a frame for a port that is down to all others.
+            # No host takes it, but it was sent: the fabric floods a frame for a port that is down to all others.
             yield _seen(FABRIC, FABRIC, False, direction, kind, left, hop.outer)
             if not _is_empty(model, FABRIC, FABRIC, hop.host):
                 yield _seen(FABRIC, FABRIC, True, direction, kind, left, hop.outer)

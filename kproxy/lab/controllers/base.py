@@ -1,7 +1,7 @@
 """A controller: keys in a work queue, workers that bring the world to what the objects under them say.
 
-client-go's pattern. What changes is told as keys, never as differences; a worker reads what is known when it comes to
-the key, and a failure puts the key back with a growing delay.
+client-go's pattern. Changes come as keys, never as differences; a worker reads what is known when it comes to the
+key, and a failure puts the key back with a growing delay.
 """
 
 from __future__ import annotations

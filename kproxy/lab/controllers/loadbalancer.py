@@ -114,7 +114,7 @@ class LoadBalancerController(Controller):
     # --- routes ---
 
     def _node_for(self, service: Object, address: str) -> str | None:
-        """The node's address that the load-balancer address is routed to; None if no node will do."""
+        """The node's address that the load-balancer address is routed to; None if no node is suitable."""
         family = family_of(address)
         nodes = {}
         for item in sorted(self._nodes.indexer.list(), key=lambda node: (len(node.metadata.name), node.metadata.name)):

@@ -17,7 +17,7 @@ from kproxy.lab.state import LabDirectory
 
 
 def run_controllers(lab: LabDirectory, spec: LabSpec) -> None:
-    """Runs all controllers until the process is told to stop."""
+    """Runs all controllers until a signal ends the process."""
     client = RestClient(load_client_config(str(lab.kubeconfig)))
     factory = SharedInformerFactory(client)
     controllers: list[Controller] = [

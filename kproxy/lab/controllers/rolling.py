@@ -59,7 +59,7 @@ def _scale_down_old(new: Replicas, old: list[Replicas], least: int) -> dict[str,
     changes: dict[str, int] = {}
     if budget <= 0:
         return changes
-    # Those that are not available go first: that costs nobody anything (cleanupUnhealthyReplicas).
+    # Those that are not available go first: no client notices (cleanupUnhealthyReplicas).
     for item in old:
         dead = min(item.wanted - item.available, budget)
         if dead > 0:

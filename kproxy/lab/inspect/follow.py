@@ -61,7 +61,7 @@ class Followed:
 
 
 def ends_alike(journey: Journey, answer: Response) -> bool:
-    """Whether a client would tell that this is what happened."""
+    """Whether a client would see what this journey says."""
     if answer.end in (LOST, UNREACHABLE):
         return journey.end in (LOST, UNREACHABLE)
     if journey.end != answer.end:

@@ -29,7 +29,7 @@ _TOO_UNLIKELY: Final = 1e-9
 
 
 class Client(Value, frozen=True):
-    """Who asks. `kind`: outside, same pod, same node, other node, node itself, node without endpoint."""
+    """A client. `kind`: outside, same pod, same node, other node, node itself, node without endpoint."""
 
     kind: str
     host: str

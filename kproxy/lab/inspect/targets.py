@@ -1,4 +1,4 @@
-"""Names for the two ends of a connection: who asks, and what is asked.
+"""Names for the two ends of a connection: the client and the target.
 
 from   client, node-1, POD, NAMESPACE/POD
 to     svc/[NS/]NAME[:PORT], nodeport/[NS/]NAME[:PORT][@NODE], lb/..., externalip/..., localhost/...,

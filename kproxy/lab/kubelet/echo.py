@@ -1,6 +1,6 @@
 """The echo servers of a node's pods: one thread, sockets in every pod's namespace.
 
-What comes in is answered with one line of JSON: who answers, and which peer it saw.
+Whatever comes in is answered with one line of JSON: the pod that answers, and which peer it saw.
 
     {"pod": "web-1", "namespace": "default", "node": "node-1", "protocol": "TCP", "peer": "10.244.1.5:40000",
      "local": "10.244.2.3:8080", "data": "hello"}

@@ -30,7 +30,7 @@ _NETWORK_CHECK: Final = 30.0
 
 
 def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
-    """Runs until the process is told to stop. It must run inside the node's namespace."""
+    """Runs until a signal ends the process. It must run inside the node's namespace."""
     number = node_number(node)
     if number is None:
         raise LabError(f"{node!r} is no node of a lab")

@@ -46,7 +46,7 @@ def all_labs() -> list[LabDirectory]:
     """Every lab of which anything is left: those with a directory, and those of which there are only namespaces. One
     that is up and kept elsewhere is not among them."""
     found = {each.name: each for each in list_labs()}
-    # Somebody who keeps labs elsewhere does not speak for those that have their directories in the usual place.
+    # With another directory ($KPROXY_LAB_DIR), stray namespaces may be those of labs in the usual one.
     if str(lab_root()) == DEFAULT_ROOT:
         for name in stray_labs():
             lab = LabDirectory(name)

@@ -50,7 +50,7 @@ def bring_up(
         say, show: what is being done, and how far it is.
         check: raises if the user does not want it any more; called wherever something is waited for. `say` and `show`
             may raise as well.
-        owner: user and group who shall own the kubeconfig, if not this process's.
+        owner: user and group of the kubeconfig, if not this process's.
 
     Raises:
         LabError: the lab is up already, the machine cannot do it, or something did not come up.

@@ -79,7 +79,7 @@ class LabModel:
     def knows_neighbour(self, host: LabHost, device: str, address: str) -> bool:
         """Whether a host's kernel takes the link-layer address of a neighbour for known, and so sends without asking.
 
-        Read when it first matters, which is where nobody would answer; `refresh_neighbours` forgets.
+        Read when it first matters, which is where no host would answer; `refresh_neighbours` forgets.
 
         Raises:
             LinuxError: it cannot be read.

@@ -86,7 +86,7 @@ class Journey:
 
     @property
     def waits(self) -> bool:
-        """Whether the sender is told only when a host has asked for its neighbour in vain (`NEIGHBOUR_SECONDS`)."""
+        """Whether the sender learns it only when a host has asked for its neighbour in vain (`NEIGHBOUR_SECONDS`)."""
         return self.end == UNREACHABLE and self.there[-1].held
 
     @property

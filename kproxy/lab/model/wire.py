@@ -3,8 +3,9 @@ wraps around it.
 
 Where no host is there to take it, what happens depends on what the host's kernel knows of its neighbours. If it takes
 the neighbour's address for valid, the packet is sent, and lost on the wire without a word. If not, the packet waits
-while the kernel asks for the neighbour, three times in three seconds; then its sender is told (ICMP host unreachable,
-ICMPv6 address unreachable). What waits in a tunnel's outer packet is dropped without a word to the inner one's sender.
+while the kernel asks for the neighbour, three times in three seconds; then its sender is notified (ICMP host
+unreachable, ICMPv6 address unreachable). What waits in a tunnel's outer packet is dropped without a word to the inner
+one's sender.
 """
 
 from __future__ import annotations

@@ -68,12 +68,12 @@ class StaleFlow(msgspec.Struct, frozen=True):
 
 
 def desired_addresses(state: ServiceState) -> Addresses:
-    """The addresses of what is wanted."""
+    """The addresses of the desired rules."""
     return _addresses(state.service_ports, state.endpoints)
 
 
 def previous_addresses(changes: Changes) -> Addresses:
-    """The addresses of what was wanted before a change."""
+    """The addresses of the desired rules before a change."""
     return _addresses(changes.previous_service_ports, changes.previous_endpoints)
 
 
@@ -189,7 +189,7 @@ def clean_flows(
 def stale_flows(
     flows: Iterable[Flow], desired: Addresses, before: Addresses, local_addresses: Iterable[str] = ()
 ) -> list[StaleFlow]:
-    """The entries that lead where nothing wanted leads.
+    """The entries that lead where no desired rule leads.
 
     Args:
         before: what the kernel's rules stood for before the change.

@@ -370,7 +370,7 @@ class _Finder:
 
 
 def _spelled_alike(desired: list[str], real: list[str], family: IPFamily) -> list[str]:
-    """The real rules, those that mean the same as a wanted one in its spelling."""
+    """The real rules; those that mean the same as a desired one are spelled as that one."""
     known = set(desired)
     unknown = [rule for rule in desired if rule not in set(real)]
     if not unknown:

@@ -13,7 +13,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
             rules-reordered, jump-missing, jump-duplicated, jump-misplaced, jump-extra, other-variant, other-mode; in
             nftables mode also table-missing, chain-altered, set-missing, set-altered, set-extra, element-missing,
             element-altered, element-extra.
-        rule: its number in the chain, from 1: where it should stand if it is wanted, else where it stands.
+        rule: its number in the chain, from 1: where it should stand if it is desired, else where it stands.
         wanted, found: the rule as it should be and as it is.
         service: `namespace/name[:port]`; "" if it belongs to none.
         set: in nftables mode the set or map that differs, or that an element is in.

@@ -1,4 +1,4 @@
-"""What drift means for packets: the data-plane model's verdict on sample packets, by wanted and by real rules.
+"""What drift means for packets: the data-plane model's verdict on sample packets, by the desired and by the real rules.
 
 For each ServicePort that a finding concerns, new connections from a pod, from outside and from the node itself are sent
 to each of its addresses, once through the rules as found and once through those rules with kube-proxy's put right: so
@@ -52,7 +52,7 @@ Rules = Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]
 
 
 class Sample(NamedTuple):
-    """One packet: who sends it, and where it goes, in words; and the question to the model."""
+    """One packet: its sender and its destination, in words; and the question to the model."""
 
     sender: str
     to: str

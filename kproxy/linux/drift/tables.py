@@ -1,4 +1,4 @@
-"""Drift in nftables mode: every difference between the table that is wanted and the one that the kernel holds.
+"""Drift in nftables mode: every difference between the desired table and the one that the kernel holds.
 
 As in iptables mode each difference comes with its Service and with what it means for packets, and what others have in
 kube-proxy's table is no drift; it is noted. Rules of others inside kube-proxy's own chains are drift.

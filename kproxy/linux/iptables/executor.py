@@ -110,8 +110,8 @@ class IptablesExecutor:
         return self._run_save([self._iptables.save])
 
     def _await_others(self) -> None:
-        """Waits for who is writing, which iptables-save itself does not: the restore of a process that was killed may
-        still be at work. Where there are no tables, only who works in this very namespace matters: it may make one.
+        """Waits for a process that is writing, which iptables-save itself does not: the restore of a killed process may
+        still be at work. Where there are no tables, only a process in this very namespace matters: it may make one.
         """
         try:
             with xtables_lock(0):
@@ -126,7 +126,7 @@ class IptablesExecutor:
         return self._namespace.call(legacy_tables, self.family)
 
     def _refuse(self, done: Finished) -> None:
-        """Raises what has nothing to do with rules."""
+        """Raises the errors that have nothing to do with rules."""
         if done.code < 0:
             raise ToolFailedError(f"{self._iptables} was ended by signal {-done.code}")
         if "xtables lock" in done.stderr and "holding" in done.stderr:

@@ -68,7 +68,7 @@ def _name_of(pid: str) -> str:
 
 
 def lock_held_error(seconds: float) -> LockHeldError:
-    """The error to raise when the lock was not to be had in time."""
+    """The error to raise when the lock could not be taken in time."""
     holder = lock_holder()
     who = f"{holder} holds it" if holder else "its holder is unknown"
     return LockHeldError(f"the xtables lock {lock_path()} was not free within {seconds:g} s: {who}")

@@ -129,8 +129,8 @@ def keep_reachable(stale: list[ChainRef], references: Mapping[ChainRef, str], du
 
 
 def removable_chains(dump: Dump) -> tuple[list[ChainRef], dict[ChainRef, str]]:
-    """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with who keeps it: somebody
-    whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
+    """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with what keeps it: a
+    chain whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
     owned = owned_chains(dump)
     kept = keep_reachable(owned, foreign_references(dump), dump)
     if kubelet_present(dump) and (FILTER, FIREWALL) in owned:

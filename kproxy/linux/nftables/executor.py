@@ -85,7 +85,7 @@ class NftExecutor:
             raise script_error(done.stderr, script, self.table)
 
     def _refuse(self, done: Finished) -> None:
-        """Raises what has nothing to do with rules."""
+        """Raises the errors that have nothing to do with rules."""
         if done.code < 0:
             raise ToolFailedError(f"{self._nft} was ended by signal {-done.code}")
         if _NOT_PERMITTED in done.stderr:

@@ -46,7 +46,7 @@ def is_our_set(name: str) -> bool:
 
 
 def service_of(name: str) -> str:
-    """`namespace/name[:port]` of the Service whose chain or affinity set has this name; "" if it is none's."""
+    """`namespace/name[:port]` of the Service whose chain or affinity set has this name; "" if it belongs to none."""
     found = _OF_SERVICE.fullmatch(name)
     if found is None:
         return ""

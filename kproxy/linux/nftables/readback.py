@@ -1,4 +1,4 @@
-"""Reading back kube-proxy's table, spelled as what is wanted where it means the same."""
+"""Reading back kube-proxy's table, spelled as the desired table where both mean the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Listing(msgspec.Struct, frozen=True):
     """What the kernel holds.
 
     Attributes:
-        table: kube-proxy's own objects, spelled as what is wanted where they mean the same; None if there is no table.
+        table: kube-proxy's own objects, spelled as the desired ones where both mean the same; None without a table.
         foreign: chains, sets and other objects in the table that kube-proxy does not make: `chain NAME`, say; sorted.
         foreign_rules: the rules of foreign chains, which may lead to ours.
     """
@@ -41,7 +41,7 @@ def read_table(executor: NftExecutor, desired: TableText | None = None) -> Listi
     """Reads the table.
 
     Args:
-        desired: what is wanted, whose words are used.
+        desired: the table whose spelling is used.
 
     Raises:
         LinuxError: it cannot be read.

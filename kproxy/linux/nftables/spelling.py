@@ -1,7 +1,7 @@
 """nft's JSON in the words in which kube-proxy writes rules, elements and sets.
 
 kube-proxy writes a dozen kinds of rules. Spelling what the kernel holds in kube-proxy's words makes comparing a table a
-comparison of texts. A rule with anything else in it is spelled as its JSON: it is none of kube-proxy's.
+comparison of texts. A rule with anything else in it is spelled as its JSON: it is not kube-proxy's.
 
 The kernel and nft keep the meaning, not the words: numbers lose their base, a set with one element its braces, networks
 that lie in one another are joined. `canonical` does the same to a rule that is wanted.

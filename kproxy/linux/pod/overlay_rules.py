@@ -115,7 +115,7 @@ class OverlayRules:
         return CurrentRules((*chains, *native), firewall, tuple(notes))
 
     def apply(self, wanted: Iterable[RuleChain], seen: CurrentRules) -> tuple[list[Change], list[LinuxError]]:
-        """Makes what differs as wanted; what was different, and what could not be mended."""
+        """Mends what differs; returns what was different, and what could not be mended."""
         changes = difference(wanted, seen.chains)
         problems = []
         for change in changes:

@@ -105,7 +105,7 @@ class OverlayKernel:
         return difference(items, self.read(item for item in items if isinstance(item, Sysctl)))
 
     def apply(self, wanted: Iterable[Item]) -> tuple[list[Change], list[OverlayError]]:
-        """Brings the kernel to the plan; what was different, and what could not be mended.
+        """Brings the kernel to the plan; returns what was different, and what could not be mended.
 
         One refused item, a gateway that no link leads to, say, does not keep the others out; what belongs on a device
         that could not be made is not tried, and not reported.
@@ -229,7 +229,7 @@ class OverlayKernel:
             raise OverlayError(str(error)) from error
 
     def _change_in_place(self, change: Change) -> bool:
-        """Changes what need not be taken away for it, so that packets go on; whether it was that."""
+        """Changes an item in place if the kernel can do that, so that packets go on; whether it did."""
         match change.desired, change.found:
             case NodeRoute() as wanted, NodeRoute():
                 self._route.route("replace", **self._route_options(wanted))

@@ -20,7 +20,7 @@ class Difference(msgspec.Struct, frozen=True):
     Attributes:
         writes: restore lines of each chain that is missing or differs, in order of declaration.
         missing: those of `writes` that do not exist.
-        deletions: owned chains that are no longer wanted.
+        deletions: owned chains that are no longer needed.
         edits: edits of built-in chains that put the jump rules right.
         faults: what is wrong with jump rules.
         kept: owned chains that should go but stay, because a rule in this chain, which is not ours, jumps to them.

@@ -29,7 +29,7 @@ class SyncReport(msgspec.Struct, frozen=True):
         rules_written: how many rules were written, by table.
         elements_written: how many elements of sets and maps were added or deleted; in nftables mode.
         cleanup_failures: how often deleting stale chains failed, in nftables mode.
-        difference: with `full`, how the kernel differed from what was wanted.
+        difference: with `full`, how the kernel differed from the desired rules.
         flows: the connection tracking entries that were deleted.
         notes: what else went wrong, without making the sync fail.
         steps: how long each step took.
@@ -117,7 +117,7 @@ class FamilySyncer(ABC):
         self._options = options if options != self.rendered_options else None
 
     def snapshot(self) -> tuple[ServiceState, RenderOptions]:
-        """A copy of the applied state, and the options it was rendered with: for those who look at the rules."""
+        """A copy of the applied state, and the options it was rendered with, for `/debug/rules`."""
         copy = ServiceState(self._state.family, self._state.node_name)
         copy.service_ports = dict(self._state.service_ports)
         copy.endpoints = dict(self._state.endpoints)

@@ -1,4 +1,4 @@
-"""Connection tracking entries around syncs: what replaced rules sent where, until its stale entries are deleted.
+"""Where replaced rules sent traffic, kept until the stale connection tracking entries are deleted.
 
 See `syncer` for when they are cleaned; both modes do it alike.
 """

@@ -110,7 +110,7 @@ def _ensure(
 ) -> JumpEdit:
     """The edit of one chain; `shared` says that a kubelet places the jumps to KUBE-FIREWALL."""
     table, name = ref
-    # Which wanted jump each rule is; None for those of others, -1 for ours that are not wanted (any more).
+    # Which desired jump each rule is; None for those of others, -1 for ours that are not needed (any more).
     ranks = [_rank(table, rule, desired, family) for rule in rules]
     count = Counter(rank for rank in ranks if rank is not None and rank >= 0)
     limit = next((i for i, rule in enumerate(rules) if ranks[i] is None and takes_everything(rule)), len(rules))

@@ -1,7 +1,7 @@
 """What this host can do, and one node's rules rendered for that.
 
-`prepare_host` is for all who program a host (`apply`, `drift`, `run`): which variant, which features. `prepare_node`
-adds what each family's kernel tables should hold for one state of a cluster.
+`prepare_host` is for everything that programs a host (`apply`, `drift`, `run`): which variant, which features.
+`prepare_node` adds what each family's kernel tables should hold for one state of a cluster.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NodeRequest(msgspec.Struct, frozen=True):
         features: which optional features to use if the host has them.
         lock_wait: seconds to wait for the xtables lock.
         libiptc: whether legacy tables that were written are read back through libiptc too.
-        service_cidrs: what ClusterIPs come from, which nftables mode heeds.
+        service_cidrs: the ranges of ClusterIPs, for which nftables mode has rules.
     """
 
     target: Target

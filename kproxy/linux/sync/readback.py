@@ -1,9 +1,10 @@
-"""Reading back what was written, where nearly all of it is expected to be as wanted.
+"""Reading back what was written, where nearly all of it is expected to be as desired.
 
-iptables-save prints each table's chains sorted by name and then their rules in the same order. So what a hundred wanted
-chains will look like is known beforehand, and a dump that holds exactly that needs one comparison for the hundred
-instead of splitting their lines. What does not look as expected, rules of others included, is split and compared as
-always: the answer is the same, only sooner. At 2000 Services of 5 endpoints comparing takes a tenth of the time.
+iptables-save prints each table's chains sorted by name and then their rules in the same order. So what a hundred
+desired chains will look like is known beforehand, and a dump that holds exactly that needs one comparison for the
+hundred instead of splitting their lines. What does not look as expected, rules of others included, is split and
+compared as always: the answer is the same, only sooner. At 2000 Services of 5 endpoints comparing takes a tenth of the
+time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CHAINS_PER_BLOCK: Final = 100
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Wanted chains of one table whose names follow one another.
+    """Desired chains of one table whose names follow one another.
 
     Attributes:
         declarations, rules: how iptables-save prints them, counters left out.
@@ -40,7 +41,7 @@ Blocks = Mapping[ChainRef, Block]
 
 
 def expected_blocks(desired: DesiredRules, size: int = CHAINS_PER_BLOCK) -> Blocks:
-    """How the wanted chains will be printed."""
+    """How the desired chains will be printed."""
     blocks: dict[ChainRef, Block] = {}
     for _, own in groupby(sorted(desired.chains), lambda ref: ref[0]):
         refs = list(own)
@@ -53,10 +54,10 @@ def expected_blocks(desired: DesiredRules, size: int = CHAINS_PER_BLOCK) -> Bloc
 
 
 def find_left(desired: DesiredRules, text: str, what: str, blocks: Blocks) -> Difference:
-    """The difference between what is wanted and what iptables-save printed without counters.
+    """The difference between the desired rules and what iptables-save printed without counters.
 
     Args:
-        blocks: of what is wanted.
+        blocks: of the desired rules.
 
     Raises:
         ToolFailedError: as `parse_dump`.

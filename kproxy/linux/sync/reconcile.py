@@ -227,7 +227,7 @@ def clean_after_failure(executor: Executor, tried: DesiredRules, namespace: Name
 
 
 def desired_dump(desired: DesiredRules) -> Dump:
-    """The nat table that is wanted, as if it had been read."""
+    """The desired nat table, as if it had been read."""
     return Dump(
         {
             NAT: {

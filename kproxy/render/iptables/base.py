@@ -1,7 +1,7 @@
 """The rules that are there whatever the cluster holds: base chains, jump rules, canaries.
 
 kube-proxy writes the base chains with every full restore, and makes sure of the jump rules and canaries with single
-iptables calls, because the built-in chains they are in belong to everybody.
+iptables calls, because the built-in chains they are in are shared with other programs.
 """
 
 from __future__ import annotations

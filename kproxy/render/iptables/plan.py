@@ -138,13 +138,13 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What brings the kernel from the last planned state, or from any state, to the wanted one.
+    """What brings the kernel from the last planned state, or from any state, to the desired one.
 
     Attributes:
         full: whether every chain is written, whatever was planned before.
         base: changed chains that no ServicePort adds to, and changed dispatch chains.
         service_ports: changed chains of each touched ServicePort.
-        deletions: nat chains that are no longer wanted, in an order in which they can go.
+        deletions: nat chains that are no longer needed, in an order in which they can go.
         previous: what the chains of `base` held before, as far as that is known.
     """
 

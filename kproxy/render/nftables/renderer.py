@@ -61,8 +61,8 @@ class Renderer:
     """The table of one family on one node.
 
     Invariants:
-        `_claims` holds, for each element of a shared set or map, who wants it, in the order that decides.
-        `_elements` holds what each of `_claims` comes to.
+        `_claims` holds, for each element of a shared set or map, the ServicePorts that want it, in the order that
+        decides. `_elements` holds what each of `_claims` comes to.
     """
 
     def __init__(self, options: RenderOptions) -> None:
@@ -191,11 +191,11 @@ class Renderer:
             self._objects.pop(name, None)
 
     def _owner(self, ref: ElementRef) -> ServicePortName:
-        """Whose element it is: the first of those who want it as it is."""
+        """The ServicePort whose element it is: the first of those that want it in this form."""
         return next(name for _, name in self._claims[ref] if self._objects[name].elements[ref] == self._elements[ref])
 
     def _resolve(self, ref: ElementRef) -> ElementValue | None:
-        """What an element comes to when those who want it write it one after the other."""
+        """What becomes of an element when those that want it write it one after the other."""
         found: ElementValue | None = None
         for _, name in self._claims.get(ref, ()):
             value = self._objects[name].elements[ref]

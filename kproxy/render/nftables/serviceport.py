@@ -73,7 +73,7 @@ class ServicePortOrigins(msgspec.Struct, frozen=True):
 
 
 class _Writer:
-    """Collects objects, and their origins when somebody will ask for them."""
+    """Collects objects, and their origins if they are asked for."""
 
     __slots__ = ("chains", "elements", "ip", "options", "origins", "service_port", "sets")
 

@@ -64,7 +64,7 @@ class RenderedTable(msgspec.Struct, frozen=True):
 
     def save_text(self, release: str = "1.0.6") -> str:
         """What `nft list table` of a release prints once the table is in; see `kproxy.render.nftables.save`."""
-        # Imported here: whoever wants restore text only need not wait for the parser.
+        # Imported here: restore text alone does not need the parser.
         from kproxy.render.nftables.save import save_text
 
         return save_text(self.restore_text, release)

@@ -67,7 +67,7 @@ def decode_envelope(body: bytes) -> Json:
     """The object in a runtime.Unknown envelope, with apiVersion and kind.
 
     Raises:
-        ValueError: it is no such envelope, its bytes are broken, or its kind is not known here.
+        ValueError: it is not such an envelope, its bytes are broken, or its kind is not known here.
     """
     if not body.startswith(MAGIC):
         raise ValueError("expected prefix k8s of a protobuf body")

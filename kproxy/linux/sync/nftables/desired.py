@@ -29,7 +29,7 @@ class DesiredTable(msgspec.Struct, frozen=True):
 
     Attributes:
         owners: the Service port of chains that belong to one, `namespace/name[:port]`.
-        origins: gives the origin of every object. Asked only when anybody wants to know.
+        origins: gives the origin of every object. Called only when they are asked for.
     """
 
     family: IPFamily
@@ -38,7 +38,7 @@ class DesiredTable(msgspec.Struct, frozen=True):
     origins: Callable[[], TableOrigins] = TableOrigins
 
     def owner_of_chain(self, chain: str) -> str:
-        """The Service port whose chain or affinity set it is; "" if it is none's."""
+        """The Service port whose chain or affinity set it is; "" if it belongs to none."""
         return self.owners.get(chain) or service_of(chain)
 
 
@@ -90,7 +90,7 @@ class ElementOwners:
                     self._by_ip.setdefault(key.partition(" . ")[0], self._named(value))
 
     def owner(self, ref: ElementRef, value: ElementValue) -> str:
-        """`namespace/name[:port]`, "" if it is none's."""
+        """`namespace/name[:port]`, "" if it belongs to none."""
         return self._named(value) or (self._by_ip.get(ref[1], "") if ref[0] == "cluster-ips" else "")
 
     def _named(self, value: ElementValue) -> str:

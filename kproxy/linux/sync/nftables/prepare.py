@@ -1,7 +1,8 @@
 """What this host can do in nftables mode, and one node's table for that.
 
-`prepare_tables_host` is for all who program a host; `prepare_tables` adds what each family's table should hold for one
-state of a cluster. A family that the host cannot do is left alone, unless it was asked for, as in iptables mode.
+`prepare_tables_host` is for everything that programs a host; `prepare_tables` adds what each family's table should hold
+for one state of a cluster. A family that the host cannot do is left alone, unless it was asked for, as in iptables
+mode.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ _RETRY: Final = 0.25
 
 
 class TableDifference(msgspec.Struct, frozen=True):
-    """How the kernel differs from what is wanted; false if in nothing.
+    """How the kernel differs from the desired table; false if it does not.
 
     Attributes:
-        before: what the kernel holds, spelled as what is wanted; None if there is no table.
+        before: what the kernel holds, spelled as the desired table; None if there is no table.
         kept: chains that should go but stay, since another program's rules lead to them.
         foreign: what else is in the table.
     """

@@ -38,7 +38,7 @@ class _Tally:
         self.written = self.deleted = self.added = self.removed = self.elements_added = self.elements_removed = 0
 
     def change(self, is_there: bool) -> str:
-        """In a word, for a Service that is, or is not, wanted."""
+        """In a word; `desired` says whether the Service is there now."""
         if not (self.removed or self.deleted or self.elements_removed):
             return "added"
         return "changed" if is_there or self.added or self.elements_added else "removed"
