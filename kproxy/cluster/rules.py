@@ -130,7 +130,9 @@ def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool 
 
 
 class HostRules:
-    """All rules of a host.
+    """All rules of a host as they were read: files with their labels, of both families, checked against one another.
+
+    The engines get them family by family: `index` for one packet, `dataplane.symbolic.side.SideRules` for all packets.
 
     Raises:
         InputError: two files hold the rules of one variant and family, or native nftables twice; tables of iptables-nft

@@ -3,6 +3,11 @@
 Rule lines are data here as in iptables mode: a table that is wanted is kept in the words that nft is given, and what
 the kernel holds is spelled alike where it means the same (`readback`), so that two tables are compared object by object
 without looking into rules.
+
+A `netfilter.nftables.ruleset.Table` is another thing: it has the meaning of every rule, for the data plane and for
+printing, and parsing a large table into it takes seconds where a sync takes milliseconds. A
+`render.nftables.table.RenderedTable` is a renderer with its state, which knows where each object comes from;
+`sync.nftables.desired.table_text` makes a `TableText` of it.
 """
 
 from __future__ import annotations

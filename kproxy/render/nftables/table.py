@@ -1,5 +1,8 @@
 """A rendered table: as `nft -f` input, one object a line, and object by object with its provenance.
 
+It holds no text of its own: the renderer's objects are written when asked for. What is compared with the kernel is
+`linux.nftables.table.TableText`; what packets are evaluated against is a table of `netfilter.nftables`.
+
 Order: the table, chains, sets, maps, rules by chain, elements by set or map; each sorted by name. So whatever is named
 is there when it is named, and nft can load the text as it stands.
 """
