@@ -53,10 +53,10 @@ def command(arguments: NodeArguments, repair: bool) -> None:
 def describe(report: DriftReport) -> Iterator[str]:
     """The report in words."""
     for finding in report.findings[:MAX_LINES]:
-        place = f"{finding.table} {finding.chain or finding.set}".strip() or "all tables"
+        where = f"{finding.table} {finding.chain or finding.set}".strip() or "all tables"
         number = f" rule {finding.rule}" if finding.rule else ""
         whose = f" [Service {finding.service}]" if finding.service else ""
-        yield f"{finding.family} {finding.variant} {place}{number}: {finding.kind}{whose}"
+        yield f"{finding.family} {finding.variant} {where}{number}: {finding.kind}{whose}"
         if finding.wanted:
             yield f"  wanted: {finding.wanted}"
         if finding.found:

@@ -95,10 +95,10 @@ def _print_tree(explanation: Explanation) -> None:
         for line in _endpoint_lines(port):
             endpoints.add(line)
         chains = branch.add(Text(f"rules: {len(port.rules)}", style="bold")) if port.rules else branch
-        current, place = None, ("", "")
+        current, chain = None, ("", "")
         for rule in port.rules:
-            if current is None or place != (rule.table, rule.chain):
-                place = (rule.table, rule.chain)
+            if current is None or chain != (rule.table, rule.chain):
+                chain = (rule.table, rule.chain)
                 current = chains.add(Text(f"{rule.table} {rule.chain}", style="cyan"))
             current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
         if port.objects:
@@ -114,11 +114,11 @@ def _add_objects(branch: Tree, objects: Sequence[ObjectExplanation]) -> None:
     shown = branch.add(Text(f"objects: {len(objects)}", style="bold"))
     inside = [each for each in objects if each.object in ("rule", "element")]
     for container, name in dict.fromkeys((each.container, each.name) for each in objects):
-        place = shown.add(Text(f"{container} {name}", style="cyan"))
+        group = shown.add(Text(f"{container} {name}", style="cyan"))
         for each in inside:
             if (each.container, each.name) == (container, name):
                 number = f"{each.rule}. " if each.rule else ""
-                place.add(Text(f"{number}{each.reason}")).add(Text(each.text, style="dim"))
+                group.add(Text(f"{number}{each.reason}")).add(Text(each.text, style="dim"))
 
 
 def _endpoint_lines(port: ServicePortExplanation) -> Sequence[str]:

@@ -43,7 +43,7 @@ class Request:
     selector: str
     by_type: bool
 
-    def places(self, target: Target) -> Iterator[tuple[str, dict[str, str]]]:
+    def requests(self, target: Target) -> Iterator[tuple[str, dict[str, str]]]:
         """Path and query of each request for a target."""
         resource = target.resource.resource()
         for name in target.names:
@@ -152,7 +152,7 @@ def _show_tables(client: RestClient, request: Request, wide: bool, headers: bool
         printer = TablePrinter(wide, headers, everywhere, prefix)
         version = ""
         tables = []
-        for path, query in request.places(target):
+        for path, query in request.requests(target):
             try:
                 tables.append(fetch_table(client, path, query))
             except ApiError as error:

@@ -266,8 +266,8 @@ def _refuse_invalid(config: KubeProxyConfiguration) -> None:
         looked_at = msgspec.structs.replace(config, metrics_bind_address=KubeProxyConfiguration().metrics_bind_address)
     problems = validate_config(looked_at)
     if problems:
-        places = [Problem(Location(COMMAND_LINE, 0, field_path(one.path)), one.message) for one in problems]
-        raise ConfigError(tuple(map(_as_flag, places)))
+        problems_at = [Problem(Location(COMMAND_LINE, 0, field_path(one.path)), one.message) for one in problems]
+        raise ConfigError(tuple(map(_as_flag, problems_at)))
 
 
 def _as_flag(problem: Problem) -> Problem:

@@ -54,10 +54,10 @@ class Pages(msgspec.Struct, frozen=True):
 class StatusPort:
     """A port that is served, or tried again until it is. `close` ends it."""
 
-    def __init__(self, servers: HttpServers, name: str, place: tuple[str, int], router: Router, retry: float) -> None:
+    def __init__(self, servers: HttpServers, name: str, address: tuple[str, int], router: Router, retry: float) -> None:
         self._servers = servers
         self._name = name
-        self._place = place
+        self._address = address
         self._router = router
         self._retry = retry
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class StatusPort:
             if self._closed:
                 return
             try:
-                self._listener = self._servers.listen(*self._place, self._router)
+                self._listener = self._servers.listen(*self._address, self._router)
             except ListenError as error:
                 if hard_fail:
                     raise ListenError(f"{self._name}: {error}") from error
@@ -87,12 +87,12 @@ class StatusPort:
                     event("port failed, will be tried again", level=logging.ERROR, port=self._name, error=str(error))
                 self._servers.call_later(self._retry, lambda: self.open(False))
                 return
-            other = _OTHER_LOOPBACK.get(self._place[0])
+            other = _OTHER_LOOPBACK.get(self._address[0])
             if other is not None:
                 # Not configured, so a missing family or a port in use is no error.
                 with contextlib.suppress(ListenError):
                     self._twin = self._servers.listen(other, self._listener.port, self._router)
-        event("listening", port=self._name, address=self._place[0], number=self.port)
+        event("listening", port=self._name, address=self._address[0], number=self.port)
 
     def close(self) -> None:
         with self._lock:

@@ -112,24 +112,24 @@ class ServiceHealthServer:
 
     def _reconcile(self) -> None:
         wanted = self._places() if self._ports else {}
-        for place, (service, listener) in list(self._open.items()):
-            if wanted.get(place) != service:
-                del self._open[place]
+        for port_at, (service, listener) in list(self._open.items()):
+            if wanted.get(port_at) != service:
+                del self._open[port_at]
                 listener.close()
-                event("health-check node port closed", service=service, port=place[1], address=place[0])
-        self._failed = {place: service for place, service in self._failed.items() if wanted.get(place) == service}
-        for place, service in wanted.items():
-            if place not in self._open:
-                self._listen(place, service)
+                event("health-check node port closed", service=service, port=port_at[1], address=port_at[0])
+        self._failed = {port_at: service for port_at, service in self._failed.items() if wanted.get(port_at) == service}
+        for port_at, service in wanted.items():
+            if port_at not in self._open:
+                self._listen(port_at, service)
         self._plan_retry()
 
     def _places(self) -> dict[_Port, str]:
         """Which Service each address and port belongs to; of two that want one port, the first by name."""
         addresses = tuple(self._addresses())
-        places: dict[_Port, str] = {}
+        owners: dict[_Port, str] = {}
         for service, port in sorted(self._ports.items()):
             for address in addresses:
-                owner = places.setdefault((address, port), service)
+                owner = owners.setdefault((address, port), service)
                 if owner != service:
                     event(
                         "two Services want one health-check node port",
@@ -138,25 +138,25 @@ class ServiceHealthServer:
                         port=port,
                         servedFor=owner,
                     )
-        return places
+        return owners
 
-    def _listen(self, place: _Port, service: str) -> None:
-        address, port = place
+    def _listen(self, port_at: _Port, service: str) -> None:
+        address, port = port_at
         route = Route(lambda request: self._answer(service, request))
         try:
             listener = self._servers.listen(address, port, lambda _path: route)
         except ListenError as error:
-            if self._failed.get(place) != service:
+            if self._failed.get(port_at) != service:
                 event(
                     "health-check node port failed, will be tried again",
                     level=logging.WARNING,
                     service=service,
                     error=str(error),
                 )
-            self._failed[place] = service
+            self._failed[port_at] = service
             return
-        self._failed.pop(place, None)
-        self._open[place] = (service, listener)
+        self._failed.pop(port_at, None)
+        self._open[port_at] = (service, listener)
         event("health-check node port open", service=service, port=port, address=address)
 
     def _plan_retry(self) -> None:

@@ -135,8 +135,8 @@ class ServiceAccountTokens:
             return None
         bound = next((kind for kind in BOUND_TO if kind in private), None)
         if bound is not None:
-            place = "" if bound == "node" else namespace
-            if self._find(f"{bound}s", place, private[bound].get("name", "")) != private[bound].get("uid"):
+            where = "" if bound == "node" else namespace
+            if self._find(f"{bound}s", where, private[bound].get("name", "")) != private[bound].get("uid"):
                 return None
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
         extra = {"authentication.kubernetes.io/credential-id": (f"JTI={claims.get('jti', '')}",)}

@@ -211,7 +211,7 @@ def _volume(pod: Json, volume: Json) -> Iterator[tuple[str, str]]:
 _WITH_SECRET: Final = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
 
 
-def _named(source: Json, *places: tuple[str, str, str]) -> Iterator[tuple[str, str]]:
-    for key, plural, field in places:
+def _named(source: Json, *references: tuple[str, str, str]) -> Iterator[tuple[str, str]]:
+    for key, plural, field in references:
         if (found := source.get(key)) is not None:
             yield plural, found.get(field, "")

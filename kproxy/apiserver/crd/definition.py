@@ -270,7 +270,7 @@ def _deprecation_errors(version: Json, path: str) -> Iterator[FieldError]:
         yield invalid(where, text, "must not be empty")
     if len(text) > 256:
         yield invalid(where, text, "must be <= 256 characters long")
-    odd = next((place for place, character in enumerate(text) if not character.isprintable()), -1)
+    odd = next((position for position, character in enumerate(text) if not character.isprintable()), -1)
     if odd >= 0:
         why = f"must only contain printable UTF-8 characters; non-printable character found at index {odd}"
         yield invalid(where, text, why)

@@ -168,10 +168,10 @@ def _map_list_errors(items: Json, keys: list[str], missing: bool, path: str) -> 
         yield invalid(f"{path}.items.type", items.get("type", ""), text)
         return
     properties = items.get("properties") or {}
-    for place, key in enumerate(keys):
+    for index, key in enumerate(keys):
         at = f"{path}.items.properties[{key}]"
         found = properties.get(key)
-        if key in keys[:place]:
+        if key in keys[:index]:
             yield invalid(where, keys, "must not contain duplicate entries")
         if found is None:
             yield invalid(where, keys, "entries must all be names of item properties")
@@ -283,8 +283,8 @@ def _incomplete(nested: Json, schema: Json, where: str, at: str, depth: int) -> 
         found = nested.get(name)
         children = found if isinstance(found, list) else [] if found is None else [found]
         for index, child in enumerate(children):
-            place = f"{at}.{name}" if name == "not" else f"{at}.{name}[{index}]"
-            yield from _incomplete_in(child, schema, where, place, depth + 1)
+            found_at = f"{at}.{name}" if name == "not" else f"{at}.{name}[{index}]"
+            yield from _incomplete_in(child, schema, where, found_at, depth + 1)
     if nested is schema:
         for path, child in _below(schema):
             yield from _incomplete(child, child, where + path, where + path, depth + 1)

@@ -69,19 +69,19 @@ class NonResourceHandler:
     def _openapi(self, path: str, request: Request, accept: str) -> Response:
         groups: dict[str, list[Resource]] = {}
         for resource in self._catalog:
-            place = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
-            groups.setdefault(place, []).append(resource)
+            name = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
+            groups.setdefault(name, []).append(resource)
         if path == "/openapi/v3":
             return Response(negotiation.encode(self._documents.index(groups)), "text/plain; charset=utf-8")
         if path == "/openapi/v2":
             protobuf = "proto-openapi.spec.v2@v1.0+protobuf" in accept
             media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf" if protobuf else "application/json"
             return Response(self._documents.v2(list(self._catalog), protobuf=protobuf), media)
-        place = path.removeprefix("/openapi/v3/")
-        if place not in groups:
+        name = path.removeprefix("/openapi/v3/")
+        if name not in groups:
             return Response(b"404 page not found\n", "text/plain; charset=utf-8", 404)
         headers = [(b"vary", b"Accept")]
-        return Response(self._documents.v3(place, groups[place]), "application/json", 200, headers)
+        return Response(self._documents.v3(name, groups[name]), "application/json", 200, headers)
 
     def _discover(self, path: str, accept: str) -> Response:
         aggregated = discovery.wants_aggregated(accept) if path in ("/api", "/apis") else ""

@@ -114,11 +114,11 @@ def _paths(resource: Resource) -> Iterator[tuple[str, Json]]:
     )
     kind: Json = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     name, listed = schema_name(resource), f"{schema_name(resource)}List"
-    place: list[Json] = []
+    parameters: list[Json] = []
     if resource.namespaced:
-        place.append({"name": "namespace", "in": "path", "required": True, "schema": {"type": "string"}})
+        parameters.append({"name": "namespace", "in": "path", "required": True, "schema": {"type": "string"}})
     verbs = resource.verbs
-    whole: Json = {"parameters": place}
+    whole: Json = {"parameters": parameters}
     if "list" in verbs:
         whole["get"] = _operation("list", resource, kind, listed, parameters=_parameters(_LIST_QUERY))
     if "create" in verbs:
@@ -137,7 +137,7 @@ def _paths(resource: Resource) -> Iterator[tuple[str, Json]]:
         yield f"{base}/{resource.plural}", {"get": every}
     if "get" not in verbs:
         return
-    one = [*place, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+    one = [*parameters, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
     yield f"{collection}/{{name}}", {"parameters": one, **_object_operations(resource, kind, name, "", verbs)}
     for each in resource.subresources:
         if set(each.verbs) <= {"get", "patch", "update"}:

@@ -178,8 +178,8 @@ def selector_errors(selector: Json, path: str) -> Iterator[FieldError]:
         where = f"{path}.matchExpressions[{index}]"
         key, operator, values = term.get("key", ""), term.get("operator"), term.get("values") or []
         yield from (invalid(f"{where}.key", key, text) for text in check_qualified_name(key))
-        for place, value in enumerate(values):
-            yield from (invalid(f"{where}.values[{place}]", value, text) for text in check_label_value(value))
+        for position, value in enumerate(values):
+            yield from (invalid(f"{where}.values[{position}]", value, text) for text in check_label_value(value))
         if operator in ("In", "NotIn"):
             if not values:
                 yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")

@@ -21,14 +21,14 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.tokens = _TOKEN.findall(text)
-        self.place = 0
+        self.position = 0
 
     def peek(self) -> str:
-        return self.tokens[self.place] if self.place < len(self.tokens) else ""
+        return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
     def take(self) -> str:
         token = self.peek()
-        self.place += 1
+        self.position += 1
         return token
 
     def parse(self) -> tuple[Requirement, ...]:

@@ -151,8 +151,8 @@ def managed_fields_errors(entries: Any) -> list[FieldError]:
         if len(name.encode()) > _LONGEST_MANAGER:
             errors.append(too_long(f"{path}.manager", _LONGEST_MANAGER))
         errors += [
-            invalid(f"{path}.manager", name, f"invalid character U+{ord(character):04X} (at position {place})")
-            for place, character in enumerate(name)
+            invalid(f"{path}.manager", name, f"invalid character U+{ord(character):04X} (at position {position})")
+            for position, character in enumerate(name)
             if not character.isprintable()
         ]
         if len(entry.get("subresource", "")) > _LONGEST_SUBRESOURCE:

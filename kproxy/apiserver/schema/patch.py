@@ -92,10 +92,10 @@ _MISSING: Final = object()
 
 def _get(document: Any, parts: Sequence[str], missing: Any = _MISSING) -> Any:
     value = document
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if isinstance(value, dict):
             if part not in value:
-                if missing is not _MISSING and place == len(parts) - 1:
+                if missing is not _MISSING and index == len(parts) - 1:
                     return missing
                 raise rejected()
             value = value[part]
@@ -247,14 +247,14 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
             continue
         if key not in item:
             raise bad_request(f"map: {go_value(item)[:_SHOWN]} does not contain declared merge key: {key}")
-        place = next((n for n, each in enumerate(items) if isinstance(each, dict) and each.get(key) == item[key]), -1)
+        index = next((n for n, each in enumerate(items) if isinstance(each, dict) and each.get(key) == item[key]), -1)
         if directive == "delete":
             items = [each for each in items if each.get(key) != item[key]]
             continue
         named.append({key: item[key]})
-        merged = _merge_map(items[place] if place >= 0 and directive != "replace" else {}, item, node.item)
-        if place >= 0:
-            items[place] = merged
+        merged = _merge_map(items[index] if index >= 0 and directive != "replace" else {}, item, node.item)
+        if index >= 0:
+            items[index] = merged
         else:
             items.append(merged)
     return _ordered(items, order if isinstance(order, list) else named, server, key)

@@ -48,9 +48,9 @@ def canonical_quantity(text: str, scale: int = _NANO) -> str:
             return text
     else:
         exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-        digits, place = whole + fraction, exponent - len(fraction)
+        digits, power = whole + fraction, exponent - len(fraction)
         if (
-            len(digits) <= _EXACT_DIGITS and place >= max(_NANO, scale) and place % 3 == 0
+            len(digits) <= _EXACT_DIGITS and power >= max(_NANO, scale) and power % 3 == 0
             and digits[0] != "0" and not digits.endswith("000")
         ):  # fmt: skip
             return text
@@ -103,12 +103,12 @@ def _nanos(number: str, exponent: int, suffix: str, scale: int) -> int:
     if exponent > _LARGEST_EXPONENT:
         return _MAX * 10**9
     value = Decimal(number)
-    mantissa, place = int("".join(map(str, value.as_tuple().digits))), int(value.as_tuple().exponent) + exponent
+    mantissa, power = int("".join(map(str, value.as_tuple().digits))), int(value.as_tuple().exponent) + exponent
     mantissa <<= _BINARY.get(suffix, 0)
-    if place < scale:
-        unit = 10 ** min(scale - place, len(str(mantissa)) + 1)
-        mantissa, place = -(-mantissa // unit), scale
-    factor: int = 10 ** (place - _NANO)
+    if power < scale:
+        unit = 10 ** min(scale - power, len(str(mantissa)) + 1)
+        mantissa, power = -(-mantissa // unit), scale
+    factor: int = 10 ** (power - _NANO)
     return min(mantissa * factor, _MAX * 10**9)
 
 

@@ -39,21 +39,21 @@ def _chooser(flows: Sequence[Followed]) -> Iterator[str]:
         yield '<p class="sub">No Service with endpoints is there yet, so no connection was followed.</p>'
         return
     yield '<nav aria-labelledby="flows"><h2 id="flows">Connections</h2><ol class="chooser">'
-    for place, flow in enumerate(flows):
+    for index, flow in enumerate(flows):
         state = "good" if flow.agrees else "bad"
         verdict = "as the model says" if flow.agrees else "not as the model says"
         service = f"{flow.target.service.removeprefix('default/')} · " if flow.target.service else ""
         yield (
-            f'<li><a class="choice {state}" href="#flow-{place}" data-flow="{place}"><b>{escape(service)}'
+            f'<li><a class="choice {state}" href="#flow-{index}" data-flow="{index}"><b>{escape(service)}'
             f"{escape(_title(flow))}</b><span>{escape(answer_words(flow))}, {verdict}</span></a></li>"
         )
     yield "</ol></nav>"
 
 
 def _flows(flows: Sequence[Followed]) -> Iterator[str]:
-    for place, flow in enumerate(flows):
-        yield f'<section class="flow" id="flow-{place}" aria-labelledby="flow-head-{place}" tabindex="-1">'
-        yield f'<h2 id="flow-head-{place}">{escape(_title(flow))}</h2>'
+    for index, flow in enumerate(flows):
+        yield f'<section class="flow" id="flow-{index}" aria-labelledby="flow-head-{index}" tabindex="-1">'
+        yield f'<h2 id="flow-head-{index}">{escape(_title(flow))}</h2>'
         yield '<ul class="ways">'
         for journey in flow.journeys[:12]:
             mine = ' class="taken"' if journey == flow.compared.journey else ""

@@ -68,8 +68,8 @@ def boxes(cluster: ClusterView) -> dict[str, Box]:
         for column, node in enumerate(row):
             x = _GAP + column * (width + _GAP)
             found[node.name] = Box(x, y, width, height)
-            for place, pod in enumerate(_pods(cluster, node.name)):
-                found[f"{POD}{pod.key}"] = Box(x + 12, y + _HEAD + place * _POD_HEIGHT, width - 24, _POD_HEIGHT - 6)
+            for index, pod in enumerate(_pods(cluster, node.name)):
+                found[f"{POD}{pod.key}"] = Box(x + 12, y + _HEAD + index * _POD_HEIGHT, width - 24, _POD_HEIGHT - 6)
         y += height + _BETWEEN
     return found
 
@@ -79,8 +79,8 @@ def _pods(cluster: ClusterView, node: str) -> list[PodView]:
 
 
 def draw_map(cluster: ClusterView, flows: Sequence[Followed]) -> Iterator[str]:
-    places = boxes(cluster)
-    height = max(box.y + box.height for box in places.values()) + 20
+    drawn_at = boxes(cluster)
+    height = max(box.y + box.height for box in drawn_at.values()) + 20
     yield f'<figure class="map"><svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-labelledby="map-title">'
     words = f"{len(cluster.nodes)} nodes on one fabric, with {len(cluster.pods)} pods, and a client outside"
     yield f'<title id="map-title">{escape(words)}</title>'
@@ -90,14 +90,14 @@ def draw_map(cluster: ClusterView, flows: Sequence[Followed]) -> Iterator[str]:
     )
     for name in (CLIENT, *(node.name for node in cluster.nodes)):
         down = name != CLIENT and not cluster.node(name).link
-        kind, drawn = "cable down" if down else "cable", _drawn(cable(places, name))
+        kind, drawn = "cable down" if down else "cable", _drawn(cable(drawn_at, name))
         yield f'<path class="{kind}" data-cable="{escape(name)}" d="{drawn}"/>'
-    yield _host(CLIENT, places[CLIENT], "client outside", " ".join(cluster.client), "outside")
-    yield _host(FABRIC, places[FABRIC], "fabric", "", "fabric")
+    yield _host(CLIENT, drawn_at[CLIENT], "client outside", " ".join(cluster.client), "outside")
+    yield _host(FABRIC, drawn_at[FABRIC], "fabric", "", "fabric")
     for node in cluster.nodes:
-        yield from _node(cluster, node, places)
+        yield from _node(cluster, node, drawn_at)
     for number, flow in enumerate(flows):
-        yield from _path(number, flow, cluster, places)
+        yield from _path(number, flow, cluster, drawn_at)
     yield "</svg></figure>"
 
 
@@ -115,8 +115,8 @@ def _host(name: str, box: Box, title: str, below: str, kind: str) -> str:
     )
 
 
-def _node(cluster: ClusterView, node: NodeView, places: dict[str, Box]) -> Iterator[str]:
-    box = places[node.name]
+def _node(cluster: ClusterView, node: NodeView, drawn_at: dict[str, Box]) -> Iterator[str]:
+    box = drawn_at[node.name]
     kind = "node" if node.ready else "node bad"
     x = box.x + 14
     yield (
@@ -128,7 +128,7 @@ def _node(cluster: ClusterView, node: NodeView, places: dict[str, Box]) -> Itera
         f'<text class="left small" x="{x:.0f}" y="{box.y + 54:.0f}">pods {escape(" ".join(node.pod_cidrs))}</text></g>'
     )
     for pod in _pods(cluster, node.name):
-        chip = places[f"{POD}{pod.key}"]
+        chip = drawn_at[f"{POD}{pod.key}"]
         state = "" if pod.ready else " bad"
         address = pod.addresses[0] if pod.addresses else "no address"
         name = short(pod.key)
@@ -142,13 +142,13 @@ def _node(cluster: ClusterView, node: NodeView, places: dict[str, Box]) -> Itera
         )
 
 
-def cable(places: dict[str, Box], name: str) -> list[Point]:
+def cable(drawn_at: dict[str, Box], name: str) -> list[Point]:
     """The cable of the client or of a node, from the fabric to the host."""
-    box, fabric = places[name], places[FABRIC]
+    box, fabric = drawn_at[name], drawn_at[FABRIC]
     if name == CLIENT:
         return [(box.line, fabric.y), (box.line, box.y + box.height)]
     bottom = fabric.y + fabric.height
-    row = sorted({item.y for item in places.values() if item.x == box.x and item.height > _HEAD}).index(box.y)
+    row = sorted({item.y for item in drawn_at.values() if item.x == box.x and item.height > _HEAD}).index(box.y)
     if row == 0:
         return [(box.line, bottom), (box.line, box.y)]
     beside = box.x + box.width + _APART * (1 + (row - 1) % 4)
@@ -160,54 +160,54 @@ def _drawn(points: Sequence[Point]) -> str:
     return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in points)
 
 
-def _path(number: int, flow: Followed, cluster: ClusterView, places: dict[str, Box]) -> Iterator[str]:
+def _path(number: int, flow: Followed, cluster: ClusterView, drawn_at: dict[str, Box]) -> Iterator[str]:
     """The connection's way there, with a number at every host that it stops at, and a cross where it is lost."""
-    hops = [hop for hop in flow.compared.journey.there if hop.host in places]
-    points = [_point(place, hops, cluster, places) for place in range(len(hops))]
+    hops = [hop for hop in flow.compared.journey.there if hop.host in drawn_at]
+    points = [_point(index, hops, cluster, drawn_at) for index in range(len(hops))]
     yield f'<g class="path" id="path-{number}">'
-    for place, (one, other) in enumerate(pairwise(hops)):
+    for index, (one, other) in enumerate(pairwise(hops)):
         if one.host != other.host:
-            line = _between(one.host, other.host, points[place], points[place + 1], places)
+            line = _between(one.host, other.host, points[index], points[index + 1], drawn_at)
             yield f'<path class="way" d="{_drawn(line)}" marker-end="url(#tip)"/>'
     if flow.compared.journey.end in (LOST, UNREACHABLE) and hops:
-        yield from _loss(hops[-1], points[-1], cluster, places)
+        yield from _loss(hops[-1], points[-1], cluster, drawn_at)
     taken: dict[Point, int] = {}
-    for place, (x, y) in enumerate(points, 1):
+    for index, (x, y) in enumerate(points, 1):
         shift = taken.setdefault((x, y), 0)
         taken[x, y] += 1
         yield f'<circle cx="{x - shift * 22:.0f}" cy="{y:.0f}" r="10"/>'
-        yield f'<text class="number" x="{x - shift * 22:.0f}" y="{y + 4:.0f}">{place}</text>'
+        yield f'<text class="number" x="{x - shift * 22:.0f}" y="{y + 4:.0f}">{index}</text>'
     yield "</g>"
 
 
-def _between(one: str, other: str, start: Point, end: Point, places: dict[str, Box]) -> list[Point]:
+def _between(one: str, other: str, start: Point, end: Point, drawn_at: dict[str, Box]) -> list[Point]:
     """From a host's number to the next one's, over the cables if it is another machine."""
     if one.startswith(POD) or other.startswith(POD):
         return [start, end]
-    middle = places[FABRIC].middle[1]
+    middle = drawn_at[FABRIC].middle[1]
     line = [start]
     if one != FABRIC:
-        up = list(reversed(cable(places, one)))
+        up = list(reversed(cable(drawn_at, one)))
         line += [*up, (up[-1][0], middle)]
     if other != FABRIC:
-        down = cable(places, other)
+        down = cable(drawn_at, other)
         line += [(down[0][0], middle), *down]
     return list(dict.fromkeys([*line, end]))
 
 
-def _loss(last: Hop, at: Point, cluster: ClusterView, places: dict[str, Box]) -> Iterator[str]:
+def _loss(last: Hop, at: Point, cluster: ClusterView, drawn_at: dict[str, Box]) -> Iterator[str]:
     """How far a packet came beyond the last host that it stopped at, and a cross there."""
     wire = last.outcome.verdict == ACCEPT and not last.host.startswith(POD)
     target = _target(last, cluster) if wire else ""
-    fabric, box = places[FABRIC], places[last.host]
+    fabric, box = drawn_at[FABRIC], drawn_at[last.host]
     below = fabric.y + fabric.height + 10
     x, y = at[0] - 22, at[1]
     if wire and last.held and last.host not in (FABRIC, CLIENT):
         x, y = box.line, box.y - 6
     elif wire and target:
-        x, y = cable(places, target)[0][0], below
+        x, y = cable(drawn_at, target)[0][0], below
         if not last.held and last.host != FABRIC:
-            up = list(reversed(cable(places, last.host)))
+            up = list(reversed(cable(drawn_at, last.host)))
             line = [at, *up, (up[-1][0], fabric.middle[1]), (x, fabric.middle[1]), (x, below)]
             yield f'<path class="way" d="{_drawn(line)}"/>'
     yield f'<path class="lost" d="M{x - 7:.0f} {y - 7:.0f}l14 14m0 -14l-14 14"/>'
@@ -225,14 +225,14 @@ def _target(hop: Hop, cluster: ClusterView) -> str:
     return target if target != hop.host else ""
 
 
-def _point(place: int, hops: Sequence[Hop], cluster: ClusterView, places: dict[str, Box]) -> Point:
+def _point(index: int, hops: Sequence[Hop], cluster: ClusterView, drawn_at: dict[str, Box]) -> Point:
     """Where a hop's number is."""
-    hop = hops[place]
-    box = places[hop.host]
+    hop = hops[index]
+    box = drawn_at[hop.host]
     if hop.host == FABRIC:
         # At the cable by which the packet goes on, so that the line does not cross others.
-        following = hops[place + 1].host if place + 1 < len(hops) else _target(hop, cluster)
-        return (cable(places, following)[0][0] if following in places else box.middle[0]), box.middle[1]
+        following = hops[index + 1].host if index + 1 < len(hops) else _target(hop, cluster)
+        return (cable(drawn_at, following)[0][0] if following in drawn_at else box.middle[0]), box.middle[1]
     if hop.host == CLIENT:
         return box.line, box.middle[1]
     if hop.host.startswith(POD):

@@ -36,8 +36,8 @@ def picture(cluster: ClusterView) -> Iterator[str]:
     head = f"lab {cluster.name}: {cluster.ip_family}, {cluster.rules_by}, {cluster.backend}"
     yield f"{head}; API server {running}"
     yield f"├── client outside  {' '.join(cluster.client)}"
-    for place, node in enumerate(cluster.nodes):
-        last = place == len(cluster.nodes) - 1
+    for index, node in enumerate(cluster.nodes):
+        last = index == len(cluster.nodes) - 1
         yield f"{'└──' if last else '├──'} {_node(node)}"
         pods = [pod for pod in cluster.pods if pod.node == node.name]
         for number, pod in enumerate(pods):
@@ -66,8 +66,8 @@ def _pod(pod: PodView) -> str:
     state = "Terminating" if pod.terminating else "crashed" if pod.failed else pod.phase
     ready = "" if pod.terminating or pod.failed else ", ready" if pod.ready else ", not ready"
     ports = " ".join(f"{port.number}/{port.protocol.lower()}" for port in pod.ports)
-    place = "  host network" if pod.host_network else ""
-    return f"{pod.key}  {' '.join(pod.addresses) or '-'}  {ports}  {state}{ready}{place}"
+    network = "  host network" if pod.host_network else ""
+    return f"{pod.key}  {' '.join(pod.addresses) or '-'}  {ports}  {state}{ready}{network}"
 
 
 def _table(cluster: ClusterView) -> Iterator[str]:

@@ -63,10 +63,10 @@ def next_host(model: LabModel, host: LabHost, packet: Packet) -> Arrival:
         return Arrival("", reason="where it goes is not known")
     device = packet.out_interface
     target = format_address(packet.dst, packet.family)
-    way = lookup(host.host, Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, ""))
+    route = lookup(host.host, Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, ""))
     gateway = target
-    if isinstance(way, RouteResult) and way.gateway is not None:
-        gateway = format_address(way.gateway, packet.family)
+    if isinstance(route, RouteResult) and route.gateway is not None:
+        gateway = format_address(route.gateway, packet.family)
     link = host.links.get(device)
     if link is None:
         return Arrival("", reason=f"there is no interface {device}", held=True)

@@ -164,11 +164,11 @@ def missing_element(name: str, origin: Origin | None, service: str) -> str:
     """What it means that an element of a set or map is not there."""
     whose = f"Service {service}" if service else ""
     reason = origin.reason if origin is not None else ""
-    place = reason.partition(":")[0] or "one of its addresses"
+    address = reason.partition(":")[0] or "one of its addresses"
     if name in ("service-ips", "service-nodeports") and whose:
-        return f"traffic to {whose} at its {place} is not sent to its endpoints"
+        return f"traffic to {whose} at its {address} is not sent to its endpoints"
     if name in ("no-endpoint-services", "no-endpoint-nodeports") and whose:
-        return f"traffic to {whose} at its {place} is not refused although nothing serves it"
+        return f"traffic to {whose} at its {address} is not refused although nothing serves it"
     if name == "firewall-ips" and whose:
         return f"sources that {whose} does not allow are not dropped"
     if name == "cluster-ips" and whose:

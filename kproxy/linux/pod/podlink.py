@@ -57,7 +57,7 @@ def open_netns(path: str, opened: int | None = None) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
+def _as_cni_error(what: str) -> Iterator[None]:
     """Turns the kernel's refusals into CNI errors."""
     try:
         yield
@@ -73,12 +73,12 @@ def attach(plan: PodPlan, netns: str, opened: int | None = None) -> None:
     Raises:
         CniError: what failed; what was made until then may remain, and `detach` removes it.
     """
-    with open_netns(netns, opened) as descriptor, _told("opening rtnetlink"), Rtnetlink() as node:
+    with open_netns(netns, opened) as descriptor, _as_cni_error("opening rtnetlink"), Rtnetlink() as node:
         bridge = ensure_bridge(node, plan.bridge)
-        with _told("setting sysctls"):
+        with _as_cni_error("setting sysctls"):
             _write_sysctls(plan.sysctls, plan.optional)
         _make_veth(node, plan, bridge, descriptor, netns)
-        with _told(f"entering {netns}"), inside(descriptor):
+        with _as_cni_error(f"entering {netns}"), inside(descriptor):
             _prepare_ipv6(plan.ifname, plan.addresses)
             pod = Rtnetlink()
         with pod:
@@ -97,21 +97,21 @@ def _make_veth(node: Rtnetlink, plan: PodPlan, bridge: Link, descriptor: int, ne
         except NetlinkError as error:
             # Which of both names was taken, the kernel does not say. The node's end is ours alone: of an ADD that was
             # killed, or of the container's interface, which keeps its name for it.
-            if error.errno == errno.EEXIST and error.place == 0:
+            if error.errno == errno.EEXIST and error.index == 0:
                 if not again and node.link(plan.link) is not None:
-                    with _told(f"deleting what was left of {plan.link}"):
+                    with _as_cni_error(f"deleting what was left of {plan.link}"):
                         node.delete_link(plan.link)
                     continue
                 raise CniError(
                     Code.NAME_TAKEN, "the interface name is taken in the container", f"{plan.ifname} in {netns}"
                 ) from error
-            with _told(f"{'bringing up' if error.place else 'making'} the veth pair {plan.link}"):
+            with _as_cni_error(f"{'bringing up' if error.index else 'making'} the veth pair {plan.link}"):
                 raise
 
 
 def ensure_bridge(node: Rtnetlink, plan: BridgePlan) -> Link:
     """The bridge with its addresses, made if it is not there. Raises CniError."""
-    with _told(f"making the bridge {plan.name}"):
+    with _as_cni_error(f"making the bridge {plan.name}"):
         link = node.link(plan.name)
         if link is None:
             try:
@@ -138,7 +138,7 @@ def ensure_bridge(node: Rtnetlink, plan: BridgePlan) -> Link:
 
 
 def _configure_pod(pod: Rtnetlink, plan: PodPlan) -> None:
-    with _told(f"configuring {plan.ifname}"):
+    with _as_cni_error(f"configuring {plan.ifname}"):
         pod.carry_out([set_link("lo"), set_link(plan.ifname)])
         link = pod.link(plan.ifname)
         if link is None:
@@ -153,7 +153,7 @@ def _configure_pod(pod: Rtnetlink, plan: PodPlan) -> None:
     try:
         pod.carry_out([ask for _, ask in steps])
     except NetlinkError as error:
-        with _told(steps[error.place][0]):
+        with _as_cni_error(steps[error.index][0]):
             raise
 
 
@@ -218,7 +218,7 @@ def _write_file(path: str, value: str) -> None:
 
 def detach(link: str) -> None:
     """Deletes an attachment's veth pair, both ends of it; nothing if it is not there. Raises CniError."""
-    with _told(f"deleting {link}"), Rtnetlink() as node:
+    with _as_cni_error(f"deleting {link}"), Rtnetlink() as node:
         node.delete_link(link)
 
 
@@ -229,7 +229,7 @@ def check(plan: PodPlan, netns: str, opened: int | None = None) -> list[str]:
     later in the list may have changed them, as `tuning` and `sbr` do.
     """
     found: list[str] = []
-    with open_netns(netns, opened) as descriptor, _told("reading links"), Rtnetlink() as node:
+    with open_netns(netns, opened) as descriptor, _as_cni_error("reading links"), Rtnetlink() as node:
         bridge, port = node.link(plan.bridge.name), node.link(plan.link)
         if bridge is None or bridge.kind != "bridge":
             found.append(f"bridge {plan.bridge.name} is not there")

@@ -56,10 +56,10 @@ Attributes = dict[int, bytes]
 class NetlinkError(OSError):
     """The kernel refused a request; `strerror` holds its own words where it had some.
 
-    `place` is the number of the request among those carried out together, from 0.
+    `index` is the number of the request among those carried out together, from 0.
     """
 
-    place = 0
+    index = 0
 
 
 class Request(NamedTuple):
@@ -194,7 +194,7 @@ class Rtnetlink:
                     try:
                         _raise(payload, flags)
                     except NetlinkError as refused:
-                        refused.place = sequence - first
+                        refused.index = sequence - first
                         error = error or refused
         if error is not None:
             raise error
