@@ -87,7 +87,7 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
     if kind in (RuleKind.NFT, RuleKind.NFT_JSON):
         from kproxy.netfilter.nftables.text import parse_nft  # costs as much as all that iptables needs
 
-        return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
+        return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label, text, kind))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (which goes with --ipset)")
     ruleset = parse_save(text, source)
@@ -100,12 +100,13 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
     return RuleFile(label, text, iptables=rules)
 
 
-def _checked_nft(ruleset: NftRuleset, label: str) -> NftRuleset:
+def _checked_nft(ruleset: NftRuleset, label: str, text: str, kind: RuleKind) -> NftRuleset:
     from kproxy.netfilter.nftables.check import check_nft
 
     problems = check_nft(ruleset)
     if problems:
-        raise InputError("\n".join(f"{label}: {problem}" for problem in problems))
+        told = [each.in_json(text) if kind is RuleKind.NFT_JSON else str(each) for each in problems]
+        raise InputError("\n".join(f"{label}: {problem}" for problem in told))
     return ruleset
 
 

@@ -3,12 +3,17 @@
 Types are those of ipset(8): `hash:ip`, `hash:net`, `hash:ip,port`, `hash:ip,port,ip`, `hash:ip,port,net`,
 `hash:net,port`, `hash:net,net`, `bitmap:port` and so on, whose parts after the colon say what each dimension holds.
 Of entries with networks, the narrowest that fits decides, and one that is marked `nomatch` says no.
+
+Entries are filed by shape, as the kernel does: which parts are exact, which are networks of which size, which are other
+ranges. A packet whose parts are known is looked up once for each shape, of which there are few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
@@ -64,6 +69,7 @@ class IpSet:
     dimensions: tuple[str, ...]
     family: Family | None
     entries: tuple[Entry, ...]
+    _index: list[_Filed] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def parse(cls, kind: str, entries: Iterable[str], family: Family | None = None) -> IpSet:
@@ -92,9 +98,10 @@ class IpSet:
             return False
         if len(parts) < len(self.dimensions):
             return False
+        known = all(part is not None and not (isinstance(part, PortPart) and part.port is None) for part in parts)
         best: Entry | None = None
         unsure = False
-        for entry in self.entries:
+        for entry in self._filed.candidates(parts) if known else self.entries:
             fits = _fits(entry, parts)
             if fits is None:
                 unsure = True
@@ -103,6 +110,80 @@ class IpSet:
         if unsure:
             return None
         return best is not None and not best.nomatch
+
+    @property
+    def _filed(self) -> _Filed:
+        if not self._index:
+            self._index.append(_Filed(self.entries))
+        return self._index[0]
+
+
+_RANGE: Final = -1
+_Shape = tuple[int, ...]
+"""For each part the size of its network in bits (of ports, 0 for a single one), or `_RANGE`."""
+
+
+class _Ranges:
+    """Entries of one shape with the same exact parts, by the first of their ranges."""
+
+    def __init__(self, place: int, entries: list[Entry]) -> None:
+        self._place = place
+        self._entries = sorted(entries, key=lambda entry: entry.parts[place].first)
+        self._firsts = [entry.parts[place].first for entry in self._entries]
+        self._lasts = list(accumulate((entry.parts[place].last for entry in self._entries), max))
+
+    def around(self, part: int | PortPart) -> Iterator[Entry]:
+        """Those that may hold the part."""
+        value = part if isinstance(part, int) else part.port or 0
+        position = bisect_right(self._firsts, value)
+        while position and self._lasts[position - 1] >= value:
+            position -= 1
+            yield self._entries[position]
+
+
+class _Filed:
+    """Entries by shape, and those of a shape by their exact parts; those with ranges by their first range, too."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._exact: dict[_Shape, dict[tuple[object, ...], list[Entry]]] = {}
+        for entry in entries:
+            shape = tuple(map(_size, entry.parts))
+            key = tuple(_key(part, size) for part, size in zip(entry.parts, shape, strict=True) if size != _RANGE)
+            self._exact.setdefault(shape, {}).setdefault(key, []).append(entry)
+        self._ranges = {
+            shape: {key: _Ranges(shape.index(_RANGE), held) for key, held in filed.items()}
+            for shape, filed in self._exact.items()
+            if _RANGE in shape
+        }
+
+    def candidates(self, parts: Sequence[int | PortPart | None]) -> Iterator[Entry]:
+        """The entries that may hold these parts, which are known."""
+        for shape, filed in self._exact.items():
+            key = tuple(_asked(part, size) for part, size in zip(parts, shape, strict=False) if size != _RANGE)
+            any_protocol = tuple((None, part[1]) if isinstance(part, tuple) else part for part in key)  # bitmap:port
+            for each in {key, any_protocol}:
+                if shape not in self._ranges:
+                    yield from filed.get(each, ())
+                elif each in self._ranges[shape]:
+                    part = parts[shape.index(_RANGE)]
+                    assert part is not None
+                    yield from self._ranges[shape][each].around(part)
+
+
+def _size(part: _Addresses | _Ports) -> int:
+    """The size of a part in bits if it is a network or single, else `_RANGE`."""
+    span = part.last - part.first
+    if isinstance(part, _Ports):
+        return _RANGE if span else 0
+    return span.bit_length() if span & (span + 1) == 0 and part.first & span == 0 else _RANGE
+
+
+def _key(part: _Addresses | _Ports, size: int) -> object:
+    return (part.protocol, part.first) if isinstance(part, _Ports) else part.first >> size
+
+
+def _asked(part: int | PortPart | None, size: int) -> object:
+    return (part.protocol, part.port) if isinstance(part, PortPart) else None if part is None else part >> size
 
 
 def _fits(entry: Entry, parts: Sequence[int | PortPart | None]) -> bool | None:

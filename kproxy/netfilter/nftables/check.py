@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kproxy.netfilter.nftables.expression import AnonymousMap
+from kproxy.netfilter.nftables.json.document import json_commands, path_of_line
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 from kproxy.netfilter.nftables.statement import VerdictMap
@@ -27,8 +28,17 @@ class NftProblem:
     line: int = 0
 
     def __str__(self) -> str:
-        line = f"line {self.line}: " if self.line else ""
-        return f"{line}table {self.family} {self.table}: {self.where}: {self.message}"
+        return f"{f'line {self.line}: ' if self.line else ''}{self.words}"
+
+    @property
+    def words(self) -> str:
+        """Without the line."""
+        return f"table {self.family} {self.table}: {self.where}: {self.message}"
+
+    def in_json(self, text: str) -> str:
+        """With the path of the object in the JSON document that the rule set was read from, in place of the line."""
+        commands, paths, _ = json_commands(text)
+        return f"{path_of_line(commands, paths, self.line)}: {self.words}"
 
 
 def check_nft(ruleset: NftRuleset) -> list[NftProblem]:

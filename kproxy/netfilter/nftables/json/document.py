@@ -9,6 +9,7 @@ Statements that kproxy does not know stay as they are.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from kproxy.netfilter.nftables.errors import NftSyntaxError
 from kproxy.netfilter.nftables.json.commands import COMMANDS
@@ -56,3 +57,12 @@ def json_commands(text: str, source: str = "") -> tuple[list[str], list[str], li
             commands.append(line)
             paths.append(path)
     return commands, paths, writer.opaque
+
+
+def path_of_line(commands: Sequence[str], paths: Sequence[str], line: int) -> str:
+    """The path of the object that a line of the commands, counted from 1, stands for."""
+    for command, path in zip(commands, paths, strict=True):
+        line -= command.count("\n") + 1
+        if line <= 0:
+            return path
+    return paths[-1] if paths else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -17,7 +16,7 @@ from kproxy.netfilter.nftables.command import Command, Item
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.element import Elements
 from kproxy.netfilter.nftables.errors import NftSyntaxError
-from kproxy.netfilter.nftables.json.document import json_commands
+from kproxy.netfilter.nftables.json.document import json_commands, path_of_line
 from kproxy.netfilter.nftables.lexer import END, Source
 from kproxy.netfilter.nftables.objects import OBJECT_WORDS, NamedObject
 from kproxy.netfilter.nftables.reader.blocks import (
@@ -77,15 +76,11 @@ def read_json(text: str, source: str = "", base: NftRuleset | None = None) -> li
         NftSyntaxError: it is not nft's JSON, or of another schema version; the message has the path in the document.
     """
     lines, paths, foreign = json_commands(text, source)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + line.count("\n") + 1)
     lexed = Source("\n".join(lines), source, foreign)
     try:
         commands = _Script(Cursor(lexed), base).read()
     except UnexpectedError as error:
-        place = bisect_right(starts, lexed.line_of(error.index) - 1) - 1
-        path = paths[min(place, len(paths) - 1)] if paths else ""
+        path = path_of_line(lines, paths, lexed.line_of(error.index))
         raise NftSyntaxError(error.expected, text=lexed.line_text(error.index), source=source, path=path) from None
     return commands
 

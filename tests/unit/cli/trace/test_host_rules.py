@@ -116,3 +116,18 @@ def test_chains_of_devices_and_bridges(tmp_path: Path, kproxy: Run) -> None:
     assert (
         "INDETERMINATE 10.0.0.1 → 192.0.2.1:22 (netdev x i: the input interface is not known)" in kproxy(*base).stdout
     )
+
+
+def test_a_bad_jump_in_json_is_named_by_its_path(tmp_path: Path, kproxy: Run) -> None:
+    """All of nft's JSON is one line."""
+    chain = {"family": "ip", "table": "a", "name": "c", "type": "filter", "hook": "input", "prio": 0}
+    rule = {"family": "ip", "table": "a", "chain": "c", "expr": [{"jump": {"target": "nowhere"}}]}
+    objects = [{"metainfo": {"json_schema_version": 1}}, {"table": {"family": "ip", "name": "a"}}]
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"nftables": [*objects, {"chain": chain}, {"rule": rule}]}))
+    result = kproxy("trace", "--rules", str(path), *PACKET)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"error: {path}: nftables[3].rule: table ip a: rule 1 of chain c: "
+        "jump to a chain that does not exist: nowhere\n"
+    )
