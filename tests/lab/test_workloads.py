@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,14 @@ def ready(lab: Lab, label: str) -> dict[str, bool]:
     }
 
 
+def has_failed(lab: Lab, *pods: str) -> bool:
+    """Whether a probe of each of these pods has failed, as the kubelet tells."""
+    told = {
+        event["involvedObject"]["uid"] for event in get(lab, "events", "--field-selector=reason=Unhealthy")["items"]
+    }
+    return told >= {get(lab, "pod", name)["metadata"]["uid"] for name in pods}
+
+
 @pytest.mark.parametrize(
     ("probe", "becomes"),
     [
@@ -67,7 +74,7 @@ def test_a_pod_is_ready_when_its_probe_succeeds(lab: Lab, probe: dict[str, Any],
         if becomes:
             lab.kubectl("wait", "--for=condition=Ready", "pod/probed", "--timeout=120s")
         else:
-            time.sleep(1.5)
+            eventually(lambda: has_failed(lab, "probed"))
             assert ready(lab, "app=probed") == {"probed": False}
             message = get(lab, "pod", "probed")["status"]["conditions"]
             assert any("unready status: [echo]" in item.get("message", "") for item in message)
@@ -86,7 +93,7 @@ def test_readiness_comes_and_goes_with_traffic(lab: Lab, tmp_path: Path) -> None
         return sum(item.ready for item in lab.cluster().service("gate").ports[0].endpoints)
 
     eventually(lambda: len(ready(lab, "app=gate")) == 2)
-    time.sleep(1)
+    eventually(lambda: has_failed(lab, *ready(lab, "app=gate")))
     assert endpoints() == 0
     flag.touch()
     lab.kubectl("rollout", "status", "deployment/gate", "--timeout=120s")
@@ -109,8 +116,8 @@ def test_a_rollout_stops_at_pods_that_do_not_get_ready_and_is_undone(lab: Lab) -
     lab.kubectl(
         "patch", "deployment", "shop", "-p", json.dumps({"spec": {"template": {"spec": {"containers": [probe]}}}})
     )
-    eventually(lambda: sum(not item for item in ready(lab, "app=shop").values()) == 1)
-    time.sleep(1)
+    eventually(lambda: len(ready(lab, "app=shop")) == 3)
+    eventually(lambda: has_failed(lab, *(ready(lab, "app=shop").keys() - after)))
     assert sum(ready(lab, "app=shop").values()) == 2, "the old pods stay until new ones are ready"
     lab.kubectl("rollout", "undo", "deployment/shop")
     lab.kubectl("rollout", "status", "deployment/shop", "--timeout=120s")
@@ -142,32 +149,32 @@ def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
     return {**body, "kind": "DaemonSet", "spec": {"selector": body["spec"]["selector"], "template": template}}
 
 
+def places(lab: Lab, app: str) -> list[str]:
+    """The nodes of the pods of an app, "" for one that has none yet, without those that are ending."""
+    items = get(lab, "pods", "-l", f"app={app}")["items"]
+    return sorted(item["spec"].get("nodeName", "") for item in items if "deletionTimestamp" not in item["metadata"])
+
+
 def test_a_daemon_set_has_one_pod_on_each_node(lab: Lab) -> None:
     lab.apply(daemon_set("agent"))
     lab.kubectl("rollout", "status", "daemonset/agent", "--timeout=120s")
 
-    def places() -> list[str]:
-        items = get(lab, "pods", "-l", "app=agent")["items"]
-        # A Pod that is not scheduled yet has no nodeName.
-        specs = [item["spec"] for item in items if "deletionTimestamp" not in item["metadata"]]
-        return sorted(spec.get("nodeName", "") for spec in specs)
-
-    assert places() == ["node-1", "node-2"]
+    assert places(lab, "agent") == ["node-1", "node-2"]
     before = set(ready(lab, "app=agent"))
     lab.kubectl("delete", "pod", min(before))
-    eventually(lambda: places() == ["node-1", "node-2"])
+    eventually(lambda: places(lab, "agent") == ["node-1", "node-2"])
     lab.run("node", "add")
-    eventually(lambda: places() == ["node-1", "node-2", "node-3"])
+    eventually(lambda: places(lab, "agent") == ["node-1", "node-2", "node-3"])
     lab.kubectl("rollout", "restart", "daemonset/agent")
     lab.kubectl("rollout", "status", "daemonset/agent", "--timeout=120s")
     assert not before & set(ready(lab, "app=agent"))
-    assert places() == ["node-1", "node-2", "node-3"]
+    assert places(lab, "agent") == ["node-1", "node-2", "node-3"]
     lab.run("node", "remove", "node-3")
-    eventually(lambda: places() == ["node-1", "node-2"])
+    eventually(lambda: places(lab, "agent") == ["node-1", "node-2"])
     lab.apply(daemon_set("agent", nodeSelector={"kubernetes.io/hostname": "node-2"}))
-    eventually(lambda: places() == ["node-2"])
+    eventually(lambda: places(lab, "agent") == ["node-2"])
     lab.kubectl("delete", "daemonset", "agent")
-    eventually(lambda: places() == [])
+    eventually(lambda: places(lab, "agent") == [])
 
 
 def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
@@ -180,16 +187,10 @@ def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
     lab.run("fail", "node", "node-2")
     lab.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=120s")
 
-    def nodes(app: str) -> list[str]:
-        items = get(lab, "pods", "-l", f"app={app}")["items"]
-        # A Pod that is not scheduled yet has no nodeName.
-        specs = [item["spec"] for item in items if "deletionTimestamp" not in item["metadata"]]
-        return sorted(spec.get("nodeName", "") for spec in specs)
-
-    eventually(lambda: nodes("goes") == ["node-1", "node-1"])
-    assert nodes("stays") == ["node-1", "node-2"]
-    assert nodes("agent") == ["node-1", "node-2"]
-    assert sum(ready(lab, "app=stays").values()) == 1
+    eventually(lambda: places(lab, "goes") == ["node-1", "node-1"])
+    assert places(lab, "stays") == ["node-1", "node-2"]
+    assert places(lab, "agent") == ["node-1", "node-2"]
+    eventually(lambda: sum(ready(lab, "app=stays").values()) == 1)
     terminating = [
         item for item in get(lab, "pods", "-l", "app=goes")["items"] if "deletionTimestamp" in item["metadata"]
     ]

@@ -40,7 +40,7 @@ MANY = int(os.environ.get("KPROXY_ROUNDS", "50"))
 
 rounds = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 endpoints_by = pytest.mark.parametrize("by_controller", [False, True], ids=["slices", "controller"])
-variants = pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+variants = pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value, scope="module")
 
 
 class Network:
@@ -211,21 +211,26 @@ class Endpoints:
         assert done.status < 300 or (missing and done.status == 404), done.data
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[RestClient]:
-    with running_server(tmp_path) as server:
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("conntrack")
+
+
+@pytest.fixture(scope="module")
+def client(directory: Path) -> Iterator[RestClient]:
+    with running_server(directory) as server:
         client = server.client()
         put(client, NODES, node())
         yield client
 
 
-@pytest.fixture
-def agent(network: Network, client: RestClient, tmp_path: Path, variant: Variant) -> Iterator[Agent]:
+@pytest.fixture(scope="module")
+def agent(network: Network, client: RestClient, directory: Path, variant: Variant) -> Iterator[Agent]:
     """kproxy on the node. Nothing but a change makes it look at connection tracking: there is no periodic check."""
-    target = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--node", NODE, "--netns", network.node_name)
+    target = ("--kubeconfig", str(directory / "kubeconfig"), "--node", NODE, "--netns", network.node_name)
     period = ("--iptables-min-sync-period", "10ms", "--iptables-sync-period", "1h")
     with running_agent(
-        tmp_path, *target, *period, "--variant", variant.value, "--cluster-cidr", "10.244.0.0/16"
+        directory, *target, *period, "--variant", variant.value, "--cluster-cidr", "10.244.0.0/16"
     ) as made:
         eventually(lambda: 'synced family="IPv4"' in made.said(), what=made.said)
         yield made
