@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from kproxy.lab.lifecycle import processes
-from tests.support.cli import CODE, KPROXY
+from tests.support.cli import CODE, KPROXY, run_kproxy
 from tests.support.lab.labtools import Lab, deployment, fresh_name, lab_up
 from tests.support.machine import only_these_programs
 
@@ -276,10 +276,7 @@ def test_help_has_examples_and_bad_usage_exits_2(tmp_path: Path) -> None:
     from kproxy.cli.lab.command import SUBCOMMANDS
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*KPROXY, "lab", *arguments], capture_output=True, text=True, check=False,
-            env={**os.environ, "KPROXY_LAB_DIR": str(tmp_path)},
-        )  # fmt: skip
+        return run_kproxy("lab", *arguments, environment={**os.environ, "KPROXY_LAB_DIR": str(tmp_path)})
 
     for name in SUBCOMMANDS:
         done = call(name, "--help")

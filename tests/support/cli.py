@@ -7,7 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,7 +40,11 @@ def kproxy_on_the_machine(tmp_path: Path) -> Run:
 
 _COMMANDS = [
     f"kproxy.cli.{name}"
-    for name in ("apply", "drift", "explain", "golden", "migrate.command", "migrate.text", "render", "trace.command")
+    for name in (
+        *("apply", "cleanup", "diff.command", "drift", "explain", "get", "golden", "migrate.command", "migrate.text"),
+        *("overlay", "render", "run.command", "trace.command"),
+        *(f"lab.{each}" for each in ("exec", "fail", "node", "probe", "status", "trace", "up", "down", "view")),
+    )
 ]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -54,7 +58,7 @@ def _runner(program: Sequence[str], directory: Path) -> Run:
     ) -> subprocess.CompletedProcess[str]:
         command = [*prefix, *program, *map(str, arguments)]
         if program is KPROXY and not prefix:
-            done = _forked(command, stdin, cwd)
+            done = run_kproxy(*command[len(KPROXY) :], stdin=stdin, cwd=cwd)
         else:
             done = subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, check=False)
         assert "Traceback" not in done.stderr, done.stderr
@@ -63,15 +67,36 @@ def _runner(program: Sequence[str], directory: Path) -> Run:
     return run
 
 
-def _forked(command: list[str], stdin: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_kproxy(
+    *arguments: str,
+    stdin: str = "",
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """`kproxy ARGUMENTS` in a process that was forked from one that has imported the commands.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not ended after `timeout` seconds, and is killed.
+    """
+    command = [*KPROXY, *arguments]
     with TemporaryDirectory() as scratch:
         files = [Path(scratch) / name for name in ("stdin", "stdout", "stderr")]
         for path, text in zip(files, (stdin, "", ""), strict=True):
             path.write_text(text)
-        given = {"arguments": command[len(KPROXY) :], "files": files, "cwd": cwd, "environment": dict(os.environ)}
+        given = {
+            "arguments": arguments,
+            "files": files,
+            "cwd": cwd or Path.cwd(),
+            "environment": dict(environment or os.environ),
+        }
         process = _PROCESSES.Process(target=runpy.run_path, args=(str(_FORKED), given))
         process.start()
-        process.join()
+        process.join(timeout)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(command, timeout or 0.0)
         code = process.exitcode
         process.close()
         assert code is not None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
-from tests.support.cli import KPROXY
+from tests.support.cli import run_kproxy
 
 ROOT = paths.ROOT
 RULES = ROOT / "rules_golden" / "minikube" / "expected" / "minikube.v4.save"
@@ -63,8 +63,7 @@ def namespace() -> Iterator[str]:
 
 
 def trace(*arguments: str) -> tuple[int, Any, str]:
-    command = [*KPROXY, "trace", "--netns", NAME, *arguments, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_kproxy("trace", "--netns", NAME, *arguments, "-o", "json")
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
@@ -127,7 +126,6 @@ def test_a_policy_counts_without_rules(namespace: str, variant: str) -> None:
 
 
 def test_a_namespace_that_is_not_there() -> None:
-    command = [*KPROXY, "trace", "--netns", "kp-nowhere", *NODE_PORT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_kproxy("trace", "--netns", "kp-nowhere", *NODE_PORT)
     assert (done.returncode, done.stdout) == (2, "")
     assert "kp-nowhere" in done.stderr

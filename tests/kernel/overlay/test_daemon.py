@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.api.types.core import Node
-from tests.support.cli import KPROXY
+from tests.support.cli import KPROXY, run_kproxy
 from tests.support.cni.client import ip
 from tests.support.overlay.network import OUTSIDE, Network, ask, node_object, outside_host, reaches, three_nodes
 from tests.support.waiting import eventually
@@ -113,8 +113,8 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 
 def check(kubeconfig: str, network: Network, node: int) -> tuple[int, str]:
-    command = [*OVERLAY, "check", "--node", f"node-{node}", "--netns", network.names[f"n{node}"], "-o", "json"]
-    done = subprocess.run([*command, "--kubeconfig", kubeconfig], capture_output=True, text=True, check=False)
+    words = ("check", "--node", f"node-{node}", "--netns", network.names[f"n{node}"], "-o", "json")
+    done = run_kproxy("overlay", *words, "--kubeconfig", kubeconfig)
     return done.returncode, done.stdout or done.stderr
 
 
@@ -129,8 +129,7 @@ def test_nodes_join_and_leave(network: Network, tmp_path: Path) -> None:
         code, told = check(kubeconfig, network, 1)
         assert code == 1
         assert {item["kind"] for item in json.loads(told)["drift"]} >= {"missing"}
-        once = subprocess.run([*OVERLAY, "run", *options[2], "--once"], check=False)
-        assert once.returncode == 0
+        assert run_kproxy("overlay", "run", *options[2], "--once").returncode == 0
         assert check(kubeconfig, network, 2)[0] == 0
         with running([*OVERLAY, "run", *options[1], "--resync", "0.5"], "ready"):
             assert reaches(network, 1, 2, 4)
@@ -190,8 +189,8 @@ def test_the_ready_file_is_there_after_a_round_without_a_problem(network: Networ
             put_node(kubeconfig, node_object(1))
             eventually(file.exists)
         missing = str(tmp_path / "nowhere/ready")
-        refused = subprocess.run([*OVERLAY, "run", *options, "--ready-file", missing], capture_output=True, check=False)
-        assert (refused.returncode, b"nowhere/ready" in refused.stderr) == (2, True)
+        refused = run_kproxy("overlay", "run", *options, "--ready-file", missing)
+        assert (refused.returncode, "nowhere/ready" in refused.stderr) == (2, True)
 
 
 def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, 
             number: ["--node", f"node-{number}", "--netns", network.names[f"n{number}"], "--kubeconfig", kubeconfig]
             for number in (1, 2)
         }
-        assert subprocess.run([*OVERLAY, "run", *options[2], "--once"], check=False).returncode == 0
+        assert run_kproxy("overlay", "run", *options[2], "--once").returncode == 0
         with running([*OVERLAY, "run", *options[1], "--resync", "0.5"], "ready"):
             assert mtus(network, 1) == {"kproxy.1": 1550, "kproxy-v6.1": 1530}
             told = json.loads(check(kubeconfig, network, 1)[1])
@@ -215,7 +214,7 @@ def test_the_mtu_follows_the_interface_with_the_nodes_address(network: Network, 
             set_underlay_mtu(network, 1, 1500)
             eventually(lambda: mtus(network, 1) == {"kproxy.1": 1450, "kproxy-v6.1": 1430})
         for option, expected in (("--mtu", (1400, 1400)), ("--underlay-mtu", (1350, 1330))):
-            assert subprocess.run([*OVERLAY, "run", *options[1], option, "1400", "--once"], check=False).returncode == 0
+            assert run_kproxy("overlay", "run", *options[1], option, "1400", "--once").returncode == 0
             assert tuple(mtus(network, 1).values()) == expected
         small = subprocess.run(
             [*OVERLAY, "run", *options[1], "--mtu", "576", "--once"], check=False, capture_output=True, text=True

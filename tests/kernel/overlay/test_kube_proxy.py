@@ -20,6 +20,7 @@ import yaml
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.netfilter.hooks import Variant
+from tests.support.cli import run_kproxy
 from tests.support.cni.client import ip
 from tests.support.overlay.network import (
     COMMANDS,
@@ -89,10 +90,10 @@ def program(network: Network, directory: Path, variant: str, *documents: list[di
         )
     )  # fmt: skip
     command = [
-        str(Path(sys.executable).parent / "kproxy"), "apply", "-f", str(manifests), "--config", str(configuration),
+        "apply", "-f", str(manifests), "--config", str(configuration),
         "--node", "node-1", "--netns", network.names["n1"], "--variant", variant, "--lock-wait", "60", "--yes",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_kproxy(*command)
     assert done.returncode == 0, done.stderr
 
 

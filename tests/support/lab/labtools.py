@@ -16,7 +16,7 @@ from typing import Any
 from kproxy.lab.cluster import ClusterView, read_cluster
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.state import LabDirectory
-from tests.support.cli import KPROXY
+from tests.support.cli import KPROXY, run_kproxy
 
 NETNS = Path("/run/netns")
 _GOTO = re.compile(r"goto endpoint-\S+__([0-9a-f.]+)/(\d+)")
@@ -46,9 +46,7 @@ class Lab:
 
     def call(self, *arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Runs a subcommand."""
-        return subprocess.run(
-            self.command(*arguments), env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
-        )
+        return run_kproxy(*self.command(*arguments)[len(KPROXY) :], environment=self.environment, timeout=timeout)
 
     def run(self, *arguments: str) -> str:
         """Runs a subcommand that must succeed; its output."""

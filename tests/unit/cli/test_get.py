@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.support import paths
-from tests.support.cli import KPROXY
+from tests.support.cli import KPROXY, run_kproxy
 from tests.support.fakeapi.server import FakeApiServer
 from tests.support.waiting import PATIENCE
 
@@ -53,8 +53,7 @@ def config(api: FakeApiServer, tmp_path: Path) -> str:
 @pytest.fixture
 def get(config: str) -> Get:
     def run(*words: str) -> Result:
-        command = [*KPROXY, "get", *words, "--kubeconfig", config]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+        done = run_kproxy("get", *words, "--kubeconfig", config, timeout=180)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
