@@ -1,7 +1,7 @@
 """200 random edits of kube-proxy's rules: `kproxy drift` names each, `kproxy drift --repair` mends it and nothing else.
 
 Through the command itself, in the kernel, with rules of Docker, a CNI plugin and ufw in all tables of both variants.
-The normal suite makes 40 of the edits, the slow one the others.
+The normal suite makes 20 of the edits, the slow one the others.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ groups = pytest.mark.parametrize(
             family,
             variant,
             group,
-            marks=[pytest.mark.slow] if group or (family.is_ipv6 and variant is Variant.NFT) else [],
+            marks=[pytest.mark.slow] if group or family.is_ipv6 is (variant is Variant.NFT) else [],
             id=f"{family.value}-{variant.value}-{group}",
         )
         for family, variant in COMBINATIONS
