@@ -178,7 +178,7 @@ def test_big_datagrams_are_cut_and_put_together_again(lab: Lab) -> None:
     assert model.host(client).links["eth0"].mtu == 1450
 
 
-def test_a_packet_too_big_for_the_tunnel_is_told_through_nat(lab: Lab) -> None:
+def test_the_sender_of_a_packet_too_big_for_the_tunnel_learns_it_through_nat(lab: Lab) -> None:
     """The client may send 1500 octets, the tunnel takes 1450: the node says so, about the packet as the client sent
     it."""
     model = lab.model()

@@ -98,7 +98,7 @@ def families(lab: Lab) -> list[str]:
     return ["-4", "-6"] if lab.cluster().ip_family == "dual" else ["-4"]
 
 
-def test_who_does_not_know_the_neighbour_asks_in_vain_and_says_so(lab: Lab) -> None:
+def test_a_host_that_does_not_know_the_neighbour_asks_in_vain_and_reports_it(lab: Lab) -> None:
     neighbours(lab, "del")
     tunnel = lab.cluster().backend == "vxlan"
     for option in families(lab):
@@ -123,7 +123,7 @@ def test_who_does_not_know_the_neighbour_asks_in_vain_and_says_so(lab: Lab) -> N
         assert [text.startswith(code) for text in errors(found)] == ([] if tunnel else [True] * 4)
 
 
-def test_who_takes_the_neighbour_for_known_sends_and_nobody_hears_of_it(lab: Lab) -> None:
+def test_a_host_that_takes_the_neighbour_for_known_sends_and_the_packet_is_lost(lab: Lab) -> None:
     neighbours(lab, "replace", "lladdr", "02:00:00:00:00:03", "nud", "permanent")
     try:
         for option in families(lab):

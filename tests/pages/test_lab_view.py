@@ -136,7 +136,7 @@ def test_topology_and_the_path_of_the_chosen_flow(browser: Any, page: Path) -> N
     assert "unreachable" in flows[2].text
 
 
-def test_light_dark_narrow_and_for_those_who_do_not_see(browser: Any, page: Path, tmp_path: Path) -> None:
+def test_light_dark_narrow_and_with_screen_readers(browser: Any, page: Path, tmp_path: Path) -> None:
     from selenium.webdriver.common.by import By
 
     browser.get(page.as_uri())

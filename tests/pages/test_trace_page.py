@@ -119,7 +119,7 @@ def test_light_dark_and_narrow(browser: Any, tmp_path: Path) -> None:
     browser.set_window_size(1200, 1400)
 
 
-def test_contrast_and_names_for_those_who_do_not_see(browser: Any, tmp_path: Path) -> None:
+def test_contrast_and_names_for_screen_readers(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.common.by import By
 
     browser.get(write_page(tmp_path / "page.html", *WATCHERS).as_uri())

@@ -2,8 +2,8 @@
 
 `KubeProxyConfiguration()` is what kube-proxy v1.36 runs with when its configuration file says nothing. The fields are
 the versioned type's own in snake case. Source of the defaults: SetDefaults_KubeProxyConfiguration in kube-proxy's
-v1alpha1 package, and what a running kube-proxy answers on /configz. `config_decode` reads a file into these values,
-`config_validate` says what kube-proxy would refuse in them, `config_print` writes them as /configz does.
+v1alpha1 package, and what a running kube-proxy answers on /configz. `decode` reads a file into these values, `validate`
+says what kube-proxy would refuse in them, `configz` writes them as /configz does.
 
 Some defaults stand for "zero or absent": a duration of 0s in iptables.syncPeriod is 30s to kube-proxy, and 0s in
 iptables.minSyncPeriod is 1s. They are applied where a file is read; a value built by hand keeps what it was given.
@@ -219,27 +219,9 @@ class KubeProxyConfiguration(_Part, frozen=True):
         return self.node_port_addresses
 
     @property
-    def cluster_cidrs_by_family(self) -> Mapping[int, IPNetwork]:
-        """The pod network per IP version (4, 6); a family without one is absent. ValueError if not validated."""
-        cidrs = [parse_network(text) for text in self.cluster_cidr.split(",") if text]
-        return {network.version: network for network in reversed(cidrs)}
-
-    @property
     def node_ports_on_primary_only(self) -> bool:
         """Whether node ports answer on the Node object's primary addresses alone."""
         return self.node_ports_on == (NODE_PORT_ADDRESSES_PRIMARY,)
-
-    def node_port_networks(self, version: int) -> tuple[IPNetwork, ...]:
-        """The CIDRs of IP version 4 or 6 whose node addresses answer node ports, in the order given.
-
-        A family for which no CIDR is listed gets the one that holds every address, as kube-proxy's NewNodePortAddresses
-        does. Under "primary" the answer depends on the Node, and this is ().
-        """
-        if self.node_ports_on_primary_only:
-            return ()
-        networks = [parse_network(text) for text in self.node_ports_on]
-        found = tuple(network for network in networks if network.version == version)
-        return found or (ipaddress.ip_network("0.0.0.0/0" if version == 4 else "::/0"),)
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ def apply(
     live: Json | None, config: Json, resource: Resource, manager: Manager, owners: list[Manager], force: bool,
     reset: Sequence[Path],
 ) -> Json:  # fmt: skip
-    """The object after server-side apply, not yet defaulted; see managed.apply.
+    """The object after server-side apply, not yet defaulted; see `managed_fields.apply`.
 
     Raises:
         ApiError: 409 with a cause for each field that another manager owns.

@@ -1,4 +1,4 @@
-"""Style and script of the page; see `trace_page`."""
+"""Style and script of the page; see `page.report_page`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a wrong rule means for packets, in a sentence, from where the rule comes from.
 
 Words can say what a rule is for; whether a particular packet is treated differently is for the data-plane model to
-decide (`drift.Sampler`).
+decide (`samples`, `table_samples`).
 """
 
 from __future__ import annotations

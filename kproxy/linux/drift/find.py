@@ -1,6 +1,6 @@
 """Drift: every difference between what the kernel should hold and what it holds, each with its Service and its meaning.
 
-Reading only. `repair` writes exactly what was found, nothing else, through the same engine as `apply`.
+Reading only. `repair` writes exactly what was found, nothing else, by the same means as `apply`.
 """
 
 from __future__ import annotations

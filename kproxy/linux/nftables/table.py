@@ -13,7 +13,6 @@ printing, and parsing a large table into it takes seconds where a sync takes mil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
@@ -59,54 +58,6 @@ class TableText(msgspec.Struct, frozen=True):
             for (name, key), value in self.elements.items()
         ]
         return "".join(f"{line}\n" for line in lines)
-
-
-def parse_script(text: str) -> TableText:
-    """Reads back what `TableText.script` writes, and what kube-proxy's own dumps hold: one `add` a line.
-
-    Raises:
-        ValueError: a line is something else, or not of the same table.
-    """
-    name = definition = ""
-    chains: dict[str, str] = {}
-    rules: dict[str, list[str]] = {}
-    sets: dict[str, SetText] = {}
-    elements: dict[ElementRef, ElementValue] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        verb, kind, family, table, *rest = line.split(" ", 4)
-        own = f"{family} {table}"
-        if verb != "add" or own != (name or own):
-            raise ValueError(f"line {number} adds nothing to table {name or own}: {line}")
-        name = own
-        what, _, tail = (rest[0] if rest else "").partition(" ")
-        if kind == "table":
-            definition = rest[0] if rest else ""
-        elif kind == "chain":
-            chains[what] = tail
-        elif kind in ("set", "map"):
-            sets[what] = SetText(kind, tail)
-        elif kind == "rule":
-            rules.setdefault(what, []).append(tail)
-        elif kind == "element":
-            key, value = _parse_element(tail)
-            elements[what, key] = value
-        else:
-            raise ValueError(f"line {number} adds a {kind!r}: {line}")
-    return TableText(name, definition, chains, {chain: tuple(own) for chain, own in rules.items()}, sets, elements)
-
-
-def _parse_element(text: str) -> tuple[str, ElementValue]:
-    """`{ KEY [comment "..."] [: VERDICT] }`; keys of IPv6 addresses hold colons, but none between spaces."""
-    inner = text.removeprefix("{ ").removesuffix(" }")
-    head, mark, tail = inner.partition(_COMMENT)
-    if mark:
-        comment, _, value = tail.partition('"')
-        return head, ElementValue(value.removeprefix(" : "), comment)
-    key, _, value = inner.partition(" : ")
-    return key, ElementValue(value)
-
-
-_COMMENT: Final = ' comment "'
 
 
 def _words(*words: str) -> str:

@@ -168,7 +168,7 @@ class Syncer(FamilySyncer):
 
 
 def _steps(watch: Stopwatch, outcome: Outcome) -> tuple[StepTime, ...]:
-    """The syncer's own steps with the engine's between rendering and clean-up."""
+    """The syncer's own steps, with those of reconciling between rendering and clean-up."""
     return (*watch.times[:2], *outcome.report.steps, *watch.times[2:])
 
 

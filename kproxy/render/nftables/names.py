@@ -77,11 +77,6 @@ def is_service_chain(name: str) -> bool:
     return "/" in name
 
 
-def is_affinity_set(name: str) -> bool:
-    """Whether a set remembers the clients of an endpoint."""
-    return name.startswith("affinity-")
-
-
 def _hashed(name: str) -> str:
     """The name with 8 characters of its hash before it, cut to `MAX_BASE`; the hash keeps cut names apart."""
     # 5 bytes are exactly 8 base32 characters.

@@ -185,7 +185,7 @@ def test_both_ways_of_reading_agree(space: Namespace, family: IPFamily, monkeypa
     assert read_flows(space, family, ["UDP", "SCTP"]) == []
 
 
-def test_a_full_table_is_told(space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_is_reported(space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit belongs to the whole machine, so it is only read here: told as low as it gets."""
 
     def low(where: Namespace, name: str) -> str:

@@ -70,7 +70,7 @@ def add(place: Place, ports: list[dict[str, Any]], ifname: str = "eth0", **extra
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
-def test_every_protocol_reaches_the_pod_and_only_who_must_is_masqueraded(
+def test_every_protocol_reaches_the_pod_and_only_what_must_be_is_masqueraded(
     place: Place, variant: str, protocol: str
 ) -> None:
     mapping = {"hostPort": 8443, "containerPort": 7000, "protocol": protocol.lower()}

@@ -132,7 +132,7 @@ def test_a_daemon_that_hangs_or_goes_away_means_try_again_later(
             each.close()
 
 
-def test_who_listens_already_is_left_alone_and_a_stale_socket_replaced(tmp_path: Path) -> None:
+def test_a_socket_in_use_is_left_alone_and_a_stale_one_replaced(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     with Namespace.current() as here:
         with CniServer(str(path), here), pytest.raises(CniServerError, match="already"), CniServer(str(path), here):
@@ -143,7 +143,7 @@ def test_who_listens_already_is_left_alone_and_a_stale_socket_replaced(tmp_path:
             pass
 
 
-def test_garbage_on_the_socket_hurts_nobody(launched: tuple[Runtime, dict[str, str], Path]) -> None:
+def test_garbage_on_the_socket_does_no_harm(launched: tuple[Runtime, dict[str, str], Path]) -> None:
     runtime, _, path = launched
     with Namespace.current() as here, CniServer(str(path), here):
         for garbage in (b"", b"x", b"\xff" * 8, b"\0" * 8, b"\1\0\0\0\1\0\0\0"):

@@ -35,7 +35,7 @@ with Namespace.named(sys.argv[1]) as namespace:
 
 
 @pytest.mark.root
-def test_no_child_of_a_library_goes_on_as_us() -> None:
+def test_no_forked_child_of_a_library_continues_as_kproxy() -> None:
     """pyroute2 ends its child with SIGTERM: with our handler there, the child became a second kproxy."""
     with fresh_namespace() as name:
         done = subprocess.run(

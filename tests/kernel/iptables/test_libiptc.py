@@ -53,7 +53,7 @@ def _send_to_self() -> None:
             sender.sendto(b"x", ("127.0.0.1", 9))
 
 
-def test_differences_are_told() -> None:
+def test_differences_are_reported() -> None:
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, Variant.LEGACY))
         executor.restore("*filter\n:A - [0:0]\n[1:2] -A A -s 192.0.2.1 -j DROP\n-A A -j RETURN\nCOMMIT\n")

@@ -168,7 +168,7 @@ def test_iptables_itself_waits_for_the_lock(tmp_path: Path, monkeypatch: pytest.
                 executor.save(counters=False)
 
 
-def test_who_holds_the_lock_inside_the_namespace_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_held_inside_the_namespace_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does may be making the first table."""
     monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
     with fresh_namespace() as name, Namespace.named(name) as namespace:

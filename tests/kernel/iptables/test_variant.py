@@ -59,7 +59,7 @@ def test_both_alike(name: str) -> None:
     assert chosen(name) == (Variant.NFT, "both variants hold kube-proxy's chains")
 
 
-def test_what_the_other_variant_holds_is_told(name: str) -> None:
+def test_what_the_other_variant_holds_is_reported(name: str) -> None:
     load(name, "legacy", "nat", "KUBE-SERVICES")
     with Namespace.named(name) as namespace:
         choice = choose_variant(namespace, [IPFamily.IPV4], Variant.NFT, demand_all=True)

@@ -142,7 +142,7 @@ def test_a_failure_at_any_transaction_leaves_no_packet_a_half_state(
             assert comparable(executor.list_table()) == before
 
 
-def test_what_somebody_else_writes_meanwhile_fails_the_verification_and_is_taken_back() -> None:
+def test_another_programs_write_in_between_fails_the_verification_and_is_undone() -> None:
     with made() as executor:
         apply(executor, make_table("ab"))
         before = comparable(executor.list_table())

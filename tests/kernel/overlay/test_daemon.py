@@ -293,7 +293,7 @@ def mtus(network: Network, number: int) -> dict[str, int]:
     return {item["ifname"]: item["mtu"] for item in found}
 
 
-def test_a_kernel_without_vxlan_is_told_once_and_host_gw_still_works(network: Network, tmp_path: Path) -> None:
+def test_a_kernel_without_vxlan_is_reported_once_and_host_gw_still_works(network: Network, tmp_path: Path) -> None:
     with api_server(tmp_path) as kubeconfig:
         for number in (1, 2, 3):
             put_node(kubeconfig, node_object(number, (4,)))

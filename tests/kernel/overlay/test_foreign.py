@@ -57,7 +57,7 @@ def test_what_the_kernel_learned_of_a_path_is_no_drift(network: Network) -> None
 
 
 @pytest.mark.parametrize("backend", list(Backend))
-def test_a_route_of_somebody_else_to_a_nodes_pods_is_left_and_told(network: Network, backend: Backend) -> None:
+def test_another_programs_route_to_a_nodes_pods_stays_and_is_reported(network: Network, backend: Backend) -> None:
     name = network.names["n1"]
     ip("-n", name, "route", "add", "10.244.2.0/24", "via", "192.168.9.3", "proto", "static")
     ip("-n", name, "-6", "route", "add", "fd00:10:244:2::/64", "via", "fd00:9::3", "proto", "static")

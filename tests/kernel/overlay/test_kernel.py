@@ -95,7 +95,7 @@ def test_a_node_leaves_and_comes_back(network: Network) -> None:
     ],
     ids=lambda words: " ".join(words[:2]) + " " + words[-1],
 )
-def test_damage_is_told_and_mended(network: Network, damage: list[str]) -> None:
+def test_damage_is_reported_and_mended(network: Network, damage: list[str]) -> None:
     network.join(1, ALL)
     network.join(2, ALL)
     ip("-n", network.names["n1"], *damage)

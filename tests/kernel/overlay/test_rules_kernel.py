@@ -163,7 +163,7 @@ DAMAGE = {
 @pytest.mark.parametrize("table", ["nat", "filter"])
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
-def test_damage_to_the_rules_is_told_and_mended(network: Network, variant: str, damage: str, table: str) -> None:
+def test_damage_to_the_rules_is_reported_and_mended(network: Network, variant: str, damage: str, table: str) -> None:
     way = WAYS[variant]
     network.keep_rules(1, *way)
     before = everything(network, 1)
@@ -190,7 +190,7 @@ def test_damage_to_the_rules_is_told_and_mended(network: Network, variant: str, 
     ],
     ids=" ".join,
 )
-def test_damage_to_the_nftables_table_is_told_and_mended(network: Network, damage: list[str]) -> None:
+def test_damage_to_the_nftables_table_is_reported_and_mended(network: Network, damage: list[str]) -> None:
     way = WAYS["nftables"]
     network.keep_rules(1, *way)
     before = everything(network, 1)
@@ -250,7 +250,7 @@ def test_the_variant_stays_the_one_that_holds_the_rules(network: Network, settin
         assert network.rule_drift(1, settings) == []
 
 
-def test_a_lock_that_is_held_is_told_and_nothing_is_taken_for_absent(
+def test_a_held_lock_is_reported_and_nothing_is_taken_for_absent(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network.keep_rules(1, MASQ, Variant.LEGACY)
@@ -268,7 +268,7 @@ def test_looking_makes_no_tables(network: Network) -> None:
     assert names == ""
 
 
-def test_a_native_chain_that_drops_is_told_of(network: Network) -> None:
+def test_a_native_chain_that_drops_is_reported(network: Network) -> None:
     """An accept in one base chain does not overrule a drop in another: nothing of ours could help."""
     table = "table inet custom { chain forward { type filter hook forward priority 0; policy drop; }; }"
     network.node[1].call(lambda: subprocess.run(["nft", table], check=True))

@@ -37,7 +37,7 @@ def test_the_same_rules_in_another_order_of_tables_are_the_same() -> None:
     assert compare_rules(SAVE, f"# a comment\n*nat{nat}{mangle}") == []
 
 
-def test_an_empty_table_that_somebody_looked_at_is_no_difference_but_a_rule_in_it_is() -> None:
+def test_an_empty_table_is_no_difference_but_a_rule_in_it_is() -> None:
     raw = "*raw\n:PREROUTING ACCEPT [0:0]\n{}COMMIT\n"
     assert compare_rules(SAVE, SAVE + raw.format("")) == []
     assert compare_rules(SAVE, SAVE + raw.format("-A PREROUTING -j NOTRACK\n"))
@@ -135,7 +135,7 @@ def test_a_scenario_is_as_expected(variant: str) -> None:
     ],
     ids=["rules", "packets"],
 )
-def test_a_wrong_golden_file_is_told(tmp_path: Path, file: str, old: str, new: str, told: list[str]) -> None:
+def test_a_wrong_golden_file_is_reported(tmp_path: Path, file: str, old: str, new: str, told: list[str]) -> None:
     shutil.copytree(GOLDEN / "clusterip-single-endpoint", tmp_path / "wrong")
     path = tmp_path / "wrong" / file
     text = path.read_text()

@@ -324,7 +324,7 @@ def test_an_interrupted_build_leaves_neither_processes_nor_an_image(tmp_path: Pa
 @pytest.mark.parametrize(
     ("script", "told"), [(IMAGE, "building the image needs 1500 MB"), (TEST, "the guest's disk needs 1500 MB")]
 )
-def test_a_full_disk_is_told_before_anything_is_done(tmp_path: Path, script: Path, told: str) -> None:
+def test_a_full_disk_is_an_error_before_anything_is_done(tmp_path: Path, script: Path, told: str) -> None:
     path = stub(tmp_path / "bin", "df", "echo Avail; echo 12")
     only_named(tmp_path / "bin")
     code, said = run("bash", script, PATH=path, KPROXY_CACHE=str(tmp_path / "cache"), TMPDIR=str(tmp_path))

@@ -48,7 +48,7 @@ def test_a_guest_that_is_not_done_in_time_is_ended(tmp_path: Path) -> None:
     assert "the guest was not done after 4 s (VM_TIMEOUT)" in said
 
 
-def test_a_guest_that_panics_is_told_with_the_end_of_its_console(tmp_path: Path) -> None:
+def test_a_guest_that_panics_is_reported_with_the_end_of_its_console(tmp_path: Path) -> None:
     code, said = run(VM_APPEND="init=/bin/false", VM_ACCEL="tcg", VM_LOG=str(tmp_path / "log"))
     assert code == 1, said
     assert "Kernel panic - not syncing: Attempted to kill init!" in said

@@ -151,7 +151,7 @@ def _padded(size: int) -> bytes:
 
 @pytest.mark.parametrize("size", [3_200_000, 4_000_000, 7_900_000])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_who_sends_too_much_reads_that_it_is_too_much(shared: Api, size: int, chunked: bool) -> None:
+def test_a_client_that_sends_too_much_gets_the_refusal(shared: Api, size: int, chunked: bool) -> None:
     """Clients that send everything before they read, as http.client and urllib3 do, must find the answer."""
     context = ssl.create_default_context(cafile=str(shared.server.ca))
     connection = http.client.HTTPSConnection("127.0.0.1", shared.server.port, context=context, timeout=PATIENCE)
@@ -165,7 +165,7 @@ def test_who_sends_too_much_reads_that_it_is_too_much(shared: Api, size: int, ch
     connection.close()
 
 
-def test_who_may_not_write_reads_that(shared: Api) -> None:
+def test_a_refused_writer_gets_the_refusal(shared: Api) -> None:
     """The body of a refused request is not wanted, and its sender finds out all the same."""
     status, answer = shared.as_user("bob-token")("POST", MAPS, _padded(2_000_000))
     assert (status, answer["reason"]) == (403, "Forbidden")
@@ -173,7 +173,7 @@ def test_who_may_not_write_reads_that(shared: Api) -> None:
     assert (status, answer["reason"]) == (401, "Unauthorized")
 
 
-def test_who_asks_before_sending_is_told_at_once(shared: Api) -> None:
+def test_a_client_that_expects_100_continue_is_refused_at_once(shared: Api) -> None:
     request = b"POST " + MAPS.encode() + b" HTTP/1.1\r\nContent-Length: 9000000\r\nExpect: 100-continue\r\n" + _auth()
     assert _exchange(shared, request)[:12] == b"HTTP/1.1 413"
 
@@ -203,7 +203,7 @@ def _exchange(api: Api, data: bytes) -> bytes:
         return connection.recv(4096)
 
 
-def test_slow_and_rude_clients_hurt_nobody(shared: Api) -> None:
+def test_slow_and_rude_clients_do_no_harm(shared: Api) -> None:
     idle = [socket.create_connection(("127.0.0.1", shared.server.port)) for _ in range(50)]
     slow = [_connect(shared) for _ in range(20)]
     for connection in slow:
@@ -216,7 +216,7 @@ def test_slow_and_rude_clients_hurt_nobody(shared: Api) -> None:
         each.close()
 
 
-def test_who_does_not_read_is_dropped_without_a_word(
+def test_a_client_that_does_not_read_is_dropped(
     shared: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A watcher and a lister that leave their buffers full are dropped; uvicorn must not take that for a fault."""

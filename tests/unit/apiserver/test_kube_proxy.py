@@ -205,7 +205,7 @@ def test_discovery_as_client_go_asks_for_it(shared: Api, path: str, accept: str,
         assert found["kind"] == {"/api": "APIVersions", "/apis": "APIGroupList"}[path]
 
 
-def test_who_prefers_cbor_gets_json_and_who_insists_is_refused(shared: Api) -> None:
+def test_a_client_that_prefers_cbor_gets_json_and_one_that_insists_is_refused(shared: Api) -> None:
     path = "/api/v1/namespaces/default"
     response = shared.raw("GET", path, Accept="application/cbor, application/json;q=0.9")
     assert (response.status, response.headers["Content-Type"]) == (200, "application/json")

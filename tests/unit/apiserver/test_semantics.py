@@ -94,7 +94,7 @@ def gone(found: Any) -> bool:
     return found.get("code") == 404  # type: ignore[no-any-return]
 
 
-def test_foreground_deletion_spares_who_has_another_owner(shared: Api) -> None:
+def test_foreground_deletion_spares_a_dependent_with_another_owner(shared: Api) -> None:
     first, second = owned(shared, "fg-first"), owned(shared, "fg-second")
     child = owned(shared, "fg-child", first, second)
     shared.ok("DELETE", f"{MAPS}/fg-first?propagationPolicy=Foreground")
@@ -128,7 +128,7 @@ def test_foreground_deletion_goes_on_when_a_dependent_is_let_go(shared: Api) -> 
     shared.ok("PATCH", f"{MAPS}/fg-tight", {"metadata": {"finalizers": None}}, MERGE)
 
 
-def test_foreground_deletion_of_who_own_each_other(shared: Api) -> None:
+def test_foreground_deletion_of_objects_that_own_each_other(shared: Api) -> None:
     first = owned(shared, "fg-chicken")
     second = owned(shared, "fg-egg", first)["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "fg-egg", "uid": second["uid"]}

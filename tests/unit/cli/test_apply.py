@@ -85,7 +85,7 @@ def test_the_machines_own_rules_need_a_yes(kproxy_on_the_machine: Run) -> None:
     assert "--yes" in done.stderr
 
 
-def test_rules_in_the_other_variant_are_told(kproxy: Run, namespace: str) -> None:
+def test_rules_in_the_other_variant_are_reported(kproxy: Run, namespace: str) -> None:
     kproxy("apply", *MINI, "--netns", namespace, "--variant", "legacy", "-4")
     done = kproxy("apply", *MINI, "--netns", namespace, "--variant", "nft", "-4")
     assert done.returncode == 0
@@ -289,7 +289,7 @@ def test_iptables_crashing_in_the_middle(
     assert "the rules of IPv4 are applied, those of IPv6 are unchanged" in done.stderr
 
 
-def test_a_lock_that_somebody_holds(
+def test_a_lock_that_another_process_holds(
     kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = tmp_path / "lock"

@@ -104,7 +104,7 @@ def test_a_namespace_that_is_not_there(kproxy: Run) -> None:
     assert kproxy("cleanup", "--netns", "kp-is-not-there").returncode == 2
 
 
-def test_a_family_without_iptables_is_told(kproxy: Run, namespace: str, tmp_path: Path) -> None:
+def test_a_family_without_iptables_is_reported(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     for name in ("iptables-nft-save", "iptables-nft-restore"):
         found = shutil.which(name)
         assert found is not None

@@ -112,7 +112,7 @@ def test_a_flushed_table(kproxy: Run, namespace: str) -> None:
     assert ("table-flushed", "nat") in kinds
 
 
-def test_what_cannot_be_told(kproxy: Run, namespace: str, tmp_path: Path) -> None:
+def test_what_is_unknown(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     assert kproxy("drift", *MINI, "--netns", "kp-is-not-there").returncode == 2
     done = kproxy("drift", *MINI, "--netns", namespace, prefix=only_these_programs(tmp_path))
     assert done.returncode == 2

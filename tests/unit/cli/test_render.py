@@ -100,7 +100,7 @@ def test_restore_and_families(kproxy: Run) -> None:
     assert kproxy("render", *MINI, "-4", "-6").returncode == 2
 
 
-def test_an_ipv6_node_is_rendered_in_ipv6_unless_told_otherwise(kproxy: Run, tmp_path: Path) -> None:
+def test_an_ipv6_node_is_rendered_in_ipv6_by_default(kproxy: Run, tmp_path: Path) -> None:
     (tmp_path / "node.yaml").write_text(
         "apiVersion: v1\nkind: Node\nmetadata: {name: six}\n"
         "status: {addresses: [{type: InternalIP, address: '2001:db8::2'}]}\n"
@@ -255,7 +255,7 @@ def test_bad_configuration(kproxy: Run, tmp_path: Path, config: str, words: str)
     assert done.stdout == ""
 
 
-def test_stdin_other_kinds_and_unallocated_services_are_told_on_stderr(kproxy: Run) -> None:
+def test_other_kinds_and_unallocated_services_on_stdin_are_notes_on_stderr(kproxy: Run) -> None:
     text = SERVICE + "---\n" + SERVICE.replace("web", "new").replace("clusterIP: 10.96.0.7, ", "")
     text += "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: q}\n"
     done = kproxy("render", "-f", "-", "--node", "n", stdin=text)

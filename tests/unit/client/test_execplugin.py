@@ -82,7 +82,7 @@ def test_it_runs_once_and_again_when_rejected(tmp_path: Path, version: str) -> N
     assert (tmp_path / "count").read_text() == "run\nrun\n"
 
 
-def test_it_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Path) -> None:
+def test_a_plugin_gets_the_cluster_with_provide_cluster_info(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("PEM")
     cluster = {
         "certificate-authority": "ca.pem",
@@ -172,7 +172,7 @@ def seen(directory: Path, mode: str, terminal: bool) -> bool:
     return bool(json.loads((directory / "n.info").read_text())["spec"]["interactive"])
 
 
-def test_who_may_ask(tmp_path: Path) -> None:
+def test_when_a_plugin_may_use_the_terminal(tmp_path: Path) -> None:
     assert not seen(tmp_path, NEVER, True)
     assert not seen(tmp_path, IF_AVAILABLE, False)
     assert seen(tmp_path, IF_AVAILABLE, True)

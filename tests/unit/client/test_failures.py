@@ -39,7 +39,7 @@ def reason(config: ClientConfig, timeout: float = 20.0) -> tuple[str, str]:
         ("http://no.such.host.invalid", "no.such.host.invalid:80", "lookup of the host name failed: "),
     ],
 )
-def test_nobody_is_there(server: str, address: str, why: str) -> None:
+def test_a_server_that_is_not_there(server: str, address: str, why: str) -> None:
     found, where = reason(ClientConfig(server=server))
     assert where == address
     assert found.startswith(why)
@@ -124,7 +124,7 @@ def test_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reason(ClientConfig(f"https://127.0.0.1:{port}"))[0] == "timed out: no answer"
 
 
-def test_a_url_that_is_none() -> None:
+def test_an_invalid_url() -> None:
     for server in ("http://host:port", "https://host:99999", "http://[::1"):
         with pytest.raises(ConfigError, match="server"):
             RestClient(ClientConfig(server=server))

@@ -110,7 +110,7 @@ def test_a_quiet_watch_is_no_failure_and_a_dead_server_is(
     assert informer.stop()
 
 
-def test_a_handler_that_blocks_or_raises_holds_back_nobody(client: RestClient, api: FakeApiServer) -> None:
+def test_a_handler_that_blocks_or_raises_does_not_hold_others_back(client: RestClient, api: FakeApiServer) -> None:
     informer = Informer(client, SERVICES)
     release, seen = threading.Event(), []
 

@@ -250,7 +250,7 @@ def test_error_answers_of_others_than_the_server(client: RestClient, api: FakeAp
     assert error.value.status.retry_after == 3.0
 
 
-def test_nobody_listens() -> None:
+def test_nothing_listens() -> None:
     with pytest.raises(TransportError, match="refused"):
         RestClient(ClientConfig(server="http://127.0.0.1:9")).list(SERVICES)
     with pytest.raises(ConfigError, match="no http or https URL"):

@@ -139,7 +139,7 @@ def test_a_service_leads_to_its_endpoint(ask: Any) -> None:
     assert any("10.244.0.5:8080 of EndpointSlice shop/web-1" in text for text in provenance)
 
 
-def test_a_pod_of_another_node_is_told(ask: Any) -> None:
+def test_a_pod_of_another_node_is_reported(ask: Any) -> None:
     code, _, stderr = ask("--from", "pod/shop/far", "--to", "svc/shop/web:http")
     assert code == 0
     assert "pod shop/far runs on node n2" in stderr

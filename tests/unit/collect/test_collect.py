@@ -61,7 +61,7 @@ def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:
         (("--lab", "nosuch"), "there is no lab"),
     ],
 )
-def test_bad_arguments_are_told(arguments: tuple[str, ...], message: str) -> None:
+def test_bad_arguments_are_errors(arguments: tuple[str, ...], message: str) -> None:
     done = CliRunner().invoke(command, [*arguments])
     code = done.exception.exit_code if isinstance(done.exception, KproxyError) else done.exit_code
     assert code == 2

@@ -312,7 +312,7 @@ def test_a_server_that_refuses_streaming_lists_is_never_asked_again(opened: bool
     assert isinstance(subject.next_action(1e6), ListRequest)
 
 
-def test_one_that_fails_otherwise_is_asked_again_after_ten_minutes() -> None:
+def test_a_streaming_list_that_fails_otherwise_is_tried_again_after_ten_minutes() -> None:
     subject, _ = make(watch_list=True)
     subject.next_action(0.0)
     subject.stream_opened(0.0)

@@ -50,7 +50,7 @@ def deliver(listener: Listener[Service]) -> None:
         listener.done(notification)
 
 
-def test_handlers_are_told_and_the_first_list_is_marked() -> None:
+def test_handlers_are_called_and_the_first_list_is_marked() -> None:
     subject, log = informer(), Log()
     listener = subject.add_listener(log, 0.0)
     assert not subject.listener_has_synced(listener)
@@ -120,7 +120,7 @@ def test_resync_repeats_objects_to_those_whose_period_is_over() -> None:
     assert informer().next_resync(0.0) is None
 
 
-def test_a_relist_without_news_is_told_only_to_those_that_want_resyncs() -> None:
+def test_a_relist_without_news_notifies_only_handlers_that_want_resyncs() -> None:
     subject, log = informer(), Log()
     listener = subject.add_listener(log, 0.0)
     subject.replace([service("a", 1)])

@@ -63,6 +63,6 @@ def test_a_tool_does_not_hear_of_ctrl_c() -> None:
     assert int(text.rpartition(")")[2].split()[2]) != os.getpgid(0)
 
 
-def test_one_that_does_not_end() -> None:
+def test_a_program_that_does_not_end() -> None:
     with pytest.raises(ToolFailedError, match="sleep had not ended after 0 s and was stopped"):
         run(HERE, ["sleep", "60"], timeout=0.1)

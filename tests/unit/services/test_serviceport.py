@@ -75,7 +75,7 @@ def test_load_balancer_ingress_counts_only_with_an_ip_in_mode_vip() -> None:
         (("2001:db8::/64",), ()),
     ],
 )
-def test_source_ranges_are_trimmed_masked_and_void_when_one_is_everything(
+def test_source_ranges_are_trimmed_masked_and_none_when_one_is_everything(
     ranges: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
     service = make_service(type="LoadBalancer", source_ranges=ranges)

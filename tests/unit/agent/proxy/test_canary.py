@@ -34,7 +34,7 @@ def test_our_own_writes_make_it_look_again() -> None:
     assert watch.suspicious()
 
 
-def test_what_cannot_be_told_is_suspicious() -> None:
+def test_an_unknown_fingerprint_is_suspicious() -> None:
     watch = KernelWatch(lambda: None)
     watch.before_reading()
     watch.was_right()

@@ -254,7 +254,7 @@ def test_a_node_that_never_came_is_waited_for_and_one_that_left_is_not() -> None
     assert subject.sync()
 
 
-def test_what_of_a_node_is_told() -> None:
+def test_changes_of_a_node_in_words() -> None:
     node = make_node()
     assert describe_changes(None, node) == {
         "labels": "topology.kubernetes.io/zone=a",
@@ -265,7 +265,7 @@ def test_what_of_a_node_is_told() -> None:
     assert describe_changes(node, make_node(cidr="")) == {"podCIDRs": "(none)"}
 
 
-def test_what_a_node_has_lost_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_node_has_lost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Not with every heartbeat, and again when it had come back meanwhile."""
     subject = Subject()
 

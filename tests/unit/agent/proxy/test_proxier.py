@@ -147,7 +147,7 @@ def test_many_changes_are_one_sync_and_no_change_writes_nothing() -> None:
     assert len(subject.kernel.texts) == before + 1, "the same again"
 
 
-def test_the_kernel_is_read_only_when_somebody_may_have_written() -> None:
+def test_the_kernel_is_read_only_when_the_rules_may_have_changed() -> None:
     subject = running()
     subject.advance(31.0)
     reads = subject.kernel.saves
@@ -162,7 +162,7 @@ def test_the_kernel_is_read_only_when_somebody_may_have_written() -> None:
     assert subject.observer.done[-1].report.chains_deleted == 1
 
 
-def test_drift_and_a_change_at_once_are_told_apart() -> None:
+def test_drift_is_told_from_a_change_that_comes_at_once() -> None:
     subject = running()
     subject.advance(28.0)
     subject.kernel.restore("*nat\n-F KUBE-POSTROUTING\nCOMMIT\n")

@@ -102,7 +102,7 @@ def test_the_mirror_follows_services_and_endpoints_in_any_order() -> None:
     assert sink.take() == []
 
 
-def test_who_reads_endpoints_reads_also_those_with_slices_of_their_own() -> None:
+def test_a_reader_of_endpoints_reads_also_those_with_slices_of_their_own() -> None:
     """kube-apiserver's own Endpoints say skip-mirror, because it writes their slices itself."""
     sink = Recorder()
     mirror = EndpointsMirror(sink)

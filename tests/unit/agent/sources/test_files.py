@@ -83,7 +83,7 @@ def test_puts_what_differs_and_no_more(tmp_path: Path) -> None:
     assert sink.take() == ["+service default/web2"]
 
 
-def test_what_is_broken_is_told_once_and_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_files_are_reported_once_and_change_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "a.yaml", service("web"))
     source, sink = make(tmp_path)
     sink.take()

@@ -136,7 +136,7 @@ def test_localhost_answers_whichever_family_it_means(ports: Ports, servers: Http
             socket.create_connection((address, metrics.port), 5)
 
 
-def test_the_other_loopback_is_left_to_who_has_it(ports: Ports, servers: HttpServers) -> None:
+def test_the_other_loopback_address_is_left_to_its_owner(ports: Ports, servers: HttpServers) -> None:
     pages = Pages(ports.health, ports.metrics, "iptables", str, {})
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as theirs:
         _, metrics = serve(servers, pages, "", f"127.0.0.1:{theirs.getsockname()[1]}", hard_fail=True)
@@ -186,7 +186,7 @@ def _read_all(client: socket.socket) -> str:
         (b"POST /healthz HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 200_000, "413"),
     ],
 )
-def test_bad_requests_end_and_harm_nobody(ports: Ports, sent: bytes, status: str) -> None:
+def test_bad_requests_end_and_do_no_harm(ports: Ports, sent: bytes, status: str) -> None:
     with socket.create_connection(("127.0.0.1", ports.loopback), 5) as client:
         with contextlib.suppress(ConnectionError):
             client.sendall(sent)

@@ -47,7 +47,7 @@ def test_what_was_asked_before_there_are_metrics_counts_too() -> None:
     }
 
 
-def test_nobody_who_counts_costs_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_are_never_counted_do_not_take_more_and_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kproxy.agent.status.rest_metrics.MAX_KEPT", 5)
     log, metrics = RequestLog(), Metrics()
     with FakeApiServer() as server:

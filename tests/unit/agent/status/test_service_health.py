@@ -119,7 +119,7 @@ def test_families_share_a_port(servers: HttpServers) -> None:
     assert refused(port)
 
 
-def test_a_taken_port_is_told_once_and_tried_again(servers: HttpServers, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_taken_port_is_reported_once_and_tried_again(servers: HttpServers, caplog: pytest.LogCaptureFixture) -> None:
     server = local_server(servers)
     with socket.socket() as other, caplog.at_level(logging.WARNING, "kproxy.agent"):
         other.bind(("127.0.0.1", free_port()))

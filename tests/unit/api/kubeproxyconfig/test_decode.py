@@ -41,7 +41,7 @@ def test_there_are_recorded_configurations() -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
-def test_recorded_configurations_load_without_a_word(path: Path) -> None:
+def test_recorded_configurations_load_without_a_warning(path: Path) -> None:
     loaded = load_config(str(path))
     assert loaded.warnings == ()
     shown = configz(loaded.config)

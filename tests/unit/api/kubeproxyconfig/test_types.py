@@ -15,24 +15,9 @@ def test_masquerade_mark() -> None:
     assert KubeProxyConfiguration(iptables=IPTables(masquerade_bit=31)).masquerade_mark == 0x80000000
 
 
-def test_cluster_cidrs_by_family() -> None:
-    four, six = ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56")
-    assert KubeProxyConfiguration().cluster_cidrs_by_family == {}
-    assert KubeProxyConfiguration(cluster_cidr="10.244.7.0/16").cluster_cidrs_by_family == {4: four}
-    assert KubeProxyConfiguration(cluster_cidr=f"{six},{four}").cluster_cidrs_by_family == {4: four, 6: six}
-
-
-def test_node_port_networks() -> None:
-    everything = KubeProxyConfiguration()
-    assert everything.node_port_networks(4) == (ip_network("0.0.0.0/0"),)
-    assert everything.node_port_networks(6) == (ip_network("::/0"),)
-    some = KubeProxyConfiguration(node_port_addresses=("192.168.0.0/24", "127.0.0.0/8"))
-    assert some.node_port_networks(4) == (ip_network("192.168.0.0/24"), ip_network("127.0.0.0/8"))
-    assert some.node_port_networks(6) == (ip_network("::/0"),)
-    primary = KubeProxyConfiguration(node_port_addresses=("primary",))
-    assert primary.node_ports_on_primary_only
-    assert not some.node_ports_on_primary_only
-    assert primary.node_port_networks(4) == primary.node_port_networks(6) == ()
+def test_node_ports_on_the_primary_addresses_only() -> None:
+    assert KubeProxyConfiguration(node_port_addresses=("primary",)).node_ports_on_primary_only
+    assert not KubeProxyConfiguration(node_port_addresses=("192.168.0.0/24",)).node_ports_on_primary_only
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def rule(verbs: list[str], *resources: str, group: str = "") -> Any:
     return {"verbs": verbs, "apiGroups": [group], "resources": list(resources)}
 
 
-def test_nobody_sees_health_only(shared: Api) -> None:
+def test_anonymous_users_see_health_only(shared: Api) -> None:
     nobody = shared.as_user("")
     assert nobody("GET", "/readyz") == (200, "ok")
     assert nobody("GET", "/version")[0] == 200
@@ -63,7 +63,7 @@ def test_roles_are_enforced(shared: Api) -> None:
     assert rule(["get", "list", "watch"], "services") in answer["status"]["resourceRules"]
 
 
-def test_who_may_only_change_does_not_create(shared: Api) -> None:
+def test_a_user_that_may_only_update_cannot_create(shared: Api) -> None:
     carol = shared.as_user("carol-token")
     allow(shared, "change", "carol", [rule(["get", "update", "patch"], "services", "configmaps")])
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "put"}, "spec": {"ports": [{"port": 80}]}}
@@ -80,7 +80,7 @@ def test_who_may_only_change_does_not_create(shared: Api) -> None:
     assert carol("PATCH", f"{maps}/applied?fieldManager=c", applied, media)[0] == 200
 
 
-def test_nobody_grants_what_he_does_not_have(shared: Api) -> None:
+def test_users_cannot_grant_what_they_do_not_have(shared: Api) -> None:
     bob = shared.as_user("bob-token")
     allow(shared, "rbac", "bob", [rule(["*"], "roles", "rolebindings", group="rbac.authorization.k8s.io")])
     # A verb of "*" on roles holds escalate and bind, too; so take a narrower one.
@@ -200,7 +200,7 @@ def test_impersonation(shared: Api) -> None:
     assert shared("GET", SERVICES, Impersonate_User="eve", Impersonate_Group="system:masters")[0] == 200
 
 
-def test_who_may_impersonate_users_may_not_take_their_groups(shared: Api) -> None:
+def test_impersonating_a_user_does_not_give_the_users_groups(shared: Api) -> None:
     """Each group, uid and extra of a header needs its own permission, also those every service account has."""
     name = "impersonates-users"
     shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule(["impersonate"], "users")]})

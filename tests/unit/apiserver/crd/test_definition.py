@@ -416,7 +416,7 @@ def _conditions(crd: Any) -> dict[str, tuple[str, str]]:
         ({"plural": "sloes", "kind": "Sloe", "shortNames": ["br"]}, "ShortNamesConflict"),
     ],
 )
-def test_names_belong_to_who_has_them(api: Api, names: Any, reason: str) -> None:
+def test_names_belong_to_the_first_that_has_them(api: Api, names: Any, reason: str) -> None:
     first = _with_spec("berries", x={"type": "string"})
     first["spec"]["names"] = {"plural": "berries", "kind": "Berry", "shortNames": ["br"]}
     api.ok("POST", CRDS, first)

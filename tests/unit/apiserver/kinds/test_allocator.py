@@ -26,7 +26,7 @@ def test_every_address_once(cidr: str, count: int) -> None:
         assert addresses.take_any() == given[3]
 
 
-def test_the_lower_part_is_left_to_those_who_ask() -> None:
+def test_the_lower_part_is_left_to_services_that_ask_for_a_value() -> None:
     addresses = Addresses("10.0.0.0/16", random.Random(1))
     assert all(int(addresses.take_any().split(".")[3]) >= 0 for _ in range(500))
     taken = [

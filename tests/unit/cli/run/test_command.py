@@ -30,7 +30,7 @@ def test_help_names_every_flag_and_has_examples(kproxy: Run) -> None:
 
 
 @pytest.mark.root
-def test_without_a_namespace_nobody_can_be_asked(
+def test_without_a_namespace_there_is_no_question(
     kproxy_on_the_machine: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.conf"
@@ -71,7 +71,7 @@ def assert_asked(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.root
-def test_in_another_network_namespace_nobody_is_asked() -> None:
+def test_in_another_network_namespace_there_is_no_question() -> None:
     """`ip netns exec`, as containers: what is changed is not the machine's own, so `--yes` is not asked for."""
     with fresh_namespace() as name:
 
@@ -118,7 +118,7 @@ def test_where_the_process_is_does_not_hang_on_process_1(tmp_path: Path) -> None
 
 
 @pytest.mark.root
-def test_bad_input_is_told_before_anything_starts(kproxy: Run, tmp_path: Path) -> None:
+def test_bad_input_is_an_error_before_anything_starts(kproxy: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("kind: [")
     for arguments, message in (

@@ -80,7 +80,7 @@ def test_answers_are_questions_again(kproxy: Run) -> None:
         ('{"to": "svc/x", "src": "10.0.0.1"}', "names need a cluster"),
     ],
 )
-def test_a_bad_line_is_told_and_nothing_is_printed(kproxy: Run, tmp_path: Path, line: str, words: str) -> None:
+def test_a_bad_line_is_an_error_and_nothing_is_printed(kproxy: Run, tmp_path: Path, line: str, words: str) -> None:
     (tmp_path / "packets.jsonl").write_text(f"{json.dumps(DNS)}\n{line}\n{json.dumps(DNS)}\n")
     done = kproxy("trace", *SOURCE, "--packets", "packets.jsonl")
     assert (done.returncode, done.stdout) == (2, "")

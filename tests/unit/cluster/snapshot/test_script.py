@@ -110,7 +110,7 @@ def test_a_node_may_not_be_a_path(node: str, tools: Path, tmp_path: Path) -> Non
         (b"@@b ../../x\nhello\n\n@@b end\n", "the script writes no '../../x'"),
     ],
 )
-def test_a_stream_that_is_none_is_refused(data: bytes, message: str) -> None:
+def test_an_invalid_stream_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_stream(data, "@@b")
     assert parse_stream(b"@@b sysctl\n\n@@b end\n@@b nft\nx\n@@b drop\n", "@@b") == {"sysctl": b""}

@@ -143,7 +143,7 @@ def test_what_changes_nothing_is_no_difference(seed: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 40))
-def test_mutants_are_told_by_a_witness(seed: int) -> None:
+def test_mutants_have_a_witness(seed: int) -> None:
     random = Random(seed)
     before = Generator(random).rules()
     one, other = ruleset(before), ruleset(mutate(random, before))
@@ -223,7 +223,7 @@ def test_random_fully_is_a_difference_of_ports() -> None:
         assert "out by eth0" in line
 
 
-def test_a_mark_that_nobody_tests_is_compared_as_it_ends() -> None:
+def test_a_mark_that_no_rule_tests_is_compared_as_it_ends() -> None:
     def mark(value: str) -> Ruleset:
         return rules(f"mangle: -A PREROUTING -d 192.0.2.7/32 -j MARK --set-xmark {value}")
 

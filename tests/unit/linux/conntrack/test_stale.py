@@ -56,7 +56,7 @@ def test_each_kind(to: str, dport: int, via: str, port: int, reason: str) -> Non
     assert [reason in each.reason for each in found] == ([True] if reason else [])
 
 
-def test_a_translation_by_somebody_else_at_a_new_node_port_is_kept() -> None:
+def test_another_programs_translation_at_a_new_node_port_is_kept() -> None:
     nothing = Addresses({}, {}, frozenset())
     assert stale_flows([flow("192.0.2.1", 30053, "172.17.0.5", 53)], WANTED, nothing, ()) == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.linux.conntrack.table_addresses import table_addresses
-from kproxy.linux.nftables.table import parse_script
+from tests.support.linux.nft_tables import parse_script
 
 TABLE = """\
 add table ip kube-proxy

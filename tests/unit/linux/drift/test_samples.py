@@ -83,7 +83,7 @@ def test_a_refusal_that_is_gone() -> None:
     ]
 
 
-def test_what_changes_nothing_for_new_connections_is_told_so() -> None:
+def test_a_finding_that_changes_nothing_for_new_connections_says_so() -> None:
     rendered = render()
     nat = rendered.save_text.index("*nat")
     text = rendered.save_text[:nat] + rendered.save_text[nat:].replace(

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from kproxy.linux.nftables.change import Change, deletion_script, difference, plan_transactions
-from kproxy.linux.nftables.table import SetText, TableText, parse_script
+from kproxy.linux.nftables.table import SetText, TableText
 from kproxy.render.nftables.serviceport import ElementValue
 from kproxy.render.nftables.table import element_text
-from tests.support.linux.nft_tables import make_table, random_tables
+from tests.support.linux.nft_tables import make_table, parse_script, random_tables
 
 
 def lines(change: Change, rules_per_transaction: int = 1000) -> list[list[str]]:

@@ -115,7 +115,7 @@ def test_elements() -> None:
     assert element([commented, {"drop": None}]) == ("10.96.0.1 . tcp . 80", ElementValue("drop", "ns/a:p"))
 
 
-def test_sets_are_told_apart_by_what_they_hold() -> None:
+def test_sets_differ_by_what_they_hold() -> None:
     definition = "{ type ipv4_addr ; flags dynamic,timeout ; timeout 10800s ; }"
     item = {"type": "ipv4_addr", "size": 65535, "flags": ["timeout"], "timeout": 10800}
     assert set_signature("set", definition) == listed_set_signature("set", item)
@@ -127,7 +127,7 @@ def test_sets_are_told_apart_by_what_they_hold() -> None:
     assert set_definition(listed) == '{ type inet_proto . inet_service : verdict ; comment "a" ; }'
 
 
-def test_chains_are_told_apart_by_their_hook() -> None:
+def test_chains_differ_by_their_hook() -> None:
     definition = "{ type nat hook prerouting priority -100 ; }"
     item = {"name": "x", "type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept"}
     assert chain_definition(item) == definition

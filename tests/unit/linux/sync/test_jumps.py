@@ -56,7 +56,7 @@ def test_the_fewest_edits_put_it_right(rules: tuple[str, ...], after: tuple[str,
     assert result == list(after)
 
 
-def test_where_a_kubelet_is_it_places_the_firewall_jump() -> None:
+def test_a_kubelet_places_the_firewall_jump_itself() -> None:
     kubelet = {"KUBE-KUBELET-CANARY": ChainDump("-", [], [])}
     assert edit(B, C, THEIRS, A, others=kubelet) is None
     assert edit(B, C, THEIRS, A) is not None

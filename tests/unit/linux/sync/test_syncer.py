@@ -179,7 +179,7 @@ def test_flows_that_could_not_be_cleaned_are_tried_again(monkeypatch: pytest.Mon
     assert len(asked) == 5
 
 
-def test_the_first_sync_cleans_up_after_who_was_killed_before_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_sync_cleans_up_after_a_killed_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rules were written and need no change, so only the first sync shows that its flows were left."""
     cleaned: list[Addresses] = []
 

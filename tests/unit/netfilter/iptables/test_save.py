@@ -157,7 +157,7 @@ def test_other_than_dumps() -> None:
     assert print_save(parse_save(text)) == "*filter\n:X - [0:0]\n:Y - [0:0]\n-A X -j B\n-A Y -j A\n-A Y -j C\nCOMMIT\n"
 
 
-def test_targets_nobody_has_heard_of_survive_with_their_options() -> None:
+def test_unknown_targets_keep_their_options() -> None:
     text = (
         "*filter\n:INPUT ACCEPT [0:0]\n:X - [0:0]\n"
         '-A X -j RTPENGINE --id 0\n-A X -p tcp -j TARPIT --honeypot\n-A X -j ACCOUNT --addr 0.0.0.0/0 --tname "a b"\n'

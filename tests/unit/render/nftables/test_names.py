@@ -5,7 +5,6 @@ from __future__ import annotations
 from kproxy.render.nftables.names import (
     MAX_BASE,
     endpoint_base,
-    is_affinity_set,
     is_service_chain,
     service_port_base,
 )
@@ -36,5 +35,3 @@ def test_a_long_name_is_cut_and_keeps_its_hash() -> None:
 def test_a_slash_tells_chains_of_services() -> None:
     assert is_service_chain(f"service-{service_port_base(NAME)}")
     assert not is_service_chain("service-endpoints-check")
-    assert is_affinity_set(f"affinity-{service_port_base(NAME)}")
-    assert not is_affinity_set("cluster-ips")
