@@ -49,6 +49,8 @@ def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[i
             elif address >= 0 and diagrams.reaches(result, variables.translated_kind):
                 same = diagrams.permute(result, {variables.translated_kind: variables.src_kind})
                 result = diagrams.ite(variables.address_is(variables.src, address), same, result)
+            if moved and dst is not None:
+                result = _rewritten_source(setup, result, dst, address)
             own = (
                 dst is not None
                 and destination.address in (dst, -1)
@@ -63,6 +65,22 @@ def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[i
         return result
     same = diagrams.permute(result, {variables.src_kind: variables.dst_kind})
     return diagrams.ite(variables.address_is(variables.src, dst), same, result)
+
+
+def _rewritten_source(setup: Setup, node: Node, dst: int, new_dst: int) -> Node:
+    """The function of a packet of a known connection in which the new source is of the destination's kind, or of the
+    new destination's, where it is that address."""
+    variables, diagrams = setup.variables, setup.variables.diagrams
+    if not diagrams.reaches(node, variables.translated_src_kind):
+        return node
+    is_new = variables.address_is(variables.translated_src, new_dst)
+    is_new = diagrams.both(is_new, setup.pipeline.translated(destination=True))
+    for held, kind in (
+        (is_new, variables.translated_kind if new_dst != dst else variables.dst_kind),
+        (variables.address_is(variables.translated_src, dst), variables.dst_kind),
+    ):
+        node = diagrams.ite(held, diagrams.permute(node, {variables.translated_src_kind: kind}), node)
+    return node
 
 
 def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:

@@ -273,6 +273,12 @@ class Examiner:
         read = Values(variables, values)
         if read.number(variables.src) == read.number(variables.dst):  # one address is of one kind: see `correlated`
             values = {**values, variables.src_kind: values.get(variables.dst_kind, 0)}
+        if (
+            region.state.tracked
+            and not region.state.fresh
+            and read.number(variables.src) == read.number(variables.translated_src)
+        ):
+            values = {**values, variables.translated_src_kind: values.get(variables.src_kind, 0)}
         result = ""
         for point in self._variants(values):
             one, other = (distribution_at(self._setup, node, point) for node in nodes)

@@ -145,6 +145,13 @@ def _owner(answers: Mapping[FreeVariable, bool]) -> tuple[int, int, bool] | None
     return ids["uid"], ids["gid"], socket
 
 
+def _translated(read: Values) -> tuple[bool, bool]:
+    """Whether a known connection translates the destination, and the source, of a packet of its direction."""
+    variables = read.variables
+    dnat, snat = bool(read.get(variables.dnat)), bool(read.get(variables.snat))
+    return (snat, dnat) if read.get(variables.reply) else (dnat, snat)
+
+
 def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[FreeVariable, bool]) -> Connection:
     variables = read.variables
     mark = read.number(variables.connmark)
@@ -158,7 +165,7 @@ def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Map
         read.number(variables.translated_dst),
         read.number(variables.translated_dport) if ports else None,
     )
-    moved_dst, moved_src = (snat, dnat) if reply else (dnat, snat)
+    moved_dst, moved_src = _translated(read)
     after = FlowTuple(
         later.src if moved_src else packet.src,
         later.sport if moved_src else packet.sport,
@@ -202,16 +209,22 @@ def _host(
     src, dst = packet.src or 0, packet.dst or 0
     moved = state.tracked and not state.fresh
     kinds = [(dst, read.get(variables.dst_kind)), (src, read.get(variables.src_kind))]
-    # An address that the packet has already is of the kind that is said there.
-    others = [
-        (destination.address, read.get(variables.translated_kind))
-        for destination in destinations
-        if destination.address >= 0
-    ]
+    new_destinations: list[int] = []
+    new_sources: list[int] = []
     if moved:
-        others.append((read.number(variables.translated_dst), read.get(variables.translated_kind)))
-        others.append((read.number(variables.translated_src), read.get(variables.translated_src_kind)))
-    kinds += [(address, kind) for address, kind in others if address not in (dst, src)]
+        moved_dst, moved_src = _translated(read)
+        if moved_dst:
+            new_destinations.append(read.number(variables.translated_dst))
+        if moved_src and (address := read.number(variables.translated_src)) not in (dst, *new_destinations):
+            new_sources.append(address)
+    else:
+        new_destinations += [destination.address for destination in destinations if destination.address >= 0]
+        new_sources += sources if origin == "local" else ()
+    # An address that the packet has already is of the kind that is said there.
+    kinds += [
+        (address, read.get(variables.translated_kind)) for address in new_destinations if address not in (dst, src)
+    ]
+    kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
     interfaces: dict[str, Interface] = {}
     if (
         not moved

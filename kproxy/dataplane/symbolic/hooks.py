@@ -278,7 +278,7 @@ class HookPipeline:
         variables, diagrams = self._variables, self._diagrams
         if not state.fresh:
             if state.tracked:
-                onward = diagrams.ite(self._translated(True), self._elsewhere(rerouted), onward)
+                onward = diagrams.ite(self.translated(destination=True), self._elsewhere(rerouted), onward)
             return self._translation.with_destination(onward, 0)
         untranslated = diagrams.restrict(onward, ((variables.dnat, 0),))
         accept = self._translation.with_destination(untranslated, 0)
@@ -305,7 +305,7 @@ class HookPipeline:
         yes, no = (diagrams.restrict(node, ((level, value),)) for value in (1, 0))
         return diagrams.ite(held, yes, no)
 
-    def _translated(self, destination: bool) -> Node:
+    def translated(self, *, destination: bool) -> Node:
         """Whether the connection translates the destination (or source) of a packet of its direction."""
         variables, diagrams = self._variables, self._diagrams
         forward, backward = (variables.dnat, variables.snat) if destination else (variables.snat, variables.dnat)
@@ -372,7 +372,7 @@ class HookPipeline:
             accept = diagrams.restrict(same, ((variables.snat, 0),))
             return self._nat(side, hook, state, accept, after, local=local, variant=variant)
         if state.tracked:
-            return diagrams.ite(self._translated(False), self._other_source(after), same)
+            return diagrams.ite(self.translated(destination=False), self._other_source(after), same)
         return same
 
     def _other_source(self, node: Node) -> Node:

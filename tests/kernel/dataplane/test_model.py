@@ -18,10 +18,11 @@ from random import Random
 import pytest
 
 from kproxy.dataplane import Host, Outcome, Route, RoutingRule, index_ruleset, parse_endpoint, trace
-from kproxy.linux.testbed.wire import what_counts
+from kproxy.dataplane.concrete.reply import reply_to
+from kproxy.linux.testbed.wire import REPLY, what_counts
 from kproxy.netfilter import Family, Masked, Network, canonical_ruleset
 from tests.support.kernel.dataplane_agree import Tally
-from tests.support.kernel.dataplane_rules import Generator, Packets
+from tests.support.kernel.dataplane_rules import NODE, SERVICES, Generator, Packets
 from tests.support.kernel.dataplane_runs import (
     KUBE_EXTRA,
     REFERENCE,
@@ -34,7 +35,7 @@ from tests.support.kernel.dataplane_runs import (
     run_random,
     zero_counters,
 )
-from tests.support.kernel.dataplane_wire import Node
+from tests.support.kernel.dataplane_wire import Node, Probe
 
 pytestmark = pytest.mark.root
 
@@ -289,3 +290,42 @@ COMMIT
             there = bench(node, host, canonical_ruleset(text, family), variant, tally, "policy ")
             there.compare([packets.one() for _ in range(80)], replies=False)
     agree(tally)
+
+
+@both_families
+@pytest.mark.parametrize("own", [False, True], ids=["a service", "an own address"])
+@pytest.mark.parametrize("place", ["raw PREROUTING", "mangle INPUT"])
+def test_a_reply_to_the_host_itself_comes_in_with_its_source_translated_back(
+    plain: tuple[Node, Host], family: Family, place: str, own: bool
+) -> None:
+    """The host asks a service that is the host itself. Its reply, on the way in by lo, has the service's address in
+    all tables, raw's too, and that address decides whether the source is LOCAL."""
+    node, host = plain
+    client, server, others = NODE[family][1], NODE[family][0], (SERVICES[family][0], NODE[family][2])
+    service = others[own]
+    to = f"[{server}]:8080" if family is Family.IPV6 else f"{server}:8080"
+    table, hook = place.split()
+    for matched in ("--src-type LOCAL", "! --src-type LOCAL"):
+        text = f"""*nat
+-A OUTPUT -d {service} -p udp -m udp --dport 80 -j DNAT --to-destination {to}
+COMMIT
+*{table}
+-A {hook} -i lo -p udp -m udp --sport 80 -m addrtype {matched} -j DROP
+COMMIT
+"""
+        index = index_ruleset(canonical_ruleset(text, family), variant="nft")
+        asks = Packets(Random(matched), family).packet("node", client, service, 80, "udp")
+        with loaded(node, text, family, "nft"):
+            (outcome,) = trace(index, host, asks.packet).outcomes
+            fate = what_counts(node.exchange([asks]).get(asks.token, []))
+            assert fate is not None
+            assert (fate.where, fate.dst, fate.dport) == ("local", server, 8080)
+            answer, connection = reply_to(host, outcome)
+            answer = answer.replace(length=None, ttl=64, tos=0)
+            answers = Probe(answer, "node", asks.token | REPLY)
+            (back,) = trace(index, host, answer, connection).outcomes
+            fate = what_counts(node.exchange([answers]).get(answers.token, []))
+        assert back.verdict == ("DROP" if own == (matched[0] != "!") else "ACCEPT")
+        assert (fate is None) == (back.verdict == "DROP")
+        if fate is not None:
+            assert (fate.where, fate.src, fate.sport) == ("local", service, 80)

@@ -39,7 +39,7 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
     dst = address(variables.dst, *ADDRESSES, "8.8.8.8")
     src = address(variables.src, *ADDRESSES[:2], "8.8.4.4", "127.0.0.1")
     address(variables.translated_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
-    address(variables.translated_src, "10.0.0.2", "9.9.9.9")
+    new_src = address(variables.translated_src, "10.0.0.2", "9.9.9.9")
     for level, ports in (
         (variables.dport, (80, 81, 5)), (variables.translated_dport, (80, 5)), (variables.sport, (1000,)),
         (variables.translated_sport, (1000, 2000)),
@@ -51,6 +51,7 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
         values[variables.dst_kind] if src == dst else 1 if src == "127.0.0.1" else random.randrange(2)
     )
     values[variables.translated_kind] = random.randrange(2)
+    values[variables.translated_src_kind] = values[variables.src_kind] if new_src == src else random.randrange(2)
     names = len(variables.interfaces.names)
     for level in (variables.in_interface, variables.out_interface, variables.translated_out):
         values[level] = random.randrange(LO + 1, names)

@@ -47,10 +47,17 @@ def test_with_iptables_beside_them(seed: int) -> None:
     check(seed, 2, mixed=True)
 
 
-@pytest.mark.soak
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1 << 40), st.booleans())
 def test_many_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
+    check(seed, 4, mixed=mixed)
+
+
+@pytest.mark.soak
+@settings(max_examples=1000, deadline=None)
+@given(st.integers(0, 1 << 40), st.booleans())
+def test_a_thousand_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
     check(seed, 6, mixed=mixed)
 
 
