@@ -6,6 +6,7 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -98,7 +99,8 @@ def test_the_life_of_a_pod(lab: Lab) -> None:
     deadline = time.monotonic() + 60
     while True:
         found = events(lab, "Pod", "web-")
-        unhealthy = next(value for key, value in found.items() if key[0] == "Unhealthy")
+        # A busy machine makes one fail in another way, which is told apart.
+        unhealthy = max((each for (reason, _), each in found.items() if reason == "Unhealthy"), key=itemgetter("count"))
         if unhealthy["count"] > 1:
             break
         assert time.monotonic() < deadline, "a probe that fails again is counted"

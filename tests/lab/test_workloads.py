@@ -70,7 +70,7 @@ def test_a_pod_is_ready_when_its_probe_succeeds(lab: Lab, probe: dict[str, Any],
         }
     )  # fmt: skip
     try:
-        lab.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/probed", "--timeout=120s")
+        eventually(lambda: get(lab, "pod", "probed")["status"].get("phase") == "Running")
         if becomes:
             lab.kubectl("wait", "--for=condition=Ready", "pod/probed", "--timeout=120s")
         else:

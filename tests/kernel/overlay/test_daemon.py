@@ -100,10 +100,9 @@ def put_node(kubeconfig: str, node: Node) -> None:
         "kind": "Node",
         "metadata": {"name": node.metadata.name},
         "spec": {"podCIDR": node.pod_cidrs[0], "podCIDRs": list(node.pod_cidrs)},
+        "status": {"addresses": addresses},
     }
     kubectl(kubeconfig, "create", "-f", "-", text=json.dumps(document))
-    status = json.dumps({"status": {"addresses": addresses}})
-    kubectl(kubeconfig, "patch", "node", node.metadata.name, "--subresource=status", "--type=merge", "-p", status)
 
 
 @pytest.fixture

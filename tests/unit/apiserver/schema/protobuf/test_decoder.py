@@ -7,6 +7,7 @@ import string
 import struct
 from base64 import b64encode
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import pytest
@@ -61,6 +62,7 @@ def _value(kind: str, depth: int) -> st.SearchStrategy[Any]:
     return _message(kind, depth + (4 if short == "JSONSchemaProps" else 1))
 
 
+@cache  # building one takes longer than drawing from it
 def _message(name: str, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
     """Objects of one message; empty lists and maps are left out, since protobuf does not tell them from none."""
     if depth > 3:
