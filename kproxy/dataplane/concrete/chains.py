@@ -26,6 +26,7 @@ from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Negatable
+from kproxy.netfilter.iptables.targets import TproxyTarget
 
 _MAX_FRAMES: Final = 512
 
@@ -209,10 +210,14 @@ class _TableTraversal:
         """What the target may do; what user space, or a target that is not interpreted, decides may be assumed."""
         target = rule.rule.target
         effects = targets.apply_target(target, self._view)
-        if effects[0].result is not Result.UNKNOWN or target is None:
+        either = isinstance(target, TproxyTarget) and len(effects) > 1  # a socket listens, or none does
+        if target is None or not (either or effects[0].result is Result.UNKNOWN):
             return effects
         name = target.to_save().split()[1]
         decided = self._given.decide((target.to_save(), name))
+        if either:
+            self._given.explain(f"{rule.ref}: {effects[0].did.partition(':')[0]}", name)
+            return effects if decided is None else [effects[not decided]._replace(chance=Fraction(1))]
         if decided is None:
             self._given.explain(f"{rule.ref}: {effects[0].did}", name)
             return effects

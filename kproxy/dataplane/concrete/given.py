@@ -66,7 +66,6 @@ _OPTIONS: Final = (
     ("whether the address is local", "--local-ip IP, or --host FILE"),
     ("for this host is not known", "--local-ip IP, or --host FILE"),
     ("destination is this host is not known", "--local-ip IP, or --host FILE"),
-    ("type is not known", "--local-ip IP, or --host FILE"),
     ("route_localnet", "--host FILE"),
     ("rp_filter", "--host FILE"),
     ("bridge-nf-call-iptables is not known", "--host FILE"),

@@ -212,7 +212,19 @@ def _nfqueue(_target: NfqueueTarget, view: View) -> list[Effect]:
 
 
 _HARMLESS: Final = frozenset(
-    {"AUDIT", "CHECKSUM", "CLASSIFY", "ECN", "IDLETIMER", "LED", "RATEEST", "TCPOPTSTRIP", "ULOG"}
+    {
+        "AUDIT",
+        "CHECKSUM",
+        "CLASSIFY",
+        "CONNSECMARK",
+        "ECN",
+        "IDLETIMER",
+        "LED",
+        "RATEEST",
+        "SECMARK",
+        "TCPOPTSTRIP",
+        "ULOG",
+    }
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kproxy.dataplane.concrete.matches.computed import cluster, u32
 from kproxy.dataplane.concrete.matches.header import compare
 from kproxy.dataplane.concrete.routing import Query, Unknown, address_type, lookup
 from kproxy.dataplane.concrete.state import Answer, View, open_question, unknown
@@ -89,6 +90,7 @@ _OPEN: Final = {
 """What a match that is not interpreted depends on, by its name."""
 
 
+_COMPUTED: Final = {"cluster": cluster, "u32": u32}
 _EXTENSION_HEADERS: Final = frozenset({"rt", "hbh", "dst", "frag", "mh"})
 """Matches on IPv6 extension headers; without the header they never apply, negated or not."""
 
@@ -97,6 +99,10 @@ def opaque(match: OpaqueMatch, view: View) -> Answer:
     """A match that needs more than the packet and the host: open, under its own name."""
     if match.name in _EXTENSION_HEADERS and not view.state.packet.fragment:
         return False
+    computed = _COMPUTED.get(match.name)
+    answer = None if computed is None else computed(match, view)
+    if answer is not None:
+        return answer
     what = _OPEN.get(match.name)
     if what is None:
         return unknown(view, f"{match.to_save()} is not interpreted")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from kproxy.dataplane.concrete.nft.headers import payload, raw_payload
+from kproxy.dataplane.concrete.jhash import jhash, scaled
+from kproxy.dataplane.concrete.nft.payload import payload, raw_payload
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.nft.values import (
     MAX_NUMBERS,
@@ -55,6 +56,7 @@ from kproxy.netfilter.nftables.expression import (
     Socket,
     Symhash,
 )
+from kproxy.netfilter.nftables.typeof import type_of
 from kproxy.netfilter.nftables.value import Verdict
 
 MAX_ALTERNATIVES: Final = 64
@@ -63,6 +65,8 @@ _SEEN_REPLY: Final = 2
 _ASSURED_OR_EXPECTED: Final = 5
 _CONFIRMED: Final = 8
 _STATUS: Final = {"EXPECTED": 1, "SEEN_REPLY": 2, "ASSURED": 4, "CONFIRMED": 8}
+_NAME_BYTES: Final = 16
+"""The length of an interface's name in a register (IFNAMSIZ)."""
 _ADDRTYPE: Final = {"UNICAST": 1, "LOCAL": 2, "BROADCAST": 3, "ANYCAST": 4, "MULTICAST": 5, "UNREACHABLE": 7}
 
 
@@ -255,6 +259,36 @@ def _numgen(item: Numgen, view: View, _sets: Sets) -> Any:
     return Drawn(tuple((number, Fraction(1, item.modulus)) for number in numbers))
 
 
+def _jhash(item: Jhash, view: View, sets: Sets) -> Any:
+    """nft_jhash: of the key as it stands in the registers. Without a seed in the rule the kernel chose one."""
+    key = evaluate(item.key, view, sets)
+    if key is MISSING:
+        return MISSING
+    data = key_bytes(item.key, key)
+    if item.seed is None or data is None:
+        return _hash(item, view, sets)
+    return scaled(jhash(data, item.seed), item.modulus) + item.offset
+
+
+def key_bytes(expression: Expression, value: Any) -> bytes | None:
+    """A known value as the kernel keeps it in registers; None if it is open, or kept in another order of bytes."""
+    if isinstance(expression, Concat):
+        parts = [key_bytes(*each) for each in zip(expression.parts, value, strict=True)]
+        return None if None in parts else b"".join(part + bytes(-len(part) % 4) for part in parts if part is not None)
+    source = expression.left if isinstance(expression, Binary) else expression
+    if isinstance(source, Meta) and source.key in ("iifname", "oifname") and isinstance(value, str):
+        return value.encode().ljust(_NAME_BYTES, b"\0")
+    if not isinstance(value, int):
+        return None
+    if isinstance(source, (Meta, Ct)) and source.key == "mark":
+        return value.to_bytes(4, "little")
+    ordered = isinstance(source, Payload) or (isinstance(source, Meta) and source.key == "l4proto")
+    bits = type_of(source).bits
+    if isinstance(source, Payload):
+        bits = source.row.bits
+    return value.to_bytes(bits // 8, "big") if ordered and bits % 8 == 0 else None
+
+
 def _hash(item: Jhash | Symhash, _view: View, _sets: Sets) -> Any:
     name = "jhash" if isinstance(item, Jhash) else "symhash"
     why = f"{name} of the packet is not known"
@@ -421,7 +455,7 @@ _ACTIONS: Final[dict[type, Callable[[Any, View, Sets], Any]]] = {
     Ct: _ct,
     Fib: _fib,
     Numgen: _numgen,
-    Jhash: _hash,
+    Jhash: _jhash,
     Symhash: _hash,
     Binary: _binary,
     Concat: _concat,

@@ -105,7 +105,7 @@ def _drawn(left: Uniform | Drawn, operator: Operator, right: Any, view: View, se
         answers.append(found)
         if found is None or chance is None:
             total = None
-            why = "the random number is not known"
+            why = (left.why if isinstance(left, Drawn) else "") or "the random number is not known"
         elif found and total is not None:
             total += chance
     if all(answer is True for answer in answers) or all(answer is False for answer in answers):

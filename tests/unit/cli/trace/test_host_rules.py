@@ -131,3 +131,12 @@ def test_a_bad_jump_in_json_is_named_by_its_path(tmp_path: Path, kproxy: Run) ->
         f"error: {path}: nftables[3].rule: table ip a: rule 1 of chain c: "
         "jump to a chain that does not exist: nowhere\n"
     )
+
+
+def test_tproxy_is_settled_by_an_assumption(tmp_path: Path, kproxy: Run) -> None:
+    path = tmp_path / "rules.save"
+    path.write_text("*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j TPROXY --on-port 5000\nCOMMIT\n")
+    asked = ("trace", "--rules", str(path), "--local-ip", "192.0.2.1", "--src", "10.0.0.1", "--dst", "192.0.2.1:22")
+    assert "would settle it: --assume 'TPROXY=yes|no'" in kproxy(*asked).stdout
+    assert "100% ACCEPT" in kproxy(*asked, "--assume", "TPROXY=yes", "--summary").stdout
+    assert "100% DROP" in kproxy(*asked, "--assume", "TPROXY=no", "--summary").stdout
