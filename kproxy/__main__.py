@@ -5,14 +5,19 @@ from __future__ import annotations
 import signal
 
 
-def main() -> None:
+def kubectl_plugin() -> None:
+    """Runs `kubectl-kproxy`, which is what `kubectl kproxy` calls."""
+    main(plugin=True)
+
+
+def main(*, plugin: bool = False) -> None:
     """Runs `kproxy`."""
     # Nothing has been done yet that would have to be undone, so until `run` has its own handler the signal just ends
     # the process; Python's would print where in an import it came.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kproxy.cli.main import main as run
 
-    run()
+    run(plugin=plugin)
 
 
 if __name__ == "__main__":

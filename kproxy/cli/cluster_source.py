@@ -15,6 +15,8 @@ import click
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.output import report_note
+from kproxy.cluster.allocate import Network, read_networks
+from kproxy.cluster.completeness import remark_no_config, remark_no_slices
 from kproxy.cluster.inputs import (
     decode_cluster,
     decode_proxy_config,
@@ -23,6 +25,7 @@ from kproxy.cluster.inputs import (
     read_cluster,
     read_config,
 )
+from kproxy.errors import InputError
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
@@ -34,6 +37,7 @@ PLUGIN: Final = "kubectl"
 
 FILES_HELP: Final = "Manifests: a file, a directory, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
+ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]) for Services that have none."
 ONLY_NAMESPACE: Final = "Only the Services of this namespace."
 NAMES_NAMESPACE: Final = "The namespace of names that say none."
 
@@ -83,13 +87,15 @@ class Connection:
 class ClusterSource:
     """Manifests or an API server, as the user named them; one of both, which `check` makes sure of.
 
-    `live` says that an API server is meant although no option names one.
+    `live` says that an API server is meant although no option names one. `allocate` gives Services of manifests that
+    have no cluster IP one.
     """
 
     filenames: tuple[str, ...] = ()
     connection: Connection = Connection()
     namespace: str | None = None
     live: bool = False
+    allocate: tuple[Network, ...] = ()
 
     @property
     def is_live(self) -> bool:
@@ -105,6 +111,8 @@ class ClusterSource:
         if self.filenames and self.connection.given:
             option = self.connection.given[0]
             raise click.UsageError(f"-f reads manifests, {option} a live cluster: one of both expected")
+        if self.allocate and not self.filenames:
+            raise click.UsageError("--allocate goes with -f: an API server has allocated what it has")
         if required and not self.is_given:
             raise click.UsageError("a cluster expected: manifests (-f PATH), or --kubeconfig FILE or --context NAME")
 
@@ -129,12 +137,29 @@ class ClusterSource:
             InputError: what is wrong in either. ServerError: the API server refused or did not answer.
         """
         if self.is_live:
-            return self._read_live(config_path, mode, narrow, objects)
+            config, cluster = self._read_live(config_path, mode, narrow, objects)
+        else:
+            config, cluster = self._read_files(config_path, mode, objects, used)
+        if narrow and self.namespace:
+            cluster = in_namespace(cluster, self.namespace)
+            if not cluster.services:
+                report_note(f"there are no Services in namespace {self.namespace}")
+        return config, cluster
+
+    def _read_files(
+        self, config_path: str | None, mode: str | None, objects: list[RawObject] | None, used: Collection[str]
+    ) -> tuple[KubeProxyConfiguration, Manifests]:
+        seen: list[RawObject] = [] if objects is None else objects
         config, cluster = read_both(
             partial(read_config, config_path, report_note, mode),
-            partial(read_cluster, self.filenames, report_note, objects=objects, used=used),
-        )
-        return config, in_namespace(cluster, self.namespace) if narrow and self.namespace else cluster
+            partial(
+                read_cluster, self.filenames, report_note, objects=seen, used=used, allocate=self.allocate,
+                hint="; --allocate 10.96.0.0/12, say, gives addresses",
+            ),
+        )  # fmt: skip
+        for remark in (*remark_no_slices(cluster), *(remark_no_config(cluster, seen) if config_path is None else ())):
+            report_note(remark)
+        return config, cluster
 
     def default_namespace(self) -> str:
         """The namespace of names that say none: that of -n, else the context's."""
@@ -148,7 +173,7 @@ class ClusterSource:
 
         found: list[RawObject] = []
         if self.is_live:
-            decode_cluster(list(read_pods(self.connection.client())), report_note, objects=found, used=("v1/Pod",))
+            decode_cluster(dict(read_pods(self.connection.client())), report_note, objects=found, used=("v1/Pod",))
         return found
 
     def _read_live(
@@ -159,7 +184,7 @@ class ClusterSource:
         client = self.connection.client()
         try:
             namespace = (self.namespace or "") if narrow else ""
-            contents = list(read_objects(client, namespace, report_note))
+            contents = dict(read_objects(client, namespace, report_note))
             return read_both(
                 partial(_live_config, client, config_path, mode),
                 partial(decode_cluster, contents, report_note, objects=objects),
@@ -189,6 +214,13 @@ def _live_config(client: RestClient, path: str | None, mode: str | None) -> Kube
         )
         return read_config(None, report_note, mode)
     return decode_proxy_config(found.data, found.source, report_note, mode)
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return read_networks(text)
+    except InputError as error:
+        raise click.BadParameter(str(error), param_hint="--allocate") from error
 
 
 def _switch(name: str) -> dict[str, Any]:
@@ -221,11 +253,13 @@ def cluster_source(
     def add(function: Command) -> Command:
         @wraps(function)
         def with_source(connection: Connection, **values: Any) -> object:
-            filenames, namespace = values.pop("filenames"), values.pop("namespace", None)
-            source = ClusterSource(tuple(filenames), connection, namespace)
+            filenames, namespace, allocate = (values.pop(name, None) for name in ("filenames", "namespace", "allocate"))
+            networks = () if allocate is None else _networks(allocate)
+            source = ClusterSource(tuple(filenames), connection, namespace, allocate=networks)
             source.check(required=required)
             return function(source=source, **values)
 
+        click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP)(with_source)
         if namespace_help is not None:
             click.option("-n", "--namespace", metavar="NS", help=namespace_help)(with_source)
         with_all = connection_options(with_source)

@@ -73,12 +73,16 @@ def group() -> None:
     """
 
 
-def main() -> None:
-    """Entry point: runs the command and turns every deliberate error into one message and an exit code."""
+def main(*, plugin: bool = False) -> None:
+    """Entry point: runs the command and turns every deliberate error into one message and an exit code.
+
+    Args:
+        plugin: whether kubectl called, as `kubectl kproxy ...`.
+    """
     _mend_standard_streams()
     interrupts.install()
     try:
-        code = group.main(prog_name="kproxy", standalone_mode=False)
+        code = _run_as_plugin() if plugin else group.main(prog_name="kproxy", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -105,6 +109,12 @@ def main() -> None:
         click.echo("kproxy: interrupted", err=True)
     interrupts.let_go()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _run_as_plugin() -> object:
+    from kproxy.cli.kubectl import run_plugin
+
+    return run_plugin(group, COMMANDS, sys.argv[1:])
 
 
 def _mend_standard_streams() -> None:

@@ -5,7 +5,7 @@ Readers that find something odd, but nothing wrong, give it to `tell` as one sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -15,8 +15,10 @@ from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import Document, DocumentError
 from kproxy.api.kubeproxyconfig.decode import decode_config, load_config
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfiguration
-from kproxy.api.load.manifests import decode_manifests
+from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
+from kproxy.cluster.allocate import Network, allocate_cluster_ips
+from kproxy.cluster.completeness import remark_no_cluster_ips
 from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
@@ -71,7 +73,13 @@ def read_config(path: str | None, tell: Tell, mode: str | None = None) -> KubePr
 
 
 def read_cluster(
-    filenames: Sequence[str], tell: Tell, *, objects: list[RawObject] | None = None, used: Collection[str] = ()
+    filenames: Sequence[str],
+    tell: Tell,
+    *,
+    objects: list[RawObject] | None = None,
+    used: Collection[str] = (),
+    allocate: Sequence[Network] = (),
+    hint: str = "",
 ) -> Manifests:
     """Reads manifests, Endpoints mirrored.
 
@@ -79,22 +87,20 @@ def read_cluster(
         tell: gets the warnings, and which kinds of objects were skipped.
         objects: gets every object as it was read.
         used: kinds (`v1/Pod`) that the caller takes from `objects`: they do not count as skipped.
+        allocate: gives Services without cluster IPs addresses. hint: how the user would say that.
 
     Raises:
         InputError: they cannot be used.
     """
-    return _told(load_manifests(filenames, on_object=None if objects is None else objects.append), tell, used)
+    loaded = load_manifests(filenames, on_object=None if objects is None else objects.append)
+    return _told(allocate_cluster_ips(loaded, allocate) if allocate else loaded, tell, used, hint)
 
 
 def decode_cluster(
-    contents: Iterable[tuple[str, bytes]],
-    tell: Tell,
-    *,
-    objects: list[RawObject] | None = None,
-    used: Collection[str] = (),
+    contents: Mapping[str, bytes], tell: Tell, *, objects: list[RawObject] | None = None, used: Collection[str] = ()
 ) -> Manifests:
-    """The same for contents that are in memory, each with the name that messages give it: what an API server sent."""
-    return _told(decode_manifests(contents, on_object=None if objects is None else objects.append), tell, used)
+    """The same for contents that are in memory, by the names that messages give them: what an API server sent."""
+    return _told(load_contents(contents, on_object=None if objects is None else objects.append), tell, used)
 
 
 def decode_proxy_config(data: bytes, source: str, tell: Tell, mode: str | None = None) -> KubeProxyConfiguration:
@@ -119,9 +125,9 @@ def in_namespace(cluster: Manifests, namespace: str) -> Manifests:
     )
 
 
-def _told(loaded: Manifests, tell: Tell, used: Collection[str]) -> Manifests:
+def _told(loaded: Manifests, tell: Tell, used: Collection[str], hint: str = "") -> Manifests:
     manifests = loaded.with_mirrored_slices()
-    for warning in manifests.warnings:
+    for warning in (*manifests.warnings, *remark_no_cluster_ips(manifests, hint)):
         tell(warning)
     skipped = {kind: count for kind, count in sorted(manifests.skipped.items()) if kind not in used}
     if skipped:

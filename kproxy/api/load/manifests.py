@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -82,21 +82,9 @@ def load_manifests(
     return _finish(reader, [os.fspath(path) for path in paths])
 
 
-def decode_manifests(
-    contents: Iterable[tuple[str, bytes]], on_object: Callable[[RawObject], None] | None = None
-) -> Manifests:
-    """The same for contents that are in memory, each with the name that messages give it."""
-    reader = Reader(on_object)
-    names = []
-    for name, data in contents:
-        names.append(name)
-        reader.read(name, data)
-    return _finish(reader, names)
-
-
 def parse_manifests(data: bytes | str, file: str = "<bytes>") -> Manifests:
     """The same for one content; `file` is the name that messages give."""
-    return decode_manifests([(file, data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)])
+    return load_contents({file: data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data})
 
 
 def load_contents(files: Mapping[str, bytes], on_object: Callable[[RawObject], None] | None = None) -> Manifests:

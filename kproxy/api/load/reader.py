@@ -331,7 +331,7 @@ class Reader:
         if errors:
             return
         self._keep(value)
-        for warning in strict_warnings(spelled, value):
+        for warning in strict_warnings(spelled):
             self.warnings.append(f"{source.at(warning.path)}: {warning.message}")
 
     def _keep(self, value: _Object) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from kproxy.api.addresses import canonical_cidr, canonical_ip, check_cidr, strict_ip_messages
 from kproxy.api.fielderror import FieldError, invalid, show
-from kproxy.api.types.core import Service
 from kproxy.api.wire import structs
 
 
@@ -79,13 +78,9 @@ def _service_addresses(spelled: structs.WireService) -> Iterator[tuple[str, str,
             yield f"status.loadBalancer.ingress[{index}].ip", item.ip or "", False
 
 
-def strict_warnings(spelled: structs.WireObject, value: object) -> list[FieldError]:
+def strict_warnings(spelled: structs.WireObject) -> list[FieldError]:
     """What the user should know about an object that is accepted."""
-    found = [
+    return [
         FieldError(path, f"{show(text)} {message}: a v1.36 API server refuses it in a new object")
         for path, text, message in _strict(spelled)
     ]
-    if isinstance(value, Service) and not value.spec.cluster_ip and value.spec.type != "ExternalName":
-        text = "has no clusterIP: the API server has not allocated one, so kube-proxy ignores it"
-        found.append(FieldError("", f"Service {value.metadata.key} {text}"))
-    return found

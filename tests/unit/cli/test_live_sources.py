@@ -112,6 +112,12 @@ def test_the_answer_is_that_of_manifests(
     assert ("default/web" in done.stdout) == (command in (("render", "--node", "n1"), NFT_MODE, TO_WEB))
 
 
+def test_a_namespace_without_services_is_said(kproxy: Run, files: tuple[str, ...], live: tuple[str, ...]) -> None:
+    for source in (files, live):
+        done = kproxy("render", *source, "--node", "n1", "-n", "shp")
+        assert (done.returncode, done.stderr) == (0, "note: there are no Services in namespace shp\n")
+
+
 def test_config_and_mode_go_before_the_config_map(kproxy: Run, live: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(CONFIG.replace("10.244.0.0/16", "10.9.0.0/16"))
     assert "! -s 10.244.0.0/16" in kproxy("render", *live, "--node", "n1").stdout

@@ -359,3 +359,21 @@ def test_o_is_a_file_and_no_format(kproxy: Run, tmp_path: Path, name: str) -> No
     assert not (tmp_path / name).exists()
     assert kproxy("render", *MINI, "-o", f"./{name}").returncode == 0
     assert (tmp_path / name).exists()
+
+
+def test_what_manifests_lack_is_said(kproxy: Run) -> None:
+    text = SERVICE.replace("clusterIP: 10.96.0.7, ", "selector: {app: web}, ")
+    text += "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.244.0.0/24}\n"
+    done = kproxy("render", "-f", "-", stdin=text)
+    assert done.returncode == 0
+    assert "shop/web has no clusterIP" in done.stderr
+    assert "--allocate 10.96.0.0/12" in done.stderr
+    assert "no EndpointSlices, though 1 Service has a selector" in done.stderr
+    assert "no kube-proxy configuration, so clusterCIDR is unknown" in done.stderr
+    done = kproxy("render", "-f", "-", "--allocate", "10.96.0.0/12", stdin=text)
+    assert "no clusterIP" not in done.stderr
+    assert "shop/web has no endpoints" in done.stdout
+    done = kproxy("render", "--context", "x", "--allocate", "10.96.0.0/12")
+    assert (done.returncode, "--allocate goes with -f" in done.stderr) == (2, True)
+    done = kproxy("render", "-f", "-", "--allocate", "10.96.0.1/12", stdin=text)
+    assert (done.returncode, "Invalid value for --allocate" in done.stderr) == (2, True)

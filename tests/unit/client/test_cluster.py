@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.api.load.manifests import decode_manifests
+from kproxy.api.load.manifests import load_contents
 from kproxy.client import ApiError, ClientConfig, RestClient
 from kproxy.client.cluster import ServerError, read_objects, read_proxy_config
 from kproxy.client.http import Response
@@ -60,8 +60,8 @@ def test_pages_are_one_list(monkeypatch: pytest.MonkeyPatch, expires: str) -> No
     """Also when a continue token expires: then the list begins anew, as one page."""
     monkeypatch.setattr("kproxy.client.cluster.PAGE", 1)
     told: list[str] = []
-    contents = list(read_objects(_Server(expires), "", told.append))
-    loaded = decode_manifests(contents)
+    contents = dict(read_objects(_Server(expires), "", told.append))
+    loaded = load_contents(contents)
     assert [service.metadata.name for service in loaded.services] == list(NAMES)
     assert loaded.sources["Service", "default/a"].file.startswith("https://one:6443/api/v1/services")
     assert told == []

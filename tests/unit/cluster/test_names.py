@@ -77,9 +77,12 @@ items:
 @pytest.fixture
 def ask(kproxy: Run, tmp_path: Path) -> Any:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    config = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+    (tmp_path / "config.yaml").write_text(config)
+    source = ("-f", "cluster.yaml", "--config", "config.yaml", "--node", "n1")
 
     def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
-        done = kproxy("trace", "-f", "cluster.yaml", "--node", "n1", *arguments, "-o", "json")
+        done = kproxy("trace", *source, *arguments, "-o", "json")
         return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
     return run

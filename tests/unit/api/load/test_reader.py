@@ -309,8 +309,6 @@ spec:
     assert parse_manifests(text, "f.yaml").warnings == (
         'f.yaml: document 1: line 8: spec.LoadBalancerSourceRanges[0]: "198.51.100.7/24" must not have bits set beyond '
         "the prefix length: a v1.36 API server refuses it in a new object",
-        "f.yaml: document 1: line 1: Service default/a has no clusterIP: the API server has not allocated one, so "
-        "kube-proxy ignores it",
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kproxy.api.validation.strict import spelling_errors, strict_errors, strict_warnings
-from kproxy.api.wire import convert, structs
+from kproxy.api.wire import structs
 
 ZEROS, MAPPED = "must not have leading 0s", "must not be an IPv4-mapped IPv6 address"
 
@@ -51,11 +51,7 @@ def spell(kind: str, **fields: Any) -> structs.WireObject:
 def test_strict_errors(spelled: structs.WireObject, found: str) -> None:
     assert [str(error) for error in strict_errors(spelled)] == [found]
     path, _, detail = found.partition(": Invalid value: ")
-    told = [
-        (warning.path, warning.message)
-        for warning in strict_warnings(spelled, convert.convert(spelled))
-        if warning.path
-    ]
+    told = [(warning.path, warning.message) for warning in strict_warnings(spelled) if warning.path]
     value, _, message = detail.partition(": ")
     assert told == [(path, f"{value} {message}: a v1.36 API server refuses it in a new object")]
 
@@ -72,19 +68,6 @@ def test_strict_errors(spelled: structs.WireObject, found: str) -> None:
 )
 def test_forms_that_are_not_ambiguous(spelled: structs.WireObject) -> None:
     assert strict_errors(spelled) == []
-
-
-def test_unallocated_cluster_ip() -> None:
-    spelled = spell("Service", spec={"ports": [{"port": 80}]})
-    assert [(warning.path, warning.message) for warning in strict_warnings(spelled, convert.convert(spelled))] == [
-        (
-            "",
-            "Service default/a has no clusterIP: the API server has not allocated one, so kube-proxy ignores it",
-        )
-    ]
-    for spec in ({"type": "ExternalName"}, {"clusterIP": "None"}, {"clusterIP": "10.0.0.1"}):
-        spelled = spell("Service", spec=spec)
-        assert strict_warnings(spelled, convert.convert(spelled)) == []
 
 
 def test_pod_cidr_and_pod_cidrs_must_agree() -> None:

@@ -1,0 +1,93 @@
+"""Cluster IPs for Services that have none: manifests that no API server has seen yet, such as Helm's output.
+
+An address follows from the Service's namespace and name alone, so that it stays when other Services come and go. Only
+where two Services would get the same one, or one that is taken, the later in the order of names gets the next that is
+free. (kube-apiserver's own choice is random.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from kproxy.api import Manifests, Service
+from kproxy.errors import InputError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_RESERVED = 10
+"""The first addresses of a range are left to what clusters give fixed addresses: `kubernetes`, and DNS at .10."""
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """`CIDR[,CIDR]`, at most one of each family, as kube-apiserver's --service-cluster-ip-range.
+
+    Raises:
+        InputError: it is something else.
+    """
+    networks: list[Network] = []
+    for part in text.split(","):
+        try:
+            networks.append(ipaddress.ip_network(part.strip()))
+        except ValueError as error:
+            raise InputError(f"{part.strip()!r} is not a CIDR: {error}") from error
+    if len({network.version for network in networks}) != len(networks):
+        raise InputError(f"{text}: one CIDR of each family at most")
+    small = next((network for network in networks if network.num_addresses < 4 * _RESERVED), None)
+    if small is not None:
+        raise InputError(f"{small} is too small: {4 * _RESERVED} addresses at least")
+    return tuple(networks)
+
+
+def is_unallocated(service: Service) -> bool:
+    """Whether it needs a cluster IP and has none."""
+    return not service.spec.cluster_ip and service.spec.type != "ExternalName"
+
+
+def allocate_cluster_ips(cluster: Manifests, networks: Sequence[Network]) -> Manifests:
+    """The cluster with addresses from `networks` for the Services that have none.
+
+    Raises:
+        InputError: a Service wants a family that no network has, or a network is full.
+    """
+    taken = {ip for service in cluster.services for ip in service.spec.cluster_ips}
+    given: dict[str, Service] = {}
+    for service in sorted(filter(is_unallocated, cluster.services), key=lambda each: each.metadata.key):
+        key = service.metadata.key
+        chosen = _networks_for(service, networks)
+        addresses = tuple(_free_address(network, key, taken) for network in chosen)
+        taken.update(addresses)
+        spec = msgspec.structs.replace(
+            service.spec,
+            cluster_ip=addresses[0],
+            cluster_ips=addresses,
+            ip_families=tuple(f"IPv{network.version}" for network in chosen),
+        )
+        given[key] = msgspec.structs.replace(service, spec=spec)
+    return replace(cluster, services=tuple(given.get(each.metadata.key, each) for each in cluster.services))
+
+
+def _networks_for(service: Service, networks: Sequence[Network]) -> list[Network]:
+    spec = service.spec
+    by_family = {f"IPv{network.version}": network for network in networks}
+    wanted: Iterable[str] = spec.ip_families or list(by_family)[:1]
+    if spec.ip_family_policy in ("PreferDualStack", "RequireDualStack"):
+        wanted = dict.fromkeys((*wanted, *by_family))
+    missing = [family for family in wanted if family not in by_family]
+    if missing:
+        raise InputError(f"--allocate: Service {service.metadata.key} wants {missing[0]}, of which no CIDR is given")
+    return [by_family[family] for family in wanted]
+
+
+def _free_address(network: Network, key: str, taken: set[str]) -> str:
+    room = min(network.num_addresses, 1 << 64) - _RESERVED - 2
+    start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
+    for step in range(min(room, len(taken) + 1)):
+        address = str(network[_RESERVED + 1 + (start + step) % room])
+        if address not in taken:
+            return address
+    raise InputError(f"--allocate: {network} is full")
