@@ -64,7 +64,7 @@ class StatusPort:
         self._listener: Listener | None = None
         self._twin: Listener | None = None
         self._closed = False
-        self._told = ""
+        self._reported = ""
 
     @property
     def port(self) -> int:
@@ -82,8 +82,8 @@ class StatusPort:
             except ListenError as error:
                 if hard_fail:
                     raise ListenError(f"{self._name}: {error}") from error
-                if str(error) != self._told:
-                    self._told = str(error)
+                if str(error) != self._reported:
+                    self._reported = str(error)
                     event("port failed, will be tried again", level=logging.ERROR, port=self._name, error=str(error))
                 self._servers.call_later(self._retry, lambda: self.open(False))
                 return

@@ -137,7 +137,9 @@ def _port_effects(port: ServicePort, rendered: Rendered, host: Host, desired: In
         if _same(before, after):
             alike += 1
         else:
-            differing.setdefault((_told(before), _told(after)), []).append(f"from {sample.sender} to {sample.to}")
+            differing.setdefault((_fates_text(before), _fates_text(after)), []).append(
+                f"from {sample.sender} to {sample.to}"
+            )
     for (was, now), connections in differing.items():
         yield f"{name}: new connections {', '.join(connections)}: should go {was}; they go {now}"
     if alike and not differing:
@@ -233,7 +235,7 @@ def _same(one: Mapping[_Fate, Fraction], other: Mapping[_Fate, Fraction]) -> boo
     return one.keys() == other.keys() and all(abs(one[fate] - other[fate]) <= TOLERANCE for fate in one)
 
 
-def _told(fates: Mapping[_Fate, Fraction]) -> str:
+def _fates_text(fates: Mapping[_Fate, Fraction]) -> str:
     if len(fates) == 1:
         return str(next(iter(fates)))
     # The kernel's chances are multiples of 2^-31: 1/3 is what is meant by 715827882/2147483648.

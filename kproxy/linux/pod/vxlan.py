@@ -86,7 +86,7 @@ class OverlayKernel:
 
     def read(self, sysctls: Iterable[Sysctl] = ()) -> list[Item]:
         """What is there of the overlay, and the values of the sysctls named. Raises OverlayError."""
-        with self._told("reading the overlay"):
+        with self._as_overlay_error("reading the overlay"):
             names = {int(link["index"]): str(link.get("ifname")) for link in self._dump("get_links")}
             found: list[Item] = []
             for version, device in DEVICES.items():
@@ -113,19 +113,19 @@ class OverlayKernel:
         items = list(wanted)
         changes = self.compare(items)
         problems: list[OverlayError] = []
-        rebuilt: set[str] = set()
+        made_again: set[str] = set()
         missing: set[str] = set()
         for change in changes:
             item = change.desired
             if isinstance(item, LinkAddress | Neighbour | FdbEntry | NodeRoute) and item.device in missing:
                 continue
             try:
-                self._mend(change, rebuilt)
+                self._mend(change, made_again)
             except OverlayError as error:
                 problems.append(error)
                 if isinstance(item, VxlanLink):
                     missing.add(item.name)
-        if rebuilt:
+        if made_again:
             # A device that was made again has lost what was on it.
             again, more = self.apply(items)
             return changes + again, problems + more
@@ -138,7 +138,7 @@ class OverlayKernel:
             OverlayError: it cannot be read.
         """
         found = {}
-        with self._told("reading the MTU of the network between the nodes"):
+        with self._as_overlay_error("reading the MTU of the network between the nodes"):
             for version, address in addresses.items():
                 for entry in self._dump("get_addr", family=_FAMILIES[version]):
                     text = entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")
@@ -152,7 +152,7 @@ class OverlayKernel:
         return list(getattr(self._route, method)(**arguments))
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _as_overlay_error(self, what: str) -> Iterator[None]:
         try:
             yield
         except self._errors as error:
@@ -214,9 +214,9 @@ class OverlayKernel:
             raise OverlayError(f"{device} is not there")
         return int(next(iter(found)))
 
-    def _mend(self, change: Change, rebuilt: set[str]) -> None:
+    def _mend(self, change: Change, made_again: set[str]) -> None:
         try:
-            with self._told(f"mending: {change}"):
+            with self._as_overlay_error(f"mending: {change}"):
                 if self._change_in_place(change):
                     return
                 if change.found is not None and not isinstance(change.found, Sysctl):
@@ -224,7 +224,7 @@ class OverlayKernel:
                 if change.desired is not None:
                     self._make(change.desired)
                 if isinstance(change.desired, VxlanLink) and change.found is not None:
-                    rebuilt.add(change.desired.name)
+                    made_again.add(change.desired.name)
         except (SysctlError, FeatureMissingError) as error:
             raise OverlayError(str(error)) from error
 
