@@ -31,6 +31,7 @@ from kproxy.render import Features, Target, select_target
 @family_options
 @feature_option
 @output_option
+@click.option("--verify", is_flag=True, help="As root: send each packet through the kernel, in a namespace per mode.")
 def command(
     source: ClusterSource,
     config_path: str | None,
@@ -41,6 +42,7 @@ def command(
     ipv6: bool,
     features: Features,
     output_format: str,
+    verify: bool,
 ) -> None:
     """Say what changes for packets when kube-proxy's mode is switched, and what to do about it.
 
@@ -56,6 +58,7 @@ def command(
       kproxy migrate -f cluster/ --config kube-proxy.yaml --all-nodes
       kproxy migrate -f cluster.yaml --node worker-1 --to iptables
       kproxy migrate --context prod --all-nodes
+      kproxy migrate -f cluster.yaml --config kube-proxy.yaml --verify
       kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
     """
     if node is not None and all_nodes:
@@ -82,7 +85,17 @@ def command(
                     facts = NodeFacts.of(cluster, config, target, family, features)
                     yield analyse(facts, to_nftables=to == MODE_NFTABLES)
 
-    report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES)
+    if verify:
+        from kproxy.cli.migrate.verify import Verifier
+        from kproxy.linux.privilege import check_privileges
+
+        check_privileges()
+        with Verifier(to_nftables=to == MODE_NFTABLES) as verifier:
+            found = tuple(analyses())
+            with working("sending packets through the kernel"):
+                report = build_report(found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm)
+    else:
+        report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES)
     if output_format == "json":
         write_json(msgspec.to_builtins(report))
     else:

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from kproxy.cli.output import terminal_width
-from kproxy.cluster.migrate import Finding, Report
+from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.report import Fate, WitnessRecord
 
 WIDTH: Final = 80
@@ -91,11 +91,17 @@ def _witness(witness: WitnessRecord, width: int) -> Iterator[str]:
             first = f"{MARGIN}{'':{LABEL}}{label if place == 0 else '':7}"
             yield from _wrapped(text, first, " " * len(first), width)
     if witness.kernel is not None:
-        answer = witness.kernel
-        verdict = "as above" if answer.agrees else f"today {answer.today}; then {answer.then}"
-        first = f"{MARGIN}{'':{LABEL}}kernel "
-        colour = "green" if answer.agrees else "red"
-        yield from (click.style(line, fg=colour) for line in _wrapped(verdict, first, " " * len(first), width))
+        yield from _kernel(witness.kernel, width)
+
+
+def _kernel(answer: KernelAnswer, width: int) -> Iterator[str]:
+    first = f"{MARGIN}{'':{LABEL}}kernel "
+    texts = [answer.verdict if not answer.reason else f"{answer.verdict}: {answer.reason}"]
+    if answer.verdict == "refuted":
+        texts += [f"today {' or '.join(answer.today)}", f"then {' or '.join(answer.then)}"]
+    colour = {"confirmed": "green", "refuted": "red"}.get(answer.verdict, "yellow")
+    for line in _wrapped("; ".join(texts), first, " " * len(first), width):
+        yield click.style(line, fg=colour)
 
 
 def _fates(ends: Sequence[Fate]) -> Iterator[str]:

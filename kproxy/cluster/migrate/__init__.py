@@ -11,6 +11,16 @@ report     findings of all nodes and families, grouped
 
 from kproxy.cluster.migrate.analysis import Analysis, Found, analyse
 from kproxy.cluster.migrate.facts import NodeFacts
-from kproxy.cluster.migrate.report import Finding, Report, WitnessRecord, build_report
+from kproxy.cluster.migrate.report import Finding, KernelAnswer, Report, WitnessRecord, build_report
 
-__all__ = ["Analysis", "Finding", "Found", "NodeFacts", "Report", "WitnessRecord", "analyse", "build_report"]
+__all__ = [
+    "Analysis",
+    "Finding",
+    "Found",
+    "KernelAnswer",
+    "NodeFacts",
+    "Report",
+    "WitnessRecord",
+    "analyse",
+    "build_report",
+]

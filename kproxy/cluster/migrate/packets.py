@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -20,6 +20,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
 from kproxy.render.nftables.names import TABLE, endpoint_base, nft_family
+from kproxy.services.endpoints import Endpoint
 from kproxy.services.node import LOOPBACK
 from kproxy.services.serviceport import ServicePort
 
@@ -208,7 +209,8 @@ class Packets:
             doors = [door if door.address else door._replace(address=self.own[0]) for door in facts.doors(port)]
             for door in doors:
                 for interface in ("eth0", self.pod_interface):
-                    yield self._candidate(self.packet(endpoint.ip, door, interface=interface))
+                    found = self._candidate(self.packet(endpoint.ip, door, interface=interface))
+                    yield self._with_memory(port, found, {}, {})
 
     def shared(self) -> Iterator[Candidate]:
         """To addresses and ports that several Services want."""
@@ -226,8 +228,9 @@ class Packets:
             yield self.from_node(door)
             networks = map(ipaddress.ip_network, sources)
             yield from (self._candidate(self.packet(str(network[0]), door)) for network in networks)
-            for source in OUTSIDE[self._family]:
-                yield self._candidate(self.packet(source, door), connection=Connection(RELATED))
+            for source in (*OUTSIDE[self._family], self.pod):
+                packet = self.packet(source, door, interface=self.pod_interface if source == self.pod else "eth0")
+                yield self._candidate(packet, connection=Connection(RELATED))
 
     def refused(self) -> Iterator[Candidate]:
         """To addresses without endpoints: from the node, and where an address is the node's own."""
@@ -244,25 +247,51 @@ class Packets:
 
     def remembered(self, to_nftables: bool) -> Iterator[Candidate]:
         """From a client that has an endpoint already, as the mode that is left remembers it."""
-        facts = self._facts
-        for port in facts.service_ports:
-            endpoints = facts.selected[port.name].cluster or facts.selected[port.name].local
-            if not port.session_affinity_seconds or len(endpoints) < 2:
+        for port in self._facts.service_ports:
+            if not port.session_affinity_seconds:
                 continue
-            yield self._remembered(port, 1, to_nftables)
+            selected = self._facts.selected[port.name]
+            inside = selected.local if port.internal_policy_local else selected.cluster
+            if len(inside) > 1:
+                door = Door(port.cluster_ip, port.protocol, port.port)
+                yield self._remembered(port, self.from_pod(door), inside[-1], to_nftables)
+            outside = selected.local if port.external_policy_local else selected.cluster
+            if len(outside) > 1:
+                for found in self._from_outside(port):
+                    yield self._remembered(port, found, outside[-1], to_nftables)
 
-    def _remembered(self, port: ServicePort, number: int, to_nftables: bool) -> Candidate:
-        selected = self._facts.selected[port.name]
-        endpoint = (selected.cluster or selected.local)[number]
-        found = self.from_pod(Door(port.cluster_ip, port.protocol, port.port))
-        situation, client = found.iptables, found.iptables.packet.src or 0
-        if to_nftables:
-            recent = {endpoint_chain_name(port.name, endpoint.address): {client: (1,)}}
-            host = dataclasses.replace(situation.host, recent=MappingProxyType(recent))
-            return dataclasses.replace(found, iptables=dataclasses.replace(situation, host=host))
-        where = (f"{nft_family(self._family)} {TABLE}", f"affinity-{endpoint_base(port.name, endpoint)}")
-        host = dataclasses.replace(situation.host, elements=MappingProxyType({where: {client: True}}))
-        return dataclasses.replace(found, nftables=dataclasses.replace(situation, host=host))
+    def _remembered(self, port: ServicePort, found: Candidate, endpoint: Endpoint, to_nftables: bool) -> Candidate:
+        """The same packet from a client that the mode that is left remembers with an endpoint."""
+        client = found.iptables.packet.src or 0
+        here = {endpoint.address: client}
+        return self._with_memory(port, found, here if to_nftables else {}, {} if to_nftables else here)
+
+    def _with_memory(
+        self, port: ServicePort, found: Candidate, lists: Mapping[str, int], sets: Mapping[str, int]
+    ) -> Candidate:
+        """What each mode remembers of a ServicePort: clients by endpoint, and of all other endpoints nobody."""
+        if not port.session_affinity_seconds:
+            return found
+        recent: dict[str, dict[int, tuple[int, ...]]] = {}
+        elements: dict[tuple[str, str], dict[Hashable, Hashable]] = {}
+        for endpoint in self._facts.selected[port.name].reachable:
+            address = endpoint.address
+            recent[endpoint_chain_name(port.name, address)] = {lists[address]: (0,)} if address in lists else {}
+            where = (f"{nft_family(self._family)} {TABLE}", f"affinity-{endpoint_base(port.name, endpoint)}")
+            elements[where] = {sets[address]: True} if address in sets else {}
+        first, second = found.iptables, found.nftables
+        return Candidate(
+            dataclasses.replace(first, host=dataclasses.replace(first.host, recent=MappingProxyType(recent))),
+            dataclasses.replace(second, host=dataclasses.replace(second.host, elements=MappingProxyType(elements))),
+        )
+
+    def _from_outside(self, port: ServicePort) -> Iterator[Candidate]:
+        """From a client outside to all doors but the ClusterIP, at an address where both modes have node ports."""
+        facts = self._facts
+        node = next(iter(facts.node_port_addresses(facts.nftables) or self.own))
+        for door in facts.doors(port):
+            if door.address != port.cluster_ip:
+                yield self.outside(door._replace(address=door.address or node), node)
 
     def behind_firewall(self) -> Iterator[Candidate]:
         """To node ports, external and load-balancer IPs, on a host whose own rules accept nothing."""
@@ -270,12 +299,9 @@ class Packets:
         for port in facts.service_ports:
             if port.health_check_node_port:
                 yield self.outside(Door(self.own[0], "tcp", port.health_check_node_port))
-        chosen = facts.node_port_addresses(facts.nftables)
-        node = next(iter(chosen or self.own))
         for port in facts.service_ports:
             if facts.decided[port.name].has_any:
-                doors: Sequence[Door] = [door._replace(address=door.address or node) for door in facts.doors(port)]
-                yield from (self.outside(door, node) for door in doors if door.address != port.cluster_ip)
+                yield from self._from_outside(port)
         for port in facts.service_ports:
             for endpoint in facts.selected[port.name].cluster[:1]:
                 if port.externally_accessible:

@@ -5,13 +5,14 @@ docs/migrate.md describes the fields. `today` is the mode that is left, `then` t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Final
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.reasons import REASONS
@@ -48,11 +49,21 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class KernelAnswer(msgspec.Struct, frozen=True):
-    """What the kernel did with a witness, in words, in a namespace with each mode's rules."""
+    """What the kernel did with a witness, in a namespace with each mode's rules.
 
-    today: str
-    then: str
-    agrees: bool
+    Attributes:
+        verdict: `confirmed`; `refuted`: a kernel did what the model does not say; `not shown by one packet`: each did
+            what the model says, and that is the same; `not sent`.
+        today, then: what was seen, in words. reason: of `not sent` and `refuted`.
+    """
+
+    verdict: str
+    today: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+    reason: str = ""
+
+
+Confirm = Callable[[NodeFacts, Found], KernelAnswer]
 
 
 class WitnessRecord(msgspec.Struct, frozen=True, rename={"in_": "in", "local_addresses": "localAddresses"}):
@@ -119,13 +130,19 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     undecided: tuple[NotDecided, ...]
 
 
-def build_report(analyses: Sequence[Analysis], *, to_nftables: bool) -> Report:
-    """Group what was found on all nodes: findings that read alike are one, with the first one's witness."""
+def build_report(analyses: Sequence[Analysis], *, to_nftables: bool, confirm: Confirm | None = None) -> Report:
+    """Group what was found on all nodes: findings that read alike are one, with the first one's witness.
+
+    `confirm` is asked what the kernel does with each witness that is shown.
+    """
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for analysis in analyses:
         for found in analysis.found:
             finding = _finding(analysis.facts, found, to_nftables)
             key = (finding.reason, finding.today, finding.then, finding.addresses if found.reason is None else ())
+            if key not in groups and confirm is not None and finding.witness is not None:
+                witness = msgspec.structs.replace(finding.witness, kernel=confirm(analysis.facts, found))
+                finding = msgspec.structs.replace(finding, witness=witness)
             groups.setdefault(key, []).append(finding)
     findings = sorted(map(_merged, groups.values()), key=lambda each: _ORDER.get(each.reason, -1))
     undecided = tuple(
@@ -200,7 +217,7 @@ def witness_record(facts: NodeFacts, found: Found, to_nftables: bool, setting: s
     packet, family = situation.packet, situation.packet.family
     own = sorted(address for kind, address in situation.host.local_addresses or () if kind is family)
     own_texts = [format_address(address, family) for address in own]
-    if candidate.iptables != candidate.nftables:
+    if found.id == ids.SESSION_AFFINITY:
         setting = "the mode that is left remembers which endpoint the client has"
     elif not setting and found.reason is not None:
         more = [text for text in own_texts if text not in facts.own_addresses]
