@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -12,6 +14,8 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, family_options, feature_option
 from kproxy.cli.output import colour_stdout, output_option, working, write_json
+from kproxy.cluster.inputs import read_text
+from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
 
@@ -28,6 +32,13 @@ from kproxy.render import Features, Target, select_target
     show_default=True,
     help="The mode to switch to, from the other one.",
 )
+@click.option(
+    "--rules",
+    "rule_files",
+    metavar="FILE",
+    multiple=True,
+    help="What the node has now, from iptables-save, ip6tables-save or nft: other programs' rules count. Repeatable.",
+)
 @family_options
 @feature_option
 @output_option
@@ -38,6 +49,7 @@ def command(
     node: str | None,
     all_nodes: bool,
     to: str,
+    rule_files: Sequence[str],
     ipv4: bool,
     ipv6: bool,
     features: Features,
@@ -58,11 +70,14 @@ def command(
       kproxy migrate -f cluster/ --config kube-proxy.yaml --all-nodes
       kproxy migrate -f cluster.yaml --node worker-1 --to iptables
       kproxy migrate --context prod --all-nodes
+      kproxy migrate -f cluster.yaml --node n1 --rules v4.save --rules host.nft
       kproxy migrate -f cluster.yaml --config kube-proxy.yaml --verify
       kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
     """
     if node is not None and all_nodes:
         raise click.UsageError("--node and --all-nodes exclude each other")
+    if rule_files and all_nodes:
+        raise click.UsageError("--rules are those of one node: --all-nodes and --rules exclude each other")
     gc.disable()  # many objects and next to no garbage
     with working("reading the cluster"):
         config, cluster = source.read(config_path)
@@ -73,9 +88,10 @@ def command(
     else:
         targets = [select_target(cluster.nodes, config, node)]
     asked = chosen_family(ipv4, ipv6)
+    dump = _read_rules(rule_files)
 
     from kproxy.cli.migrate.text import report_lines
-    from kproxy.cluster.migrate import Analysis, NodeFacts, analyse, build_report
+    from kproxy.cluster.migrate import Analysis, ForeignRules, NodeFacts, analyse, build_report
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
@@ -83,7 +99,8 @@ def command(
                 which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
                     facts = NodeFacts.of(cluster, config, target, family, features)
-                    yield analyse(facts, to_nftables=to == MODE_NFTABLES)
+                    foreign = None if dump is None else ForeignRules.of(dump, family)
+                    yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign)
 
     if verify:
         from kproxy.cli.migrate.verify import Verifier
@@ -103,3 +120,19 @@ def command(
             click.echo(line, color=colour_stdout())
     if report.changes:
         raise click.exceptions.Exit(1)
+
+
+def _read_rules(paths: Sequence[str]) -> HostRules | None:
+    """The node's dump, None without one.
+
+    Raises:
+        InputError: a file cannot be read, or two say the same.
+    """
+    if not paths:
+        return None
+    with working("reading rules"):
+        files = []
+        for path in paths:
+            text = sys.stdin.buffer.read().decode("utf-8", "replace") if path == "-" else read_text(Path(path))
+            files.append(read_rule_file(text, "standard input" if path == "-" else path, path))
+        return HostRules(files)

@@ -11,11 +11,13 @@ report     findings of all nodes and families, grouped
 
 from kproxy.cluster.migrate.analysis import Analysis, Found, analyse
 from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.report import Finding, KernelAnswer, Report, WitnessRecord, build_report
 
 __all__ = [
     "Analysis",
     "Finding",
+    "ForeignRules",
     "Found",
     "KernelAnswer",
     "NodeFacts",

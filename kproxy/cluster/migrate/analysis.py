@@ -3,34 +3,57 @@
 1. Each reason's packets are sent through both modes' rules (`witness`). Those that are treated differently are found.
 2. The steps of the reasons that were found are taken (`steps`), and what is left is compared, for all packets
    (`dataplane.compare`). What still differs is reason `other`; what cannot be decided is said.
+3. With a dump of the node, usual packets and those of all reasons meet other programs' rules, too (`foreign`). This is
+   a trial of packets, not a comparison of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.packets import Packets
-from kproxy.cluster.migrate.reasons import REASONS, Reason
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
-from kproxy.cluster.migrate.witness import Candidate, Judge, Witness
+from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, sources_differ
+from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Difference, Undecided, compare
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
+
+_MOST: Final = 60
+_MOST_OF_EACH: Final = 3
+"""So many packets are sent through the rules of all programs, where those are known."""
+
+_IS_ORDER: Final = "registered first"
+_IS_OURS: Final = "kube-proxy"
+"""How the model says that it does not know the order of two chains, and that one is of nftables mode."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A difference on one node and family, for a reason of the table; of reason `other` if `reason` is None, in the
-    comparison's own words."""
+    """A difference on one node and family.
+
+    Attributes:
+        reason: None for `other`, in the comparison's own words.
+        witness: None where rules show the difference and no packet.
+        difference: what the comparison says, if it found it.
+        rules: other programs' rules that it is about, in words.
+        with_dump: whether the witness meets the rules of the node's dump, too.
+    """
 
     reason: Reason | None
-    witness: Witness
+    witness: Witness | None
     difference: Difference | None = None
+    rules: tuple[str, ...] = ()
+    with_dump: bool = False
 
     @property
     def id(self) -> str:
@@ -47,8 +70,19 @@ class Analysis:
     undecided: tuple[Undecided, ...] = ()
 
 
-def analyse(facts: NodeFacts, *, to_nftables: bool, tell: Tell = lambda _what: None) -> Analysis:
-    """Compare the modes on one node for one family. `tell` gets what is being done, in a few words."""
+def analyse(
+    facts: NodeFacts,
+    *,
+    to_nftables: bool,
+    foreign: ForeignRules | None = None,
+    tell: Tell = lambda _what: None,
+) -> Analysis:
+    """Compare the modes on one node for one family.
+
+    Args:
+        foreign: other programs' rules on this node, from its dump.
+        tell: gets what is being done, in a few words.
+    """
     tell("rendering both modes")
     iptables, nftables = iptables_rules(facts), nftables_rules(facts)
     tell("sending packets")
@@ -59,19 +93,80 @@ def analyse(facts: NodeFacts, *, to_nftables: bool, tell: Tell = lambda _what: N
     for reason in REASONS:
         if not reason.applies(facts):
             continue
-        asked = judge
-        if reason.firewall:
-            guarded = guarded or Judge(*behind_firewall(facts, iptables, nftables), facts.family)
-            asked = guarded
-        witness = asked.find(reason.packets(packets, to_nftables), reason.differs)
+        if not reason.firewall:
+            witness = judge.find(reason.packets(packets, to_nftables), reason.differs)
+        else:
+            guarded = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
+            candidates = reason.packets(Packets(facts, routed=foreign is not None), to_nftables)
+            witness = guarded.find(islice(candidates, _MOST), reason.differs, judge)
         if witness is not None:
-            found.append(Found(reason, witness))
+            found.append(Found(reason, witness, with_dump=reason.firewall and foreign is not None))
     steps = {each.id for each in found}
     left = compare(
         iptables_rules(facts, steps), nftables_rules(facts, steps), family=facts.family, progress=tell, examine=None
     )
-    others = [_other(difference) for difference in left.differences]
-    return Analysis(facts, (*found, *others), left.undecided)
+    found += [_other(difference) for difference in left.differences]
+    if foreign is not None:
+        if foreign.kubelet:
+            found = [each for each in found if each.id != ids.LOCALNET_GUARD]
+        beside = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
+        known = {each.id for each in found}
+        routed = Packets(facts, routed=True)
+        more = _with_others(facts, foreign, _usual(routed, to_nftables), judge, beside)
+        found += [each for each in more if each.id not in known]
+    return Analysis(facts, tuple(found), left.undecided)
+
+
+def _with_others(
+    facts: NodeFacts,
+    foreign: ForeignRules,
+    candidates: Iterable[Candidate],
+    judge: Judge,
+    beside: Judge,
+) -> Iterator[Found]:
+    """What a node's dump adds: rules that name kube-proxy's chains or use its mark, and packets that the rules of all
+    programs together treat differently in the two modes, and those of kube-proxy alone do not."""
+    chains, mark, order = FOREIGN
+    if foreign.kube:
+        yield Found(chains, None, rules=foreign.kube)
+    users = tuple(foreign.users_of(facts.iptables.masquerade_mark | facts.nftables.masquerade_mark))
+    if users:
+        yield Found(mark, None, rules=users)
+    if foreign.is_empty:
+        return
+    firewall = next(reason for reason in REASONS if reason.firewall)
+    found: dict[str, Found] = {}
+    doubts: dict[str, None] = {}
+    for candidate in candidates:
+        witness = beside.witness(candidate, sources_differ)
+        if witness is None:
+            found_doubts = () if order.id in found else beside.doubts(candidate)
+            doubts |= dict.fromkeys(text for text in found_doubts if _IS_ORDER in text and _IS_OURS in text)
+        elif judge.witness(candidate, sources_differ) is None:
+            refused = [
+                any(end.verdict != ACCEPT for end in each.outcomes) for each in (witness.iptables, witness.nftables)
+            ]
+            reason = firewall if refused[0] != refused[1] else order
+            found.setdefault(reason.id, Found(reason, witness, with_dump=True))
+    if doubts and order.id not in found:
+        found[order.id] = Found(order, None, rules=tuple(doubts))
+    yield from found.values()
+
+
+def _usual(packets: Packets, to_nftables: bool) -> Iterator[Candidate]:
+    """Packets as they are met every day, and those of all reasons: so many of each."""
+    yield from islice(packets.usual(), _MOST)
+    for reason in REASONS:
+        yield from islice(reason.packets(packets, to_nftables), _MOST_OF_EACH)
+
+
+def on_the_node(
+    facts: NodeFacts, iptables: SideRules, nftables: SideRules, foreign: ForeignRules | None
+) -> tuple[SideRules, SideRules]:
+    """Both modes' rules with those of other programs; where these are not known, on a host that accepts nothing."""
+    if foreign is not None:
+        return foreign.with_iptables(iptables), foreign.with_nftables(nftables)
+    return behind_firewall(facts, iptables, nftables)
 
 
 def behind_firewall(facts: NodeFacts, iptables: SideRules, nftables: SideRules) -> tuple[SideRules, SideRules]:

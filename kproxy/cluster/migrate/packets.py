@@ -14,10 +14,10 @@ from kproxy.cluster.migrate.witness import Candidate
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, RELATED, FlowTuple
-from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress
+from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SCTP, SYN, TCP, UDP
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import format_address, parse_address
+from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
 from kproxy.render.nftables.names import TABLE, endpoint_base, nft_family
 from kproxy.services.endpoints import Endpoint
@@ -40,9 +40,12 @@ _MOST: Final = 60
 
 
 class Packets:
-    """Candidates for one node and family."""
+    """Candidates for one node and family.
 
-    def __init__(self, facts: NodeFacts) -> None:
+    `routed` is for rules that ask by which interface a packet leaves: to pods by theirs, else by eth0.
+    """
+
+    def __init__(self, facts: NodeFacts, *, routed: bool = False) -> None:
         self._facts = facts
         self._family = facts.family
         self.own = facts.own_addresses or (UNKNOWN_NODE[facts.family],)
@@ -53,6 +56,7 @@ class Packets:
         )
         self.pod = self._inside(pods)
         self.pod_interface = (local.interface + ("0" if local.is_prefix else "")) or "cni0"
+        self._routes = self._make_routes(pods) if routed else None
 
     def _inside(self, network: str) -> str:
         """An address of a network of pods, one that is rarely an endpoint."""
@@ -62,12 +66,18 @@ class Packets:
             return fallback
         return str(parsed[min(250, parsed.num_addresses - 1)])
 
+    def _make_routes(self, pods: str) -> tuple[Route, ...]:
+        routes = [Route(Network(self._family, 0, 0), "eth0")]
+        if pods and ipaddress.ip_network(pods).version == self._family.version:
+            routes.append(Route(Network.parse(pods, self._family), self.pod_interface))
+        return tuple(routes)
+
     # the parts of a situation
 
     def host(self, *more: str) -> Host:
         """The node: it has the addresses of its Node object and `more`, and it forwards. kube-proxy in iptables mode
         switches `route_localnet` on, and nothing switches it off."""
-        host = Host.simple([*self.own, *more])
+        host = dataclasses.replace(Host.simple([*self.own, *more]), routes=self._routes)
         if not self._facts.iptables.localhost_node_ports:
             return host
         return dataclasses.replace(host, sysctls=MappingProxyType({**host.sysctls, SHORT_SYSCTLS["route_localnet"]: 1}))
@@ -113,6 +123,20 @@ class Packets:
 
     def _candidate(self, packet: Packet, *own: str, connection: Connection | None = None) -> Candidate:
         return Candidate.of(Situation(packet, self.host(*own), connection or Connection()))
+
+    def usual(self) -> Iterator[Candidate]:
+        """Beginnings and answers of connections to each Service, and between pods and the world."""
+        for port in self._facts.service_ports:
+            door = Door(port.cluster_ip, port.protocol, port.port)
+            yield self.from_pod(door)
+            yield self.from_node(door)
+            yield self.outside(door)
+            yield from self._from_outside(port)
+            for endpoint in self._facts.selected[port.name].cluster[:1]:
+                yield self._answer(port, endpoint.ip)
+        yield self.from_pod(Door(self.client, "tcp", 443))
+        for number in (22, 6443, 10250):
+            yield self.outside(Door(self.own[0], "tcp", number))
 
     # reasons
 

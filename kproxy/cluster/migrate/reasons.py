@@ -18,6 +18,9 @@ from kproxy.cluster.migrate.witness import Candidate, Differs, ends_differ, fate
 from kproxy.render import RenderOptions
 from kproxy.services.serviceport import ServicePort
 
+ASK_FOR_RULES: Final = "Give the node's dump with --rules to see whether its rules do."
+"""Advice that is followed already where a dump is given."""
+
 Names = Callable[[NodeFacts], Iterable[str]]
 Words = Callable[[NodeFacts], str]
 
@@ -213,6 +216,46 @@ def _hooks_iptables(facts: NodeFacts) -> str:
     return "A ClusterIP without endpoints that is an address of the node itself is not refused."
 
 
+def _no_packets(_packets: Packets, _to: bool) -> Iterator[Candidate]:
+    return iter(())
+
+
+FOREIGN: Final = (
+    Reason(
+        ids.FOREIGN_CHAINS,
+        "Rules of others that name kube-proxy's chains",
+        _no_packets,
+        _none,
+        _none,
+        _say("These rules jump to chains of kube-proxy's iptables mode."),
+        _say("The chains are not there: kube-proxy removes what it can, and what still jumps to them fails to load."),
+        ("Take these rules out, or have their program write them for nftables mode, before the switch.",),
+        ("They find their chains again; see that they still mean what they say.",),
+    ),
+    Reason(
+        ids.FOREIGN_MARK,
+        "Rules of others that use the masquerade mark",
+        _no_packets,
+        _none,
+        _none,
+        _say("The bit that asks for masquerading is also asked for, or set, by these rules."),
+        _say("They meet a packet's mark at other moments than today: nftables mode masquerades at its own priority."),
+        ("Choose another bit, here or there: nftables.masqueradeBit.",),
+        ("Choose another bit, here or there: iptables.masqueradeBit.",),
+    ),
+    Reason(
+        ids.FOREIGN_ORDER,
+        "Rules of others that come before or after kube-proxy's",
+        _no_packets,
+        _none,
+        _none,
+        _say("kube-proxy's rules come first in iptables' chains."),
+        _say("They stand in chains of their own, called in the order of priorities, before or after those of others."),
+        ("Look at the packet: another program's rule meets it in another order, or no longer.",),
+    ),
+)
+"""Reasons that only a dump of the node shows."""
+
 REASONS: Final = (
     Reason(
         ids.SHARED_ADDRESS,
@@ -271,7 +314,7 @@ REASONS: Final = (
         (
             "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
             "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
-            "Give the node's dump with --rules to see whether its rules do.",
+            ASK_FOR_RULES,
         ),
         ("Nodes whose firewall relied on the stricter behaviour let more in: look at the packets below.",),
         firewall=True,

@@ -15,8 +15,8 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.facts import NodeFacts
-from kproxy.cluster.migrate.reasons import REASONS
-from kproxy.cluster.migrate.witness import is_fully_random
+from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS
+from kproxy.cluster.migrate.witness import Witness, is_fully_random
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
@@ -24,8 +24,9 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 
-_ORDER: Final = {reason.id: place for place, reason in enumerate(REASONS)}
+_ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REASONS))}
 FIREWALL_SETTING: Final = "on a host whose policies of INPUT and FORWARD are DROP"
+DUMP_SETTING: Final = "with the other rules of the node's dump"
 OTHER_TITLE: Final = "Something else"
 OTHER_ADVICE: Final = (
     "No known difference of the modes: look at the packet, and trace others like it with kproxy trace."
@@ -190,28 +191,33 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), (OTHER_ADVICE,)
         words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
     today, then = words if to_nftables else words[::-1]
-    setting = FIREWALL_SETTING if reason is not None and reason.firewall else ""
+    setting = ""
+    if found.with_dump:
+        setting = DUMP_SETTING
+        advice = tuple(text for text in advice if text != ASK_FOR_RULES)
+    elif reason is not None and reason.firewall:
+        setting = FIREWALL_SETTING
     return Finding(
         found.id,
         title,
         (facts.target.node_name,),
         (facts.family.value,),
         tuple(sorted(set(services))),
-        _unique(addresses),
+        _unique([*addresses, *found.rules]),
         today,
         then,
         tuple(advice),
-        witness_record(facts, found, to_nftables, setting),
+        None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
     )
 
 
 # witnesses
 
 
-def witness_record(facts: NodeFacts, found: Found, to_nftables: bool, setting: str = "") -> WitnessRecord:
+def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables: bool, setting: str) -> WitnessRecord:
     """The witness of a finding."""
-    candidate = found.witness.candidate
-    traces = (found.witness.iptables, found.witness.nftables)
+    candidate = witness.candidate
+    traces = (witness.iptables, witness.nftables)
     situation = candidate.iptables if to_nftables else candidate.nftables
     today, then = traces if to_nftables else traces[::-1]
     packet, family = situation.packet, situation.packet.family

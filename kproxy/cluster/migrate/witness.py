@@ -50,16 +50,36 @@ class Judge:
         self._iptables: Index = index_rules(iptables, family)
         self._nftables: Index = index_rules(nftables, family)
 
-    def find(self, candidates: Iterable[Candidate], differs: Differs) -> Witness | None:
-        """The first candidate that the modes treat differently, in what a reason is about."""
+    def find(self, candidates: Iterable[Candidate], differs: Differs, unless: Judge | None = None) -> Witness | None:
+        """The first candidate that the modes treat differently, in what a reason is about; `unless` they do so with
+        these rules, too."""
         for candidate in candidates:
-            first, second = (
-                trace(index, situation.host, situation.packet, situation.connection)
-                for index, situation in ((self._iptables, candidate.iptables), (self._nftables, candidate.nftables))
-            )
-            if first.determined and second.determined and differs(first, second):
-                return Witness(candidate, first, second)
+            found = self.witness(candidate, differs)
+            if found is not None and (unless is None or unless.witness(candidate, differs) is None):
+                return found
         return None
+
+    def witness(self, candidate: Candidate, differs: Differs) -> Witness | None:
+        """The candidate with its traces, if the modes treat it differently."""
+        first, second = (
+            trace(index, situation.host, situation.packet, situation.connection)
+            for index, situation in ((self._iptables, candidate.iptables), (self._nftables, candidate.nftables))
+        )
+        sure = first.determined and second.determined
+        return Witness(candidate, first, second) if sure and differs(first, second) else None
+
+    def doubts(self, candidate: Candidate) -> tuple[str, ...]:
+        """What in one mode only decides whether the candidate is accepted, and the model does not know."""
+        found = [
+            {
+                reason
+                for outcome in trace(index, situation.host, situation.packet, situation.connection).outcomes
+                if any(end.verdict == ACCEPT for end in outcome.possible)
+                for reason in outcome.reasons
+            }
+            for index, situation in ((self._iptables, candidate.iptables), (self._nftables, candidate.nftables))
+        ]
+        return tuple(sorted(found[0] ^ found[1]))
 
 
 def ends_differ(first: TraceResult, second: TraceResult) -> bool:

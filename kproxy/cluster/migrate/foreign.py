@@ -1,0 +1,196 @@
+"""The rules of other programs on the node, from its dump: what they have to do with kube-proxy's, and what packets meet
+with both.
+
+kube-proxy's own chains and its table are taken out of the dump; what the manifests give stands in their place, in
+either mode. kube-proxy puts its jumps before the rules of others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kproxy.cluster.rules import HostRules
+from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
+from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.matches import MarkMatch
+from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
+from kproxy.netfilter.nftables.printer.statements import RulePrinter
+from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES
+from kproxy.render.iptables.chains import CANARY, FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
+from kproxy.render.nftables.names import TABLE
+
+_TABLES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
+_KUBELET: Final = "KUBE-KUBELET-CANARY"
+_OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in JUMP_RULES)
+_MARK: Final = re.compile(r"\b(?:meta|ct) mark\b")
+_NUMBER: Final = re.compile(r"0x([0-9a-f]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRules:
+    """Other programs' rules for packets of one family.
+
+    Attributes:
+        iptables: by variant, without kube-proxy's. main: the place of the one that kube-proxy's rules go into.
+        nftables: without kube-proxy's tables.
+        kube: rules of others that name kube-proxy's chains, in words.
+        kubelet: whether a kubelet keeps the guard of 127.0.0.0/8 (KUBE-FIREWALL).
+    """
+
+    family: Family
+    iptables: tuple[IptablesRules, ...]
+    main: int
+    nftables: NftRuleset
+    kube: tuple[str, ...]
+    kubelet: bool
+
+    @classmethod
+    def of(cls, rules: HostRules, family: Family) -> ForeignRules:
+        """What of a node's dump is not kube-proxy's."""
+        dumped = rules.iptables(family) or (IptablesRules(Ruleset(family), Variant.NFT),)
+        kubelet = any(item.ruleset.chain("mangle", _KUBELET) is not None for item in dumped)
+        with_kube = [place for place, item in enumerate(dumped) if _holds_ours(item.ruleset)]
+        kube = tuple(text for item in dumped for text in _namers(item.ruleset))
+        native = rules.nftables or NftRuleset()
+        others = tuple(
+            table
+            for table in native.tables
+            if table.family in (_TABLES[family], TableFamily.INET) and table.name != TABLE and not table.managed_by
+        )
+        return cls(
+            family,
+            tuple(replace(item, ruleset=_without_ours(item.ruleset)) for item in dumped),
+            with_kube[0] if with_kube else 0,
+            NftRuleset(others),
+            kube,
+            kubelet,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no rules of others."""
+        return not self.nftables.has_effect and not any(item.ruleset.has_effect for item in self.iptables)
+
+    def users_of(self, bits: int) -> Iterator[str]:
+        """Rules of others that match on bits of the packet mark, or set them, in words."""
+        for item in self.iptables:
+            for table, chain, place, rule in item.ruleset.rules():
+                if _iptables_bits(rule) & bits:
+                    yield f"{table.name} {chain.name} {place}: {rule.to_save(chain.name)}"
+        for native in self.nftables.tables:
+            printer = RulePrinter(native.family, BOOKWORM, {item.name: item for item in native.sets})
+            for number, text in _numbered(native, printer):
+                if _MARK.search(text) and _text_bits(text) & bits:
+                    yield f"{native.family.value} {native.name} {number}: {text}"
+
+    def with_iptables(self, own: SideRules) -> SideRules:
+        """All rules of the node in iptables mode."""
+        (ruleset,) = own.rulesets
+        items = list(self.iptables)
+        items[self.main] = replace(items[self.main], ruleset=_joined(ruleset, items[self.main].ruleset))
+        return SideRules(tuple(items), self.nftables)
+
+    def with_nftables(self, own: SideRules) -> SideRules:
+        """All rules of the node in nftables mode; a chain that is added later is called first."""
+        return SideRules(self.iptables, NftRuleset((*self.nftables.tables, *own.nftables.tables)))
+
+
+def _is_ours(table: str, chain: str) -> bool:
+    if table == "nat" and chain.startswith(SERVICE_PORT_CHAIN_PREFIXES):
+        return True
+    return chain == CANARY or chain in BASE_CHAINS.get(table, ())
+
+
+def _holds_ours(ruleset: Ruleset) -> bool:
+    return any(_is_ours(table.name, chain.name) for table in ruleset.tables for chain in table.chains)
+
+
+def _without_ours(ruleset: Ruleset) -> Ruleset:
+    """The rule set without kube-proxy's chains and the jumps to them. KUBE-FIREWALL stays if a kubelet keeps it."""
+    kubelet = ruleset.chain("mangle", _KUBELET) is not None
+
+    def gone(table: str, chain: str) -> bool:
+        return _is_ours(table, chain) or (not kubelet and (table, chain) == ("filter", FIREWALL))
+
+    tables = []
+    for table in ruleset.tables:
+        chains = [
+            replace(
+                chain,
+                rules=tuple(
+                    rule
+                    for rule in chain.rules
+                    if not (isinstance(rule.target, Jump) and gone(table.name, rule.target.chain))
+                ),
+            )
+            for chain in table.chains
+            if not gone(table.name, chain.name)
+        ]
+        tables.append(Table(table.name, tuple(chains)))
+    return Ruleset(ruleset.family, tuple(tables), ruleset.comments)
+
+
+def _namers(ruleset: Ruleset) -> Iterator[str]:
+    """Rules of others that jump to kube-proxy's chains."""
+    for table, chain, place, rule in ruleset.rules():
+        if not isinstance(rule.target, Jump) or _is_ours(table.name, chain.name):
+            continue
+        target = rule.target.chain
+        if _is_ours(table.name, target) and (table.name, chain.name, target) not in _OWN_JUMPS:
+            yield f"{table.name} {chain.name} {place}: {rule.to_save(chain.name)}"
+
+
+def _joined(own: Ruleset, others: Ruleset) -> Ruleset:
+    """Both in one rule set: in built-in chains kube-proxy's rules come first."""
+    tables = []
+    names = dict.fromkeys([*(table.name for table in own.tables), *(table.name for table in others.tables)])
+    for name in names:
+        pair = [ruleset.table(name) or Table(name) for ruleset in (own, others)]
+        chains: list[Chain] = []
+        for chain in dict.fromkeys(chain.name for table in pair for chain in table.chains):
+            first, second = (table.chain(chain) for table in pair)
+            if first is None or second is None:
+                chains.append(first or second or Chain(chain))
+            elif chain in BUILTIN_CHAINS.get(name, ()):
+                chains.append(replace(second, rules=first.rules + second.rules))
+            else:
+                chains.append(first)
+        tables.append(Table(name, tuple(chains)))
+    return Ruleset(own.family, tuple(tables), others.comments).in_save_order()
+
+
+def _iptables_bits(rule: Rule) -> int:
+    """The bits of the packet mark that a rule asks for or sets."""
+    bits = 0
+    for match in rule.matches:
+        if isinstance(match, MarkMatch):
+            bits |= match.mark.value.mask
+    if isinstance(rule.target, MarkTarget):
+        bits |= rule.target.xmark.mask | rule.target.xmark.value
+    if isinstance(rule.target, ConnmarkTarget) and rule.target.copy == "restore":
+        bits |= rule.target.nfmask if rule.target.nfmask is not None else 0xFFFFFFFF
+    return bits
+
+
+def _numbered(table: NftTable, printer: RulePrinter) -> Iterator[tuple[str, str]]:
+    for chain in table.chains:
+        for place, rule in enumerate(chain.rules, 1):
+            yield f"{chain.name} {place}", printer.rule(rule)
+
+
+def _text_bits(text: str) -> int:
+    """The bits that numbers in a rule about marks have; all of them if it has none."""
+    numbers = [int(digits, 16) for digits in _NUMBER.findall(text)]
+    # `and 0xffffbfff` clears the bits that are not in it.
+    bits = 0
+    for number in numbers:
+        bits |= number if number < 0x80000000 or bin(number).count("1") < 16 else number ^ 0xFFFFFFFF
+    return bits if numbers else 0xFFFFFFFF

@@ -1,0 +1,90 @@
+"""`--rules`: what other programs' rules on a node have to do with the switch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cluster.migrate import Analysis, ForeignRules, Found, NodeFacts, analyse, build_report, ids
+from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.netfilter import Family
+from kproxy.render import Features, select_target
+from tests.support.migrate import QUIET, endpoints, node, service, write
+
+NODE_PORT = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
+OURS = {ids.CLUSTER_IP_PORTS, ids.NODE_PORT_ADDRESSES}
+KUBE = """*nat
+:PREROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+%s
+COMMIT
+"""
+FILTER = """*filter
+:INPUT ACCEPT [0:0]
+:FORWARD %s [0:0]
+:OUTPUT ACCEPT [0:0]
+%s
+COMMIT
+"""
+
+
+def run(directory: Path, *texts: str, quiet: bool = True) -> tuple[NodeFacts, list[Found]]:
+    cluster_path, config_path = write(directory, NODE_PORT, QUIET if quiet else {"clusterCIDR": "10.244.0.0/16"})
+    config = read_config(str(config_path), lambda _note: None)
+    cluster = read_cluster([str(cluster_path)], lambda _note: None)
+    facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features())
+    rules = HostRules([read_rule_file(text, f"dump {number}") for number, text in enumerate(texts)])
+    done = analyse(facts, to_nftables=True, foreign=ForeignRules.of(rules, Family.IPV4))
+    assert done.undecided == ()
+    return facts, list(done.found)
+
+
+@pytest.mark.parametrize(
+    ("text", "reasons"),
+    [
+        (FILTER % ("ACCEPT", "-A INPUT -i lo -j ACCEPT"), set()),
+        (FILTER % ("DROP", "-A INPUT -i lo -j ACCEPT"), {ids.HOST_FIREWALL}),
+        (FILTER % ("ACCEPT", "-A FORWARD -p tcp -j REJECT"), {ids.HOST_FIREWALL}),
+        (FILTER % ("ACCEPT", "-A FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT"), {ids.FOREIGN_MARK}),
+        (FILTER % ("ACCEPT", "-A FORWARD -m mark --mark 0x8/0x8 -j ACCEPT"), set()),
+        (KUBE % "-A KUBE-SERVICES -d 10.96.0.9 -j KUBE-MARK-MASQ", set()),
+        (KUBE % "-A PREROUTING -i tun0 -j KUBE-MARK-MASQ", {ids.FOREIGN_CHAINS}),
+        (KUBE % "-A PREROUTING -p tcp --dport 30080 -j DNAT --to-destination 10.0.0.1", {ids.FOREIGN_ORDER}),
+        (
+            "table inet mine { chain a { type filter hook forward priority 0; meta mark and 0x4000 != 0 accept; }\n"
+            "chain b { type filter hook input priority 0; meta mark 0x10 accept; } }",
+            {ids.FOREIGN_MARK},
+        ),
+        ("table inet mine { chain a { type filter hook forward priority 10; policy drop; } }", set()),
+    ],
+)
+def test_rules_of_others(tmp_path: Path, text: str, reasons: set[str]) -> None:
+    _, found = run(tmp_path, text)
+    assert {each.id for each in found} == OURS | reasons
+
+
+def test_the_rules_are_named(tmp_path: Path) -> None:
+    facts, found = run(tmp_path, KUBE % "-A PREROUTING -i tun0 -j KUBE-MARK-MASQ")
+    (named,) = [each for each in found if each.id == ids.FOREIGN_CHAINS]
+    assert named.rules == ("nat PREROUTING 2: -A PREROUTING -i tun0 -j KUBE-MARK-MASQ",)
+    assert facts.node_ports
+
+
+def test_a_kubelet_keeps_the_guard(tmp_path: Path) -> None:
+    canary = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+    with_kubelet = {each.id for each in run(tmp_path, canary + FILTER % ("ACCEPT", "-A INPUT -i lo"), quiet=False)[1]}
+    without = {each.id for each in run(tmp_path, FILTER % ("ACCEPT", "-A INPUT -i lo"), quiet=False)[1]}
+    assert without - with_kubelet == {ids.LOCALNET_GUARD}
+
+
+def test_advice_that_was_followed_is_not_given(tmp_path: Path) -> None:
+    facts, found = run(tmp_path, FILTER % ("DROP", ""))
+    report = build_report([Analysis(facts, tuple(found))], to_nftables=True)
+    (firewall,) = [each for each in report.findings if each.reason == ids.HOST_FIREWALL]
+    assert firewall.witness is not None
+    assert "dump" in firewall.witness.setting
+    assert not any("--rules" in text for text in firewall.advice)
