@@ -15,6 +15,7 @@ from kproxy.cli.options import (
     family_options,
     feature_option,
     manifest_options,
+    tell_unused_options,
 )
 from kproxy.cli.output import colour_stdout, output_option, working, write_json
 from kproxy.errors import InputError
@@ -55,6 +56,7 @@ def command(
     """
     with working("reading the cluster"):
         config, cluster = source.read(config_path, mode, narrow=False)
+    tell_unused_options(config.mode)
     target = select_target(cluster.nodes, config, node)
     key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
     service = next((service for service in cluster.services if service.metadata.key == key), None)

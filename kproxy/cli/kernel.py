@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource
-from kproxy.cli.options import feature_option, manifest_options
+from kproxy.cli.options import feature_option, manifest_options, tell_unused_options
 from kproxy.cli.output import output_option, working
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
@@ -92,6 +92,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
         """Reads the configuration and the objects. Raises InputError and ServerError."""
         with working("reading the cluster"):
             config, cluster = self.source.read(self.config_path, self.mode)
+        tell_unused_options(config.mode)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),
             config,

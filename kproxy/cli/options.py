@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, cluster_source
+from kproxy.cli.output import report_note
 from kproxy.render import Features
 from kproxy.services import IPFamily
+
+_GIVEN_FEATURES = "kproxy.features"
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -63,6 +67,7 @@ def parse_features(values: Sequence[str]) -> Features:
         click.BadParameter: an unknown name or value.
     """
     chosen: dict[str, bool] = {}
+    context = click.get_current_context(silent=True)
     for value in values:
         name, _, state = value.partition("=")
         if name not in FEATURES:
@@ -70,7 +75,27 @@ def parse_features(values: Sequence[str]) -> Features:
         if state not in ("on", "off"):
             raise click.BadParameter(f"{value!r}: a feature is on or off, as in {name}=on")
         chosen[FEATURES[name]] = state == "on"
+        if context is not None:
+            context.meta.setdefault(_GIVEN_FEATURES, {})[name] = True
     return Features(**chosen)
+
+
+_ONE_MODE = {"nft": MODE_NFTABLES, "variant": MODE_IPTABLES}
+_FEATURE_MODES = {"nfacct": MODE_IPTABLES, "random-fully": MODE_IPTABLES, "object-comments": MODE_NFTABLES}
+
+
+def tell_unused_options(mode: str) -> None:
+    """Tells, a sentence each, which options of the command line say nothing in this mode."""
+    context = click.get_current_context()
+    given = [
+        (f"--{name.replace('_', '-')}", only)
+        for name, only in _ONE_MODE.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    given += [(f"--feature {name}", _FEATURE_MODES[name]) for name in context.meta.get(_GIVEN_FEATURES, ())]
+    for option, only in given:
+        if only != mode:
+            report_note(f"{option} says nothing in {mode} mode: it is for {only} mode")
 
 
 def chosen_family(ipv4: bool, ipv6: bool) -> IPFamily | None:

@@ -22,6 +22,7 @@ from kproxy.cli.options import (
     family_options,
     feature_option,
     manifest_options,
+    tell_unused_options,
 )
 from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output
 from kproxy.errors import InputError
@@ -122,6 +123,7 @@ def command(
         config, cluster = source.read(config_path, mode)
     if config.mode == MODE_NFTABLES and (output_format == "list" or table):
         raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
+    tell_unused_options(config.mode)
     if output_dir is not None:
         _render_all_nodes(cluster, config, features, Path(output_dir), nft)
         return

@@ -26,7 +26,7 @@ from kproxy.cli.kernel import (
     variant_options,
     yes_option,
 )
-from kproxy.cli.options import mode_option, parse_features
+from kproxy.cli.options import mode_option, parse_features, tell_unused_options
 from kproxy.cli.output import report_note, write_output
 from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
 from kproxy.cluster.inputs import read_cluster
@@ -167,6 +167,7 @@ def command(
         )
     if "-" in filenames and len(filenames) > 1:
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
+    tell_unused_options(options.config.mode)
     confirm("keeps changing", "run", netns, yes)
     open_namespace(netns).close()  # an unusable namespace is an error before anything is started
     snapshot = _take_snapshot(filenames)

@@ -12,7 +12,7 @@ import msgspec
 
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
-from kproxy.cli.options import feature_option, mode_option
+from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
@@ -135,6 +135,7 @@ def command(
         with working("reading the cluster"):
             objects: list[RawObject] = []
             config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=("v1/Pod",))
+        tell_unused_options(config.mode)
         target = select_target(cluster.nodes, config, node)
         traced = ManifestSource(cluster, config, target, features, host, local_ips)
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())

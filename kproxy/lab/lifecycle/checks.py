@@ -7,10 +7,14 @@ import os
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.lab.errors import LabError
 from kproxy.lab.spec import LabSpec
-from kproxy.linux.errors import LinuxError
+from kproxy.linux.errors import FeatureMissingError, LinuxError
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.binary import find_nft
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.preflight import run_preflight
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
+from kproxy.services import IPFamily
 
 _TIMEOUT = 20.0
 
@@ -34,8 +38,20 @@ def check_machine(spec: LabSpec) -> None:
     try:
         with Namespace.scratch() as scratch:
             _try_links(scratch, spec)
+            if spec.mode == MODE_NFTABLES:
+                _try_tables(scratch, spec)
     except LinuxError as error:
         raise LabError(f"a lab needs network namespaces: {error}") from error
+
+
+def _try_tables(scratch: Namespace, spec: LabSpec) -> None:
+    nft = find_nft()
+    for family in IPFamily:
+        if family.version in spec.families:
+            try:
+                run_preflight(NftExecutor(scratch, nft, family)).check()
+            except FeatureMissingError as error:
+                raise LabError(str(error)) from error
 
 
 def _try_links(scratch: Namespace, spec: LabSpec) -> None:

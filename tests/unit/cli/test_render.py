@@ -377,3 +377,22 @@ def test_what_manifests_lack_is_said(kproxy: Run) -> None:
     assert (done.returncode, "--allocate goes with -f" in done.stderr) == (2, True)
     done = kproxy("render", "-f", "-", "--allocate", "10.96.0.1/12", stdin=text)
     assert (done.returncode, "Invalid value for --allocate" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "option", "only"),
+    [
+        ("iptables", ("--nft", "1.1.3"), "nftables"),
+        ("iptables", ("--feature", "object-comments=off"), "nftables"),
+        ("nftables", ("--feature", "nfacct=on"), "iptables"),
+        ("nftables", ("--feature", "random-fully=off"), "iptables"),
+    ],
+)
+def test_an_option_of_the_other_mode_is_told(kproxy: Run, mode: str, option: tuple[str, str], only: str) -> None:
+    plain = kproxy("render", *MINI, "--mode", mode)
+    done = kproxy("render", *MINI, "--mode", mode, *option)
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    name = " ".join(option).partition("=")[0] if option[0] == "--feature" else option[0]
+    assert f"note: {name} says nothing in {mode} mode: it is for {only} mode\n" in done.stderr
+    assert "says nothing" not in plain.stderr
+    assert "says nothing" not in kproxy("render", *MINI, "--mode", only, *option).stderr
