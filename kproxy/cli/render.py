@@ -225,7 +225,7 @@ def _render_all_nodes(
 ) -> None:
     global _inherited
     if not cluster.nodes:
-        raise InputError("--all-nodes: the manifests hold no Node")
+        raise InputError("--all-nodes: the cluster has no Node")
     jobs = [(index, family) for index in range(len(cluster.nodes)) for family in IPFamily]
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -127,7 +127,7 @@ class Names:
         key, port = self._key(rest)
         pod = self._pods.get(key)
         if pod is None:
-            raise PacketError(field, f"pod {key} is not in the manifests{_known(self._pods, key)}")
+            raise PacketError(field, f"pod {key} is not in the cluster{_known(self._pods, key)}")
         if not pod.addresses:
             raise PacketError(field, f"pod {key} has no IP (status.podIP)")
         number, protocol = None, ""
@@ -147,7 +147,7 @@ class Names:
         name, _, port = rest.partition(":")
         node = self._nodes.get(name)
         if node is None:
-            raise PacketError(field, f"node {name} is not in the manifests{_known(self._nodes, name)}")
+            raise PacketError(field, f"node {name} is not in the cluster{_known(self._nodes, name)}")
         addresses = _internal(node)
         if not addresses:
             raise PacketError(field, f"node {name} has no IP (status.addresses)")
@@ -167,7 +167,7 @@ class Names:
         key, wanted = self._key(rest)
         service = self._services.get(key)
         if service is None:
-            raise PacketError("to", f"Service {key} is not in the manifests{_known(self._services, key)}")
+            raise PacketError("to", f"Service {key} is not in the cluster{_known(self._services, key)}")
         addresses = self._service_addresses(kind, key, service)
         port = _service_port(kind, key, service, wanted, proto)
         number = port.node_port if kind == "nodeport" else port.port
@@ -178,7 +178,7 @@ class Names:
     def _service_addresses(self, kind: str, key: str, service: Service) -> tuple[str, ...]:
         if kind == "nodeport":
             if self._target.node is None:
-                raise PacketError("to", f"the address of node {self._target.node_name} is not in the manifests")
+                raise PacketError("to", f"the address of node {self._target.node_name} is not in the cluster")
             return _internal(self._target.node)
         if kind == "lb":
             found, what = tuple(item.ip for item in service.ingress if item.ip), "load-balancer IP"
@@ -209,7 +209,7 @@ def _list(names: Mapping[str, object]) -> str:
 def _known(names: Mapping[str, object], wanted: str) -> str:
     """The names that are there, those that look alike first."""
     if not names:
-        return ", which hold none"
+        return ", which has none"
     last = wanted.rpartition("/")[2]
     near = sorted(names, key=lambda name: (last not in name, name))
     return f": {', '.join(near[:_SHOWN])}{', ...' if len(near) > _SHOWN else ''}"

@@ -51,7 +51,7 @@ def select_target(nodes: Sequence[Node], config: KubeProxyConfiguration, node_na
     """Decides which node is meant: the one asked for, else the configuration's hostnameOverride, else the only Node.
 
     Raises:
-        NodeError: none of these says which, or the manifests hold Nodes but not this one.
+        NodeError: none of these says which, or the cluster has Nodes but not this one.
     """
     by_name = {node.metadata.name: node for node in nodes}
     known = ", ".join(sorted(by_name)[:10]) + (", ..." if len(by_name) > 10 else "")
@@ -60,13 +60,13 @@ def select_target(nodes: Sequence[Node], config: KubeProxyConfiguration, node_na
     if name:
         if by_name and name not in by_name:
             source = "" if node_name else " (the configuration's hostnameOverride)"
-            raise NodeError(f"node {name!r}{source} is not among the Nodes of the manifests: {known}")
+            raise NodeError(f"node {name!r}{source} is not among the Nodes of the cluster: {known}")
         return Target(name, by_name.get(name))
     if len(by_name) == 1:
         return Target(*by_name.popitem())
     if by_name:
-        raise NodeError(f"the manifests hold {len(by_name)} Nodes: say which with --node ({known})")
-    raise NodeError("the manifests hold no Node: say with --node for which node the rules are wanted")
+        raise NodeError(f"the cluster has {len(by_name)} Nodes: say which with --node ({known})")
+    raise NodeError("the cluster has no Node: say with --node for which node the rules are wanted")
 
 
 class RenderedTarget(msgspec.Struct, frozen=True):

@@ -116,7 +116,16 @@ def command(
     gc.disable()  # many objects and next to no garbage
     cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
     _check_usage(
-        rules, ipsets, cluster_given, netns, config_path or mode, node, features, variant, host_path, local_ips
+        rules,
+        ipsets,
+        cluster_given,
+        netns,
+        config_path or mode or source.namespace,
+        node,
+        features,
+        variant,
+        host_path,
+        local_ips,
     )
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
     for end, port in (("src", sport), ("dst", dport)):
@@ -250,7 +259,7 @@ def _check_usage(
     if sum((bool(rules), cluster, netns is not None)) != 1:
         raise click.UsageError("one source of rules expected: --rules, -f, --kubeconfig (or --context) or --netns")
     if not cluster and (config_path or node or features != Features()):
-        raise click.UsageError("--config, --mode, --node and --feature go with -f, --kubeconfig or --context")
+        raise click.UsageError("--config, -n, --mode, --node and --feature go with -f, --kubeconfig or --context")
     if ipsets and not rules:
         raise click.UsageError("--ipset goes with --rules")
     if netns is None and variant is not None:

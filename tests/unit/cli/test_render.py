@@ -157,7 +157,7 @@ def test_list_and_narrowing(kproxy: Run) -> None:
         (("--format", "list", "-t", "raw"), "no rules in table 'raw'"),
         (("--format", "json", "-t", "nope"), "no rules in table 'nope'"),
         (("-t", "nat"), "narrow --format list and json"),
-        (("--node", "nobody"), "node 'nobody' is not among the Nodes of the manifests: minikube"),
+        (("--node", "nobody"), "node 'nobody' is not among the Nodes of the cluster: minikube"),
         (("--feature", "nope=on"), "'nope' is not a feature"),
         (("--feature", "nfacct=yes"), "a feature is on or off"),
         (("--all-nodes",), "go together"),
@@ -275,7 +275,7 @@ def test_the_node_comes_from_the_configuration_or_is_the_only_one(kproxy: Run, t
     assert "say which with --node (node-0, node-1" in several.stderr
     nobody = kproxy("render", "-f", "-", stdin=SERVICE)
     assert nobody.returncode == 2
-    assert "hold no Node: say with --node" in nobody.stderr
+    assert "has no Node: say with --node" in nobody.stderr
 
 
 def test_all_nodes(kproxy: Run, tmp_path: Path) -> None:

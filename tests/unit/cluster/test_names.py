@@ -151,10 +151,10 @@ def test_a_pod_of_another_node_is_reported(ask: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--from", "pod/shop/gone", "--to", "svc/plain"), "pod shop/gone is not in the manifests: shop/cart-0"),
+        (("--from", "pod/shop/gone", "--to", "svc/plain"), "pod shop/gone is not in the cluster: shop/cart-0"),
         (("--from", "pod/shop/pending", "--to", "svc/plain"), "pod shop/pending has no IP"),
-        (("--from", "node/n9", "--to", "svc/plain"), "node n9 is not in the manifests: n1, n2"),
-        (("--src", "10.0.0.1", "--to", "svc/shop/gone:80"), "Service shop/gone is not in the manifests"),
+        (("--from", "node/n9", "--to", "svc/plain"), "node n9 is not in the cluster: n1, n2"),
+        (("--src", "10.0.0.1", "--to", "svc/shop/gone:80"), "Service shop/gone is not in the cluster"),
         (("--src", "10.0.0.1", "--to", "svc/shop/web:8443"), "has no port '8443'; it has 80/TCP (http), 53/UDP (dns)"),
         (("--src", "10.0.0.1", "--to", "svc/shop/web"), "has several ports: say which"),
         (("--src", "10.0.0.1", "--to", "svc/shop/web:http", "--proto", "udp"), "no such port over udp"),

@@ -224,6 +224,7 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
         (("--rules", RULES, "--netns", "kp-x", *POD, "--dst", WATCHERS), "one source of rules expected"),
         (("--rules", RULES), "a packet expected"),
         (("--rules", RULES, "--node", "n", *POD, "--dst", WATCHERS), "go with -f"),
+        (("--rules", RULES, "-n", "shop", *POD, "--dst", WATCHERS), "go with -f"),
         (("--rules", RULES, "--variant", "nft", *POD, "--dst", WATCHERS), "--variant goes with --netns"),
         (("--rules", RULES, *NODE, "--host", "h", *POD, "--dst", WATCHERS), "--local-ip is short for a host"),
         (("--rules", RULES, "--local-ip", "nope", *POD, "--dst", WATCHERS), "nope"),
