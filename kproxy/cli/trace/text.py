@@ -3,6 +3,7 @@ rest of each one's way."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import click
@@ -22,6 +23,7 @@ from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 from kproxy.netfilter.family import protocol_name
 
+_RULE = re.compile(r" rule \d+$")
 MAX_BRANCHES = 8
 """Outcomes whose way is shown; all are in the summary."""
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
@@ -80,12 +82,26 @@ def summary_line(report: Report) -> str:
     """A report in one line: the packet, and each outcome with its chance."""
     fates = [
         f"{percent(item.outcome.probability)} {_verdict(item.outcome.verdict)} {item.outcome.src} → {item.outcome.dst}"
-        + (f" ({'; '.join(item.outcome.reasons)})" if item.outcome.reasons else "")
+        + (f" ({'; '.join(grouped_reasons(item.outcome.reasons))})" if item.outcome.reasons else "")
         for item in report.outcomes
     ]
     packet = report.question.packet
     name = protocol_name(packet.protocol)
     return f"{name} {packet.source} → {packet.destination}: {'; '.join(fates)}\n"
+
+
+def grouped_reasons(reasons: Sequence[str]) -> list[str]:
+    """Reasons in which several rules ask the same as one, with the first rule and how many more there are."""
+    rules: dict[str, list[str]] = {}
+    for reason in reasons:
+        rule, colon, question = reason.partition(": ")
+        is_rule = bool(colon) and bool(_RULE.search(rule))
+        rules.setdefault(question if is_rule else reason, []).append(rule if is_rule else "")
+    lines = []
+    for question, held in rules.items():
+        more = f" and {len(held) - 1} more rule" + "s" * (len(held) > 2) if len(held) > 1 else ""
+        lines.append(f"{held[0]}{more}: {question}" if held[0] else question)
+    return lines
 
 
 def _heading(reported: Reported) -> str:
@@ -103,7 +119,7 @@ def _summary(reported: Reported, width: int) -> Iterator[str]:
     margin = " " * (width + 4)
     if item.probability != 1:
         yield f"{margin}chance {chance_words(item.probability)}"
-    for reason in item.reasons:
+    for reason in grouped_reasons(item.reasons):
         yield f"{margin}depends on: {reason}"
     for other in item.possible:
         hook = f" in {other.hook}" if other.hook else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.cli.trace.text import grouped_reasons
 from tests.support import paths
 from tests.support.cli import Run
 
@@ -140,3 +141,16 @@ def test_tproxy_is_settled_by_an_assumption(tmp_path: Path, kproxy: Run) -> None
     assert "would settle it: --assume 'TPROXY=yes|no'" in kproxy(*asked).stdout
     assert "100% ACCEPT" in kproxy(*asked, "--assume", "TPROXY=yes", "--summary").stdout
     assert "100% DROP" in kproxy(*asked, "--assume", "TPROXY=no", "--summary").stdout
+
+
+def test_rules_that_ask_the_same_are_one_line() -> None:
+    asked = "the output interface is not known"
+    reasons = [
+        f"filter A rule 1: {asked}",
+        "filter B rule 2: the rate is open",
+        f"filter A rule 3: {asked}",
+        "no: rule",
+    ]
+    assert grouped_reasons(reasons) == [
+        f"filter A rule 1 and 1 more rule: {asked}", "filter B rule 2: the rate is open", "no: rule",
+    ]  # fmt: skip
