@@ -226,9 +226,11 @@ def _host(
     ]
     kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
     interfaces: dict[str, Interface] = {}
+    loops = LOCAL in (read.get(variables.dst_kind), read.get(variables.translated_kind))
     if (
         not moved
         and origin == "local"
+        and (loops or KEPT in answers)
         and any(
             level in read.values
             for level in range(variables.translated_src, variables.translated_src + variables.chunks)

@@ -108,7 +108,7 @@ class Wires:
         if packet.origin != LOCAL:
             self._arrive(packet.in_interface or ELSEWHERE, data)
             return
-        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, packet.mark)
+        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, struct.pack("=I", packet.mark))
         # EPERM: a rule dropped it; EINVAL, EHOSTUNREACH: no route
         with contextlib.suppress(OSError):
             self._sender.sendto(data, (address_text(packet.family, packet.dst or 0), 0))

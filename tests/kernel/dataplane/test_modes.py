@@ -83,3 +83,11 @@ def test_recorded_clusters(case: str, family: Family) -> None:
 @pytest.mark.parametrize("case", [path.name for path in CLUSTERS])
 def test_all_recorded_clusters(case: str, family: Family) -> None:
     assert check(case, family)
+
+
+def test_the_highest_mark_bit_is_sent_along() -> None:
+    family = Family.IPV4
+    texts = ["*filter\n-A OUTPUT -d 10.9.9.9 -m mark --mark 0x80000000/0x80000000 -j DROP\nCOMMIT\n", ""]
+    (difference,) = compare(*(canonical_ruleset(text, family) for text in texts)).differences
+    with Kernels(family, [RuleText(texts[0], Variant.NFT)], []) as kernels:
+        assert kernels.confirm(difference).verdict is Verdict.CONFIRMED
