@@ -71,7 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     (directory / "tokens.csv").write_text(TOKENS)
     with running_apiserver(directory, token_file=directory / "tokens.csv") as found:
         for more in ((), ("--server-side", "--force-conflicts")):
-            done = kubectl(found, "apply", "--validate=strict", *more, "-k", str(DEPLOY))
+            done = kubectl(found, "apply", "--validate=true", *more, "-k", str(DEPLOY))
             assert done.returncode == 0, done.stderr
             assert done.stderr == ""
             assert len(done.stdout.splitlines()) == 5
@@ -93,7 +93,7 @@ def test_strict_validation_would_notice(server: RunningServer) -> None:
         (text.replace("matchLabels: {app.kubernetes.io/name: kproxy}", "matchLabels: {app: other}"), "selector"),
     ):
         assert wrong != text
-        done = kubectl(server, "apply", "--validate=strict", "--dry-run=server", "-f", "-", stdin=wrong)
+        done = kubectl(server, "apply", "--validate=true", "--dry-run=server", "-f", "-", stdin=wrong)
         assert done.returncode != 0
         assert stderr in done.stderr
 
@@ -227,9 +227,10 @@ class Collected:
 @pytest.fixture
 def client(server: RunningServer, objects: Mapping[str, Any], tmp_path: Path) -> RestClient:
     """A client as the Pod has it: the ConfigMap's kubeconfig, the ServiceAccount's token."""
-    token = kubectl(server, "-n", "kube-system", "create", "token", "kproxy")
+    path = "/api/v1/namespaces/kube-system/serviceaccounts/kproxy/token"
+    token = kubectl(server, "create", "--raw", path, "-f", "-", stdin='{"spec": {}}')
     assert token.returncode == 0, token.stderr
-    (tmp_path / "token").write_text(token.stdout)
+    (tmp_path / "token").write_text(json.loads(token.stdout)["status"]["token"])
     text = objects["ConfigMap"]["data"]["kubeconfig.conf"]
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     text = text.replace("https://control-plane.example:6443", f"https://127.0.0.1:{server.port}")

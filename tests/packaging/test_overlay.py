@@ -154,10 +154,12 @@ def node(tmp_path: Path) -> Iterator[Node]:
             "--write-kubeconfig", str(admin), "--token-file", str(tmp_path / "tokens.csv"),
         )  # fmt: skip
         with started(server, "ready"):
-            told = made.kubectl("apply", "--validate=strict", "--dry-run=server", "-k", str(DEPLOY))
+            told = made.kubectl("apply", "--validate=true", "--dry-run=server", "-k", str(DEPLOY))
             assert len(told.splitlines()) == 4
-            made.kubectl("apply", "--validate=strict", "-k", str(DEPLOY))
-            token = made.kubectl("-n", "kube-system", "create", "token", "kproxy-overlay").strip()
+            made.kubectl("apply", "--validate=true", "-k", str(DEPLOY))
+            account = "/api/v1/namespaces/kube-system/serviceaccounts/kproxy-overlay"
+            answer = made.kubectl("create", "--raw", f"{account}/token", "-f", "-", document={"spec": {}})
+            token = json.loads(answer)["status"]["token"]
             document = yaml.safe_load(admin.read_text())
             document["users"][0]["user"] = {"token": token}
             kubeconfig.write_text(yaml.safe_dump(document))
@@ -176,8 +178,9 @@ def test_a_node_gets_its_plugin_and_pods_their_network(node: Node, objects: Mapp
     read_until(installing, "node node-1 has no podCIDR yet")
     assert launcher.exists()
     assert not conflist.exists(), "with it the runtime would take the network for ready"
-    patch = json.dumps({"status": {"addresses": ADDRESSES}})
-    node.kubectl("patch", "node", "node-1", "--subresource=status", "--type=merge", "-p", patch)
+    found = json.loads(node.kubectl("get", "node", "node-1", "-o", "json"))
+    found["status"] = {"addresses": ADDRESSES}
+    node.kubectl("replace", "--raw", "/api/v1/nodes/node-1/status", "-f", "-", document=found)
     node.kubectl("patch", "node", "node-1", "--type=merge", "-p", json.dumps({"spec": NODE["spec"]}))
     _, errors = installing.communicate(timeout=60)
     assert installing.returncode == 0, errors
