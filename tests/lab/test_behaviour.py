@@ -5,21 +5,27 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from kproxy.cluster.journey.known import KnownNetwork
+from kproxy.cluster.journey.network import POD, Network
+from kproxy.cluster.journey.path import journeys
+from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.lab.capture.frames import Capture
 from kproxy.lab.cluster import ClusterView
 from kproxy.lab.health import health_status
 from kproxy.lab.inspect.follow import follow
-from kproxy.lab.inspect.probe import predict
+from kproxy.lab.inspect.probe import cells_of, predict
 from kproxy.lab.inspect.request import send_request
-from kproxy.lab.inspect.targets import find_target
-from kproxy.lab.model.hosts import POD
+from kproxy.lab.inspect.targets import Target, find_target
 from kproxy.lab.spec import CLIENT
 from kproxy.linux.namespace import Namespace
+from tests.support.cli import KPROXY
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 from tests.support.waiting import eventually
 
@@ -175,7 +181,7 @@ def test_big_datagrams_are_cut_and_put_together_again(lab: Lab) -> None:
     most = max(len(frame.data) for frame in outer) - 14
     # Fragments are cut at multiples of 8 octets.
     assert 1500 - 8 < most <= 1500, "VXLAN fills what the fabric carries, and no more"
-    assert model.host(client).links["eth0"].mtu == 1450
+    assert (model.host(client).links or {})["eth0"].mtu == 1450
 
 
 def test_the_sender_of_a_packet_too_big_for_the_tunnel_learns_it_through_nat(lab: Lab) -> None:
@@ -281,3 +287,25 @@ def test_pods_on_the_host_network_share_their_node(lab: Lab) -> None:
     pods = json.loads(lab.kubectl("get", "pods", "-l", "app=shared", "-o", "json"))["items"]
     assert pods[0]["status"]["hostIP"] == pods[0]["status"]["podIP"]
     lab.kubectl("delete", "deployment/shared", "service/shared")
+
+
+def test_a_snapshot_of_the_lab_answers_as_the_lab_does(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "lab.tar.gz"
+    done = subprocess.run(
+        [*KPROXY, "collect", "--lab", lab.name, "-o", str(path)], env=lab.environment, capture_output=True, text=True,
+        timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    model, known = lab.model(), KnownNetwork(read_snapshot(path))
+
+    def ways(network: Network, client: str, target: Target) -> list[tuple[object, ...]]:
+        found = journeys(network, client, target.destination, target.protocol.lower(), source_port=20000)
+        return sorted((item.probability, item.end, item.at, item.source, item.target) for item in found)
+
+    # A snapshot does not tell on which ports a pod's processes listen.
+    services = [item for item in model.cluster.services if item.name not in ("nobody-listens", "kubernetes")]
+    cells = list(cells_of(model.cluster, services))
+    assert len(cells) > 50
+    for client, target in cells:
+        assert ways(known, client.host, target) == ways(model, client.host, target), f"{client.host} {target.label}"
+    assert not known.notes

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.cluster.journey.network import POD
 from kproxy.lab.inspect.request import send_request
-from kproxy.lab.model.hosts import POD
 from kproxy.linux.namespace import Namespace
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 

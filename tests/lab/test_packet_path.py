@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import ClusterView
 from kproxy.lab.inspect.follow import Followed, follow_many
 from kproxy.lab.inspect.targets import Target, service_targets
-from kproxy.lab.model.hosts import POD, LabModel
+from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import CLIENT
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 

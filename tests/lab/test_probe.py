@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from kproxy.cluster.journey.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 from kproxy.lab.inspect import probe
 from kproxy.lab.inspect.probe import Client, Possible, evaluate, question
 from kproxy.lab.inspect.request import Response
 from kproxy.lab.inspect.targets import Target
-from kproxy.lab.model.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 
 TARGET = Target("clusterIP", "10.96.0.9", 80, "TCP", "default/web")
 HALF = (

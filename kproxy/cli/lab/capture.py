@@ -10,10 +10,11 @@ import click
 
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.lab.trace import write_bytes
+from kproxy.cluster.journey.network import POD
 from kproxy.lab.capture.frames import Capture, pcapng
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.targets import client_host
-from kproxy.lab.model.hosts import POD, LabModel
+from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import CLIENT, FABRIC
 
 

@@ -14,10 +14,10 @@ from kproxy.cli.lab.page_map import draw_map
 from kproxy.cli.lab.page_style import SCRIPT, STYLE
 from kproxy.cli.lab.trace import answer_words, journey_words, place_words, rule_words, short
 from kproxy.cli.page import page
+from kproxy.cluster.journey.path import Hop
 from kproxy.lab.capture.dissect import BACK, THERE
 from kproxy.lab.cluster import ClusterView, ServiceView
 from kproxy.lab.inspect.follow import Followed
-from kproxy.lab.model.path import Hop
 
 _DIRECTIONS: Final = {THERE: "There", BACK: "And back"}
 

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kproxy.cli.lab.trace import short
+from kproxy.cluster.journey.network import POD
+from kproxy.cluster.journey.path import LOST, UNREACHABLE, Hop
 from kproxy.dataplane import ACCEPT
 from kproxy.lab.cluster import ClusterView, NodeView, PodView
 from kproxy.lab.inspect.follow import Followed
-from kproxy.lab.model.hosts import POD
-from kproxy.lab.model.path import LOST, UNREACHABLE, Hop
 from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.netfilter.address import format_address
 

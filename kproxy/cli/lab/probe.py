@@ -10,11 +10,11 @@ import click
 
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_json, write_output
+from kproxy.cluster.journey.path import ANSWERED
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
 from kproxy.lab.inspect.targets import client_host
 from kproxy.lab.model.hosts import LabModel
-from kproxy.lab.model.path import ANSWERED
 from kproxy.lab.spec import family_of
 
 

@@ -11,6 +11,7 @@ import click
 
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_json, write_output
+from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.capture.dissect import ObservedPacket
 from kproxy.lab.capture.expect import Expected
@@ -19,7 +20,6 @@ from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.follow import Followed, follow
 from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.model.hosts import LabModel
-from kproxy.lab.model.path import ANSWERED, Hop, Journey
 
 
 @click.command("trace")

@@ -9,11 +9,12 @@ import click
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.lab.page import lab_page
 from kproxy.cli.output import working, write_output
+from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import ClusterView, read_cluster
 from kproxy.lab.errors import LabInputError
 from kproxy.lab.inspect.follow import Followed, follow
 from kproxy.lab.inspect.targets import Target, client_host, find_target, service_targets
-from kproxy.lab.model.hosts import POD, LabModel
+from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import CLIENT
 
 MAX_FLOWS = 8

@@ -15,6 +15,7 @@ from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_so
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
+from kproxy.cli.trace.snapshot import check_alone, snapshot_option
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.inputs import read_text
@@ -44,6 +45,7 @@ LIMITS = {"within": True, "above": False}
 @click.option("--node", metavar="NAME", help="Of a cluster: the node. Default: hostnameOverride, else the only one.")
 @feature_option
 @click.option("--netns", metavar="NAME", help="Or those of a network namespace, live.")
+@snapshot_option
 @click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With --netns: of both variants' rules, these.")
 @click.option(
     "--host", "host_path", metavar="FILE", help="The host (docs/host-file.md). Default: what the source tells."
@@ -81,6 +83,7 @@ def command(
     node: str | None,
     features: Features,
     netns: str | None,
+    snapshot: str | None,
     variant: str | None,
     host_path: str | None,
     local_ips: Sequence[str],
@@ -99,10 +102,10 @@ def command(
     """Trace a packet through a host's rules: where it goes, with which chance, by which rules, and what comes back.
 
     Rules come from dumps (--rules), from manifests (-f) or a live cluster
-    (--kubeconfig, --context), or from a namespace (--netns). Of one host there
-    may be several dumps: of both variants of iptables, and of nftables. What is
-    not known of the host stays open, and an outcome that depends on it is
-    INDETERMINATE.
+    (--kubeconfig, --context), from a namespace (--netns), or of all hosts from
+    a snapshot (--snapshot). Of one host there may be several dumps: of both
+    variants of iptables, and of nftables. What is not known of the host stays
+    open, and an outcome that depends on it is INDETERMINATE.
 
     \b
     Examples:
@@ -110,10 +113,18 @@ def command(
       kproxy trace --rules ipt.save --rules nft.txt --dst 10.96.0.1:443 -o json
       kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
       kproxy trace --context prod --node n1 --from node/n1 --to svc/shop/web
+      kproxy trace --snapshot s.tgz --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
+    given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
+    if snapshot is not None:
+        check_alone(click.get_current_context())
+        from kproxy.cli.trace.journey import trace_snapshot
+
+        trace_snapshot(snapshot, given, sport, "summary" if summary else output_format or "text")
+        return
     cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
     _check_usage(
         rules,
@@ -127,7 +138,6 @@ def command(
         host_path,
         local_ips,
     )
-    given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)

@@ -121,3 +121,12 @@ def parse_fdb(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]
         if entry.get("dst"):
             found.setdefault(str(entry.get("ifname", "")), {})[str(entry["mac"])] = str(entry["dst"])
     return found
+
+
+def parse_learned(entries: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+    """Reads the same: the MAC addresses that a bridge found behind each of its ports."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        if not entry.get("dst") and entry.get("master") and entry.get("state") != "permanent":
+            found.setdefault(str(entry.get("ifname", "")), set()).add(str(entry["mac"]))
+    return {port: frozenset(macs) for port, macs in found.items()}

@@ -20,7 +20,7 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.facts.conntrack import Flow, parse_flows
 from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
 from kproxy.cluster.facts.kubeproxy import Health, parse_configz, parse_health, parse_metrics, parse_version
-from kproxy.cluster.facts.links import Link, parse_fdb, parse_links, parse_neighbours
+from kproxy.cluster.facts.links import Link, parse_fdb, parse_learned, parse_links, parse_neighbours
 from kproxy.cluster.facts.recent import parse_lists
 from kproxy.cluster.rules import HostRules, RuleFile, read_ipsets, read_rule_file
 from kproxy.cluster.snapshot import layout
@@ -43,6 +43,10 @@ _NEEDED: Final = (
 )  # fmt: skip
 _NEEDED_OF_OTHERS: Final = tuple(
     name for name in _NEEDED if name != layout.CONNTRACK and not name.startswith("kube-proxy/")
+)
+_NO_WAYS: Final = frozenset(
+    name.rpartition("/")[2]
+    for name in (layout.CONNTRACK, layout.CONFIGZ, layout.HEALTHZ, layout.METRICS, layout.VERSION)
 )
 _THEN: Final = {
     "rules": "what the host does to packets is indeterminate",
@@ -67,6 +71,12 @@ class Missing(msgspec.Struct, frozen=True):
     what: str
     why: str = ""
     then: str = ""
+
+    @property
+    def decides(self) -> bool:
+        """Whether ways of packets depend on it."""
+        name = self.what.rpartition("/")[2]
+        return name not in _NO_WAYS
 
     def __str__(self) -> str:
         return f"{self.what}: missing{f' ({self.why})' if self.why else ''}{f': {self.then}' if self.then else ''}"
@@ -116,8 +126,10 @@ class HostFacts:
             if not self._knows_rules(family):
                 return None
             found = self.host_rules
-            there = found is not None and (found.iptables(family) or found.nftables is not None)
-            self._indexes[family] = found.index(family) if found is not None and there else _no_rules(family)
+            try:
+                self._indexes[family] = _no_rules(family) if found is None else found.index(family)
+            except InputError:  # there are files, and nothing of this family in them
+                self._indexes[family] = _no_rules(family)
         return self._indexes[family]
 
     def _knows_rules(self, family: Family) -> bool:
@@ -161,6 +173,11 @@ class HostFacts:
     def fdb(self) -> Mapping[str, Mapping[str, str]] | None:
         """Tunnel endpoints by device and MAC address. Raises InputError."""
         return self._parsed(layout.FDB, parse_fdb)
+
+    @cached_property
+    def learned(self) -> Mapping[str, frozenset[str]]:
+        """The MAC addresses behind each port of a bridge, as far as the FDB knows them. Raises InputError."""
+        return self._parsed(layout.FDB, parse_learned) or {}
 
     @cached_property
     def sysctls(self) -> Mapping[str, int] | None:

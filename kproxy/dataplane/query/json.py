@@ -101,7 +101,7 @@ def _outcome(reported: Reported) -> OutcomeRecord:
         dnat=item.dnat,
         masquerade=item.masquerade,
         hook=item.hook,
-        path=tuple(map(_step, item.path)),
+        path=tuple(map(rule_step, item.path)),
         via=item.via,
         out_interface=(item.packet.out_interface or "") if item.via == "out" else "",
         reject=item.reject,
@@ -113,7 +113,8 @@ def _outcome(reported: Reported) -> OutcomeRecord:
     )
 
 
-def _step(step: Step) -> RuleStep:
+def rule_step(step: Step) -> RuleStep:
+    """Turns a step that is a rule into what programs read."""
     return RuleStep(step.table, step.chain, step.rule, step.text, step.hook, step.did, step.note, step.source)
 
 

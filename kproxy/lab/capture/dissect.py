@@ -24,8 +24,8 @@ from scapy.layers.l2 import Ether
 from scapy.layers.sctp import SCTP, SCTPChunkInit, SCTPChunkInitAck
 from scapy.layers.vxlan import VXLAN
 
+from kproxy.cluster.journey.network import Outer
 from kproxy.lab.capture.frames import Frame
-from kproxy.lab.model.wire import Outer
 
 THERE: Final = "there"
 BACK: Final = "back"

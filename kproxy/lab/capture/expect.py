@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from kproxy.cluster.journey.network import Outer
+from kproxy.cluster.journey.path import REFUSED, UNREACHABLE, Hop, Journey
 from kproxy.dataplane import ACCEPT, REJECT, Packet
 from kproxy.lab.capture.dissect import BACK, THERE, ObservedPacket, PacketAtInterface
-from kproxy.lab.model.hosts import LabModel
-from kproxy.lab.model.path import REFUSED, UNREACHABLE, Hop, Journey
-from kproxy.lab.model.wire import Outer
+from kproxy.lab.model.hosts import LabModel, is_node
 from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.netfilter.address import format_address
 
@@ -93,13 +93,13 @@ def _along(model: LabModel, hops: Sequence[Hop], direction: str, kind: str) -> I
         carrier = "eth0" if hop.outer is not None else out
         if hop.outer is not None:
             yield _seen(hop.host, carrier, True, direction, kind, left, hop.outer)
-        if following is None and carrier == "eth0" and model.host(hop.host).is_node:
+        if following is None and carrier == "eth0" and is_node(hop.host):
             # No host takes it, but it was sent: the fabric floods a frame for a port that is down to all others.
             yield _seen(FABRIC, FABRIC, False, direction, kind, left, hop.outer)
             if not _is_empty(model, FABRIC, FABRIC, hop.host):
                 yield _seen(FABRIC, FABRIC, True, direction, kind, left, hop.outer)
         to_node = following is not None and following.host not in (FABRIC, CLIENT)
-        if carrier == "eth0" and to_node and model.host(hop.host).is_node and following is not None:
+        if carrier == "eth0" and to_node and is_node(hop.host) and following is not None:
             # From node to node the fabric is a bridge: nothing is routed there, but frames pass.
             for outgoing in (False, True):
                 yield _seen(FABRIC, FABRIC, outgoing, direction, kind, left, hop.outer)
@@ -109,7 +109,7 @@ def _along(model: LabModel, hops: Sequence[Hop], direction: str, kind: str) -> I
 
 def _is_empty(model: LabModel, host: str, device: str, source: str = "") -> bool:
     """Whether a device is a bridge without a port to which it would flood what comes in by the port `source`."""
-    links = model.host(host).links
+    links = model.host(host).links or {}
     ports = [link for link in links.values() if link.bridge == device and link.name != source]
     return links[device].is_bridge and not any(port.up and port.carrier for port in ports)
 

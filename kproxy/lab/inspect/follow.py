@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
+from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Journey
+from kproxy.cluster.journey.wire import NEIGHBOUR_SECONDS
 from kproxy.lab.capture.dissect import Flow, Read, observed_packets, read_frames
 from kproxy.lab.capture.expect import Compared, compare, compared_packets
 from kproxy.lab.capture.frames import Capture, Frame
@@ -16,8 +18,6 @@ from kproxy.lab.inspect.probe import predict
 from kproxy.lab.inspect.request import Response, send_request
 from kproxy.lab.inspect.targets import Target
 from kproxy.lab.model.hosts import LabModel
-from kproxy.lab.model.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Journey
-from kproxy.lab.model.wire import NEIGHBOUR_SECONDS
 from kproxy.lab.spec import FABRIC
 
 _PORTS = (20000, 30000)

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Final
 
+from kproxy.cluster.journey.network import POD
+from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, UNREACHABLE, Journey, journeys
 from kproxy.lab.cluster import ClusterView, PodView, ServicePortView, ServiceView, Value
 from kproxy.lab.inspect.request import Response, send_request
 from kproxy.lab.inspect.targets import Target, service_targets
-from kproxy.lab.model.hosts import POD, LabModel
-from kproxy.lab.model.path import ANSWERED, LOST, OPEN, UNREACHABLE, Journey, journeys
+from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import CLIENT, family_of
 
 _THREADS: Final = 12

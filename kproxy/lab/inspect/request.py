@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from kproxy.cluster.journey.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 from kproxy.lab.cluster import Value
 from kproxy.lab.kubelet import sctp
-from kproxy.lab.model.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 from kproxy.linux.namespace import Namespace
 
 _KINDS: Final = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM, "SCTP": socket.SOCK_STREAM}

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kproxy.cluster.journey.network import POD
 from kproxy.dataplane import DataplaneError, parse_endpoint
 from kproxy.lab.cluster import ClusterView, ServicePortView, ServiceView, Value
 from kproxy.lab.errors import LabInputError, NoSuchPodError
-from kproxy.lab.model.hosts import POD
 from kproxy.lab.spec import CLIENT, family_of
 
 _KINDS: Final = ("svc", "nodeport", "lb", "externalip", "localhost", "pod")

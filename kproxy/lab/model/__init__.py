@@ -1,1 +1,1 @@
-"""What the data-plane model says of a packet's whole way, over all hosts of a lab."""
+"""A lab as a network for journeys: its hosts, read from the kernel, and what is between them."""

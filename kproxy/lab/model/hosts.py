@@ -9,64 +9,40 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.facts.links import Link
+from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
 from kproxy.cluster.rules import HostRules
-from kproxy.dataplane import Host, Index, index_ruleset
+from kproxy.dataplane import Packet, index_ruleset
 from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
 from kproxy.lab.links import read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
+from kproxy.lab.network import OUTSIDE
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
 from kproxy.linux.host.rules import read_host_rules
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import format_address
 from kproxy.netfilter.hooks import Variant
 
-POD: str = "pod/"
 _FAMILIES = {4: Family.IPV4, 6: Family.IPV6}
 
 
-@dataclass(frozen=True)
-class LabHost:
-    """One host: its name, its namespace, what is known of it, and its rules by family."""
-
-    name: str
-    netns: str
-    host: Host
-    indexes: dict[Family, Index]
-    links: dict[str, Link]
-    neighbours: dict[tuple[str, str], str]
-    """MAC addresses by device and IP address, of hosts that have tunnels."""
-    tunnels: dict[str, dict[str, str]]
-    """Tunnel endpoints by device and MAC address."""
-
-    @property
-    def is_pod(self) -> bool:
-        return self.name.startswith(POD)
-
-    @property
-    def is_node(self) -> bool:
-        return not self.is_pod and self.name not in (CLIENT, FABRIC)
-
-    def owns(self, device: str, address: str) -> bool:
-        """Whether a device of the host has an address."""
-        found = self.host.interface(device)
-        return found is not None and any(format_address(item.value, item.family) == address for item in found.addresses)
+def is_node(host: str) -> bool:
+    """Whether a host of that name is a node."""
+    return not host.startswith(POD) and host not in (CLIENT, FABRIC)
 
 
 class LabModel:
-    """All hosts, read once each. `refresh` forgets, when something has changed."""
+    """All hosts, read once each, as a network (`kproxy.cluster.journey`). `refresh` forgets, when something has
+    changed."""
 
     def __init__(self, spec: LabSpec, cluster: ClusterView) -> None:
         self.spec = spec
         self.cluster = cluster
-        self._hosts: dict[str, LabHost] = {}
+        self._hosts: dict[str, NetworkHost] = {}
         self._neighbours: dict[str, frozenset[tuple[str, str]]] = {}
 
     def refresh(self, cluster: ClusterView, hosts: Iterable[str] | None = None) -> None:
@@ -76,7 +52,7 @@ class LabModel:
             self._hosts.pop(name, None)
         self._neighbours.clear()
 
-    def knows_neighbour(self, host: LabHost, device: str, address: str) -> bool:
+    def knows_neighbour(self, host: NetworkHost, device: str, address: str) -> bool:
         """Whether a host's kernel takes the link-layer address of a neighbour for known, and so sends without asking.
 
         Read when it first matters, which is where no host would answer; `refresh_neighbours` forgets.
@@ -86,7 +62,7 @@ class LabModel:
         """
         found = self._neighbours.get(host.name)
         if found is None:
-            found = self._neighbours[host.name] = frozenset(read_neighbours(host.netns))
+            found = self._neighbours[host.name] = frozenset(read_neighbours(self.netns(host.name)))
         return (device, address) in found
 
     def refresh_neighbours(self) -> None:
@@ -102,11 +78,11 @@ class LabModel:
             if self.spec.mode == MODE_NFTABLES:
                 del self._hosts[name]
             else:
-                lists = read_recent(known.netns)
+                lists = read_recent(self.netns(name))
                 kept = None if lists is None else MappingProxyType(dict(lists))
                 self._hosts[name] = dataclasses.replace(known, host=dataclasses.replace(known.host, recent=kept))
 
-    def host(self, name: str) -> LabHost:
+    def host(self, name: str) -> NetworkHost:
         """A host by name.
 
         Raises:
@@ -126,7 +102,7 @@ class LabModel:
             for found in pool.map(self._read, wanted):
                 self._hosts[found.name] = found
 
-    def nodes(self) -> list[LabHost]:
+    def nodes(self) -> list[NetworkHost]:
         names = [item.name for item in self.cluster.nodes]
         self.preload(names)
         return [self._hosts[name] for name in names]
@@ -144,7 +120,73 @@ class LabModel:
             return pod.netns
         return self.spec.namespace(name)
 
-    def _read(self, name: str) -> LabHost:
+    # --- what is between the hosts ---
+
+    def unrouted(self, host: NetworkHost, packet: Packet) -> Arrival:
+        return Arrival("", reason="where it goes is not known")
+
+    def out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
+        """By the other end of its veth."""
+        assert host.links is not None
+        pod = next(item for item in self.cluster.pods if f"{POD}{item.key}" == host.name)
+        node = self.host(pod.node)
+        peers = (node.links or {}).values()
+        peer = next((link for link in peers if link.index == host.links[device].peer and not link.tunnel), None)
+        return Arrival(node.name, peer.name) if peer is not None else Arrival("", reason=f"{device} has no other end")
+
+    def pod_behind(self, host: NetworkHost, device: str, address: str) -> str:
+        """All links of a node but eth0 lead to its pods."""
+        if not is_node(host.name) or device == "eth0":
+            return ""
+        pod = next((item for item in self.pods_of(host.name) if address in item.addresses), None)
+        return "" if pod is None else f"{POD}{pod.key}"
+
+    def station(self, host: NetworkHost, device: str, gateway: str, target: str) -> Arrival:
+        """By the fabric, with its cables, or by the link between it and the client."""
+        if host.name == CLIENT:
+            return Arrival(FABRIC, OUTSIDE)
+        if device == OUTSIDE:
+            if self.host(CLIENT).owns("eth0", gateway):
+                return Arrival(CLIENT, "eth0")
+            return self._no_host(host, device, gateway)
+        if is_node(host.name) and device != "eth0":
+            return self._no_host(host, device, target)
+        return self._over_fabric(host, device, gateway)
+
+    def _over_fabric(self, host: NetworkHost, device: str, gateway: str) -> Arrival:
+        assert host.links is not None
+        if not host.links[device].carrier:
+            return self._unanswered(host, device, gateway, f"the link of {host.name} is down")
+        if self.host(FABRIC).owns(FABRIC, gateway):
+            return Arrival(FABRIC, FABRIC)
+        for node in self.cluster.nodes:
+            if gateway in node.addresses:
+                if not node.link:
+                    return self._unanswered(host, device, gateway, f"the link of {node.name} is down")
+                return Arrival(node.name, "eth0")
+        return self._no_host(host, device, gateway)
+
+    def _no_host(self, host: NetworkHost, device: str, address: str) -> Arrival:
+        return self._unanswered(host, device, address, f"no host has {address} behind {device}")
+
+    def _unanswered(self, host: NetworkHost, device: str, address: str, why: str) -> Arrival:
+        """What becomes of a packet that no host will take from the wire."""
+        if not self.knows_neighbour(host, device, address):
+            return Arrival("", reason=f"{why}; {host.name} asks for {address} in vain", held=True, told=True)
+        # A device without carrier has no queue that would take a packet (noop_qdisc).
+        assert host.links is not None
+        return Arrival("", reason=why, held=not host.links[device].carrier)
+
+    def listens(self, host: str, protocol: str, port: int) -> bool:
+        """The API server on the fabric, and the echo servers of pods."""
+        if host == FABRIC:
+            return protocol == "TCP" and port == self.cluster.api_port and self.cluster.api_running
+        if host.startswith(POD):
+            key = host.removeprefix(POD)
+            return any(pod.key == key and pod.serves(protocol, port) for pod in self.cluster.pods)
+        return any(pod.host_network and pod.node == host and pod.serves(protocol, port) for pod in self.cluster.pods)
+
+    def _read(self, name: str) -> NetworkHost:
         netns = self.netns(name)
         links = read_links(netns)
         tunnelled = any(link.tunnel is not None for link in links.values())
@@ -165,8 +207,8 @@ class LabModel:
             recent = read_recent(netns)
             kept = None if recent is None else MappingProxyType(dict(recent))
             host = dataclasses.replace(host, recent=kept)
-        return LabHost(name, netns, host, indexes, links, neighbours, tunnels)
+        return NetworkHost(name, host, indexes, links, neighbours, tunnels)
 
     @staticmethod
     def _has_rules(name: str) -> bool:
-        return not name.startswith(POD) and name not in (CLIENT, FABRIC)
+        return is_node(name)

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from kproxy.cluster.journey.network import POD, Arrival, Network, NetworkHost, Outer
+from kproxy.cluster.journey.wire import next_host
 from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, REJECT, Connection, Outcome, Packet, make_packet, trace
 from kproxy.dataplane.concrete.reply import reply_to
 from kproxy.dataplane.model.conntrack import INVALID, FlowTuple, tuple_of
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
-from kproxy.lab.kubelet.sctp import kernel_has_sctp
-from kproxy.lab.model.hosts import POD, LabHost, LabModel
-from kproxy.lab.model.wire import Arrival, Outer, next_host
-from kproxy.lab.spec import FABRIC
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 
@@ -47,7 +45,6 @@ class Hop:
     """
 
     host: str
-    netns: str
     arrived: Packet
     outcome: Outcome
     outer: Outer | None = None
@@ -120,7 +117,7 @@ class _Path:
 
 
 def journeys(
-    model: LabModel,
+    network: Network,
     client: str,
     destination: str,
     protocol: str,
@@ -135,15 +132,15 @@ def journeys(
         source: the client's address; None lets routing choose.
 
     Raises:
-        DataplaneError, LinuxError, LabError: see `trace`, `LabModel.host`.
+        DataplaneError, LinuxError, LabError: see `trace`, `Network.host`.
     """
     packet = make_packet(source, destination, protocol, origin=LOCAL, socket=True)
     if packet.has_ports:
         packet = packet.replace(sport=source_port)
     found = [
         journey
-        for path, outcome in _go(model, _Path(Fraction(1)), client, packet, Connection())
-        for journey in _come_back(model, path, outcome)
+        for path, outcome in _go(network, _Path(Fraction(1)), client, packet, Connection())
+        for journey in _come_back(network, path, outcome)
     ]
     return sorted(found, key=lambda item: (-item.probability, item.end, item.at))
 
@@ -157,42 +154,51 @@ class _End:
 
 
 def _go(
-    model: LabModel, path: _Path, name: str, packet: Packet, connection: Connection
+    network: Network, path: _Path, name: str, packet: Packet, connection: Connection
 ) -> Iterator[tuple[_Path, _End]]:
     """Walks a packet from a host on; the ends of all ways."""
     if len(path.hops) >= _MAX_HOPS:
         yield path, _End(LOST, "it goes in circles")
         return
-    host = model.host(name)
-    result = trace(host.indexes[packet.family], host.host, packet, connection)
-    for outcome in result.outcomes:
+    host = network.host(name)
+    for outcome in _outcomes(host, packet, connection):
         if outcome.verdict == INDETERMINATE:
-            hop = Hop(name, host.netns, packet, outcome)
+            hop = Hop(name, packet, outcome)
             yield path.with_hop(hop, outcome.probability or Fraction(1)), _End(OPEN, "; ".join(outcome.reasons))
         elif outcome.verdict == REJECT:
-            yield path.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(REFUSED)
+            yield path.with_hop(Hop(name, packet, outcome), outcome.probability), _End(REFUSED)
         elif outcome.verdict == DROP:
             unrouted = "no route" in outcome.reason
             kind = UNREACHABLE if unrouted else LOST
             end = _End(kind, outcome.reason or f"dropped by a rule in {outcome.hook}")
-            yield path.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), end
+            yield path.with_hop(Hop(name, packet, outcome), outcome.probability), end
         elif outcome.via == "local":
-            yield path.with_hop(Hop(name, host.netns, packet, outcome), outcome.probability), _End(ANSWERED)
+            yield path.with_hop(Hop(name, packet, outcome), outcome.probability), _End(ANSWERED)
         else:
-            yield from _onward(model, path, host, packet, outcome)
+            yield from _onward(network, path, host, packet, outcome)
+
+
+def _outcomes(host: NetworkHost, packet: Packet, connection: Connection) -> tuple[Outcome, ...]:
+    """What a host may do to a packet. Where its rules are not known: anything, which the reasons say."""
+    found = trace(host.indexes[packet.family], host.host, packet, connection).outcomes
+    why = host.unknown.get(packet.family)
+    if why is None:
+        return found
+    return (dataclasses.replace(found[0], verdict=INDETERMINATE, probability=Fraction(1), reasons=(why,), hints=()),)
 
 
 def _onward(
-    model: LabModel, path: _Path, host: LabHost, packet: Packet, outcome: Outcome
+    network: Network, path: _Path, host: NetworkHost, packet: Packet, outcome: Outcome
 ) -> Iterator[tuple[_Path, _End]]:
-    arrival = next_host(model, host, outcome.packet)
-    hop = Hop(host.name, host.netns, packet, outcome, arrival.outer, arrival.held)
+    arrival = next_host(network, host, outcome.packet)
+    hop = Hop(host.name, packet, outcome, arrival.outer, arrival.held)
     further = path.with_hop(hop, outcome.probability)
     if not arrival.host:
-        yield further, _End(UNREACHABLE if arrival.told else LOST, arrival.reason)
+        kind = OPEN if arrival.unknown else UNREACHABLE if arrival.told else LOST
+        yield further, _End(kind, arrival.reason)
         return
     yield from _go(
-        model, further, arrival.host, arrive(outcome.packet, arrival), _entry(further, arrival, outcome.packet)
+        network, further, arrival.host, arrive(outcome.packet, arrival), _entry(further, arrival, outcome.packet)
     )
 
 
@@ -236,27 +242,27 @@ def _fits(one: FlowTuple, other: FlowTuple) -> bool:
 # --- what comes back ---
 
 
-def _come_back(model: LabModel, path: _Path, end: _End) -> Iterator[Journey]:
+def _come_back(network: Network, path: _Path, end: _End) -> Iterator[Journey]:
     last = path.hops[-1]
-    if end.kind == ANSWERED and not _listens(model, last):
-        end = _End(LOST if _is_taken_by_client(path) else REFUSED, NOT_LISTENING)
+    if end.kind == ANSWERED and not _listens(network, last):
+        end = _End(REFUSED, NOT_LISTENING)
     if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
         # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.
         held = last.outcome.verdict == ACCEPT
-        yield _error_back(model, path, _unreachable(last.left if held else last.arrived, held), end)
+        yield _error_back(network, path, _unreachable(last.left if held else last.arrived, held), end)
         return
     if end.kind not in (ANSWERED, REFUSED):
         yield Journey(path.probability, end.kind, last.host, end.reason, path.hops)
         return
-    host = model.host(last.host)
+    host = network.host(last.host)
     packet, connection = reply_to(host.host, last.outcome)
     reason = end.reason or (f"rejected with {last.outcome.reject}" if last.outcome.verdict == REJECT else "")
     begin = len(path.hops)
     if connection.state == "RELATED":
-        yield _error_back(model, path, packet, _End(end.kind, reason))
+        yield _error_back(network, path, packet, _End(end.kind, reason))
         return
-    for further, after in _go(model, dataclasses.replace(path, answered=True), last.host, packet, connection):
+    for further, after in _go(network, dataclasses.replace(path, answered=True), last.host, packet, connection):
         back = further.hops[begin:]
         if after.kind == ANSWERED and not _is_reply(back[-1], path.hops[0]):
             after = _End(LOST, "it comes from another address than was asked")
@@ -285,7 +291,7 @@ def _unreachable(packet: Packet, held: bool) -> Packet:
     )  # fmt: skip
 
 
-def _error_back(model: LabModel, path: _Path, packet: Packet, end: _End) -> Journey:
+def _error_back(network: Network, path: _Path, packet: Packet, end: _End) -> Journey:
     """An ICMP error, or a RST that a rule sends, goes back the way the packet came; each host's entry of the connection
     translates it."""
     back: list[Hop] = []
@@ -294,16 +300,16 @@ def _error_back(model: LabModel, path: _Path, packet: Packet, end: _End) -> Jour
     current = packet
     connection = _related(entries, name)
     for _ in range(_MAX_HOPS):
-        host = model.host(name)
-        outcome = trace(host.indexes[current.family], host.host, current, connection).outcomes[0]
+        host = network.host(name)
+        outcome = _outcomes(host, current, connection)[0]
         if outcome.verdict != ACCEPT:
-            back.append(Hop(name, host.netns, current, outcome))
+            back.append(Hop(name, current, outcome))
             return Journey(path.probability, LOST, name, f"the error: {outcome.reason}", path.hops, tuple(back))
         if outcome.via == "local":
-            back.append(Hop(name, host.netns, current, outcome))
+            back.append(Hop(name, current, outcome))
             break
-        arrival = next_host(model, host, outcome.packet)
-        back.append(Hop(name, host.netns, current, outcome, arrival.outer, arrival.held))
+        arrival = next_host(network, host, outcome.packet)
+        back.append(Hop(name, current, outcome, arrival.outer, arrival.held))
         if not arrival.host:
             return Journey(path.probability, LOST, name, f"the error: {arrival.reason}", path.hops, tuple(back))
         name, current = arrival.host, arrive(outcome.packet, arrival)
@@ -316,24 +322,8 @@ def _related(entries: Mapping[str, tuple[Connection, ...]], name: str) -> Connec
     return known[-1].turned("RELATED") if known else Connection("RELATED")
 
 
-def _is_taken_by_client(path: _Path) -> bool:
-    """Whether a packet that nothing listens for comes to its own sender, whose raw socket takes it: a kernel without
-    SCTP refuses the protocol only where nothing has such a socket."""
-    last = path.hops[-1]
-    return last.left.protocol == SCTP and last.host == path.hops[0].host and not kernel_has_sctp()
-
-
-def _listens(model: LabModel, hop: Hop) -> bool:
+def _listens(network: Network, hop: Hop) -> bool:
     """Whether something answers where the packet was delivered."""
     packet = hop.left
     protocol = {6: "TCP", 17: "UDP", 132: "SCTP"}.get(packet.protocol, "")
-    if not protocol or packet.dport is None:
-        return True
-    if hop.host == FABRIC:
-        return protocol == "TCP" and packet.dport == model.cluster.api_port and model.cluster.api_running
-    if hop.host.startswith(POD):
-        key = hop.host.removeprefix(POD)
-        return any(pod.key == key and pod.serves(protocol, packet.dport) for pod in model.cluster.pods)
-    return any(
-        pod.host_network and pod.node == hop.host and pod.serves(protocol, packet.dport) for pod in model.cluster.pods
-    )
+    return not protocol or packet.dport is None or network.listens(hop.host, protocol, packet.dport)

@@ -1,0 +1,116 @@
+"""`kproxy trace --snapshot`: a connection's whole way over the hosts of a snapshot, and the way of what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from kproxy.cli.output import colour_stdout, report_note, write_json, write_output
+from kproxy.cli.trace.words import percent
+from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
+from kproxy.cluster.journey.network import POD
+from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
+from kproxy.cluster.journey.question import Question, read_question
+from kproxy.cluster.journey.record import journeys_record
+from kproxy.cluster.snapshot.cluster import read_snapshot
+
+MAX_SHOWN = 8
+"""Journeys whose hops are shown; all are in the summary."""
+COLOURS = {ANSWERED: "green", OPEN: "yellow"}
+
+
+def trace_snapshot(path: str, given: Mapping[str, str], sport: int | None, shown: str) -> None:
+    """Reads a snapshot, asks, and prints.
+
+    Args:
+        given: the fields `from`, `to` and `proto`; `src` and `dst` stand for addresses in the first two.
+        shown: `text`, `summary` or `json`.
+
+    Raises:
+        KproxyError: the snapshot cannot be read, or a name stands for nothing.
+    """
+    sender, receiver = (given.get("from") or given.get("src"), given.get("to") or given.get("dst"))
+    for one, other in (("from", "src"), ("to", "dst")):
+        if one in given and other in given:
+            raise click.UsageError(f"--{one} and --{other} exclude each other")
+    if sender is None or receiver is None:
+        raise click.UsageError("--snapshot needs --from and --to")
+    network = KnownNetwork(read_snapshot(path, report_note))
+    question = read_question(network, sender, receiver, given.get("proto"))
+    found = journeys(
+        network, question.client, question.destination, question.protocol, source=question.source, source_port=sport
+    )
+    missing = missing_on_the_way(network, found)
+    if shown == "json":
+        write_json(journeys_record(question, found, tuple(network.notes), missing))
+        return
+    lines = list(_summary(question, found, tuple(network.notes), missing))
+    if shown == "text":
+        for item in found[:MAX_SHOWN]:
+            lines += ["", *_journey(item)]
+    text = "\n".join(lines) + "\n"
+    write_output(text if colour_stdout() else click.unstyle(text), None)
+
+
+def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> list[str]:
+    """What the snapshot lacks of the hosts that the journeys come by, as far as it decides ways."""
+    hosts = dict.fromkeys(hop.host for item in found for hop in (*item.there, *item.back))
+    facts = [network.cluster.hosts[name] for name in hosts if name in network.cluster.hosts]
+    return [str(each) for host in facts for each in host.missing if each.decides]
+
+
+def short(host: str) -> str:
+    """A host for people."""
+    return f"{host.removeprefix(OUTSIDE)} (outside)" if host.startswith(OUTSIDE) else host
+
+
+def _summary(
+    question: Question, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str]
+) -> Iterator[str]:
+    yield click.style(f"{question.protocol} {short(question.client)} → {question.destination}", bold=True)
+    width = max(len(percent(item.probability)) for item in found)
+    for item in found:
+        yield f"  {percent(item.probability):>{width}}  {_end(item)}"
+    for each in notes:
+        yield click.style(f"assumed: {each}", fg="yellow")
+    for each in missing:
+        yield click.style(each, fg="yellow")
+
+
+def _end(item: Journey) -> str:
+    word = click.style(item.end, fg=COLOURS.get(item.end, "red"), bold=True)
+    if item.end == ANSWERED:
+        return f"{word} by {short(item.at)} at {item.target}, which sees {item.source}"
+    return f"{word} at {short(item.at)}{f': {item.reason}' if item.reason else ''}"
+
+
+def _journey(item: Journey) -> Iterator[str]:
+    yield f"{click.style(percent(item.probability), bold=True)} {_end(item)}"
+    for hop in item.there:
+        yield from _hop(hop)
+    if item.back:
+        yield "  and back:"
+        for hop in item.back:
+            yield from _hop(hop)
+
+
+def _hop(hop: Hop) -> Iterator[str]:
+    came, left = hop.arrived, hop.left
+    where = f" in by {came.in_interface}" if came.in_interface else ""
+    yield f"  {click.style(short(hop.host), fg='cyan', bold=True)}{where}: {came.source} → {came.destination}"
+    for step in hop.outcome.steps:
+        if step.kind in ("rule", "policy"):
+            yield click.style(f"      {step.hook:<11} {step.table} {step.chain} {step.rule}: {step.did}", dim=True)
+        elif step.kind == "translate":
+            yield f"      {step.hook:<11} {step.did}"
+    if hop.outcome.verdict != "ACCEPT":
+        why = hop.outcome.reason or "; ".join(hop.outcome.reasons)
+        yield f"      {hop.outcome.verdict}{f': {why}' if why else ''}"
+    elif hop.outcome.via == "local":
+        yield "      delivered" + ("" if hop.host.startswith((POD, OUTSIDE)) else " to this host")
+    else:
+        by = f" by {left.out_interface}" if left.out_interface else ""
+        inside = f", in {hop.outer}" if hop.outer is not None else ""
+        kept = ", and waits for its neighbour" if hop.held else ""
+        yield f"      leaves{by}: {left.source} → {left.destination}{inside}{kept}"

@@ -1,0 +1,320 @@
+"""A snapshot as a network: what is between hosts follows from links and addresses, and from objects where those are
+not known.
+
+Who takes a packet from a wire is told by the address it is sent to: the host that has it. Where that is a router that
+the snapshot does not hold, the packet comes to the node whose address it is for; or, where no node has routes of its
+own to other nodes' pods, to the node whose podCIDR it is for: then it is "the cloud's network" that knows them.
+Pods need not be in a snapshot: one is made of its object. It has its addresses, no rules, and sends all to its node.
+What is neither node nor pod is outside, answers, and knows the ways to nodes only.
+
+`notes` says what was taken for granted on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final
+
+from kproxy.api import Node
+from kproxy.cluster.facts.links import Link
+from kproxy.cluster.hosts import node_addresses
+from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
+from kproxy.cluster.pods import Pod
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.dataplane import Host, Index, Packet, index_ruleset
+from kproxy.dataplane.model.host import Interface, InterfaceAddress, Route
+from kproxy.dataplane.model.packet import parse_ip
+from kproxy.errors import InputError
+from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter.address import Network as Prefix
+from kproxy.netfilter.address import format_address
+
+OUTSIDE: Final = "outside/"
+"""Before the address of a host that is not in the cluster."""
+_ENDED: Final = ("Succeeded", "Failed")
+"""Phases in which a Pod's address may be another one's by now."""
+_NO_RULES: Final = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def no_rules() -> dict[Family, Index]:
+    """The rules of a host that has none."""
+    return {family: index_ruleset(parse_save(_NO_RULES, "no rules", family=family)) for family in Family}
+
+
+class KnownNetwork:
+    """The hosts of a snapshot, its Pods, and what is outside."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.notes: dict[str, None] = {}
+        self._hosts: dict[str, NetworkHost] = {}
+        self._nodes: Mapping[str, Node] = {node.metadata.name: node for node in cluster.manifests.nodes}
+        self._no_rules = no_rules()
+        self._pods = {
+            address: pod
+            for pod in cluster.pods.values()
+            if pod.phase not in _ENDED and not pod.host_network
+            for address in pod.addresses
+        }
+
+    # --- hosts ---
+
+    def host(self, name: str) -> NetworkHost:
+        """A node, another host of the snapshot, `pod/NAMESPACE/NAME` or `outside/ADDRESS`.
+
+        Raises:
+            InputError: there is none of that name, or it cannot be read.
+        """
+        if name not in self._hosts:
+            self._hosts[name] = self._read(name)
+        return self._hosts[name]
+
+    def _read(self, name: str) -> NetworkHost:
+        if name.startswith(POD):
+            pod = self.cluster.pods.get(name.removeprefix(POD))
+            if pod is None:
+                raise InputError(f"{self.cluster.label}: there is no {name}")
+            return NetworkHost(name, _host_with(pod.addresses), self._no_rules)
+        if name.startswith(OUTSIDE):
+            link = Link("eth0", 2, "", True, 1500)  # its only one: it has no tunnels
+            return NetworkHost(name, _host_with([name.removeprefix(OUTSIDE)]), self._no_rules, {"eth0": link})
+        facts = self.cluster.hosts.get(name)
+        if facts is None:
+            raise InputError(f"{self.cluster.label}: there is no host {name}")
+        return self._known(facts)
+
+    def host_with(self, address: str) -> str:
+        """The host that an address is of; one outside if nobody is known to have it."""
+        pod = self._pods.get(address)
+        if pod is not None:
+            return f"{POD}{pod.name}"
+        return self._owners.get(address, (f"{OUTSIDE}{address}", None))[0]
+
+    def _known(self, facts: HostFacts) -> NetworkHost:
+        host = facts.model
+        if host.local_addresses is None:
+            own = [parse_ip(address) for address in self._addresses(facts.name)]
+            host = dataclasses.replace(host, local_addresses=frozenset(own) if own else None)
+        if facts.sysctls is None:
+            self._note(f"{facts.name}: taken to forward, without reverse-path filter: no sysctl")
+            config = facts.proxy_config or self.cluster.proxy_config
+            on = facts.has_node and (config is None or config.iptables.localhost_node_ports is not False)
+            flags = {**host.sysctls, "net.ipv4.conf.all.route_localnet": int(on)}
+            host = dataclasses.replace(host, sysctls=MappingProxyType(flags))
+        indexes, unknown = {}, {}
+        for family in Family:
+            index = facts.rules(family)
+            indexes[family] = self._no_rules[family] if index is None else index
+            if index is None:
+                unknown[family] = f"the {family.value} rules of {facts.name} (not in the snapshot)"
+        return NetworkHost(facts.name, host, indexes, facts.links, facts.neighbours, facts.fdb, unknown)
+
+    def _note(self, text: str) -> None:
+        self.notes.setdefault(text)
+
+    def _addresses(self, name: str) -> tuple[str, ...]:
+        node = self._nodes.get(name)
+        return () if node is None else node_addresses(node)
+
+    @cached_property
+    def _owners(self) -> Mapping[str, tuple[str, str | None]]:
+        """Host and device by address; the device is None where only the Node tells."""
+        found: dict[str, tuple[str, str | None]] = {}
+        for name, facts in self.cluster.hosts.items():
+            for item in facts.interfaces or ():
+                for own in item.addresses:
+                    if not item.is_loopback:
+                        found.setdefault(format_address(own.value, own.family), (name, item.name))
+            for address in self._addresses(name):
+                found.setdefault(address, (name, None))
+        return found
+
+    @cached_property
+    def _pod_cidrs(self) -> list[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str]]:
+        return [
+            (ipaddress.ip_network(cidr, strict=False), name)
+            for name, node in self._nodes.items()
+            for cidr in node.pod_cidrs
+        ]
+
+    def _node_of(self, address: str) -> str:
+        """The node whose podCIDR, or whose Pod, has an address; "" if none has."""
+        pod = self._pods.get(address)
+        if pod is not None and pod.node:
+            return pod.node
+        value = ipaddress.ip_address(address)
+        return next((name for cidr, name in self._pod_cidrs if value.version == cidr.version and value in cidr), "")
+
+    @cached_property
+    def _nodes_route(self) -> str:
+        """A node that has a route of its own to another node's pods; "" if none has, as far as routes are known."""
+        for name, facts in self.cluster.hosts.items():
+            for route in facts.routes or () if facts.has_node else ():
+                if route.network.mask and _is_within(route, (cidr for cidr, owner in self._pod_cidrs if owner != name)):
+                    return name
+        return ""
+
+    @cached_property
+    def _service_addresses(self) -> frozenset[str]:
+        return frozenset(ip for service in self.cluster.manifests.services for ip in service.spec.cluster_ips)
+
+    # --- between hosts ---
+
+    def out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
+        """To its node: by the bridge that its node's address for it is on, or by its own link, as the routes tell."""
+        pod = self.cluster.pods[host.name.removeprefix(POD)]
+        if not pod.node:
+            return Arrival("", reason=f"on which node pod {pod.name} runs is not known", unknown=True)
+        if pod.node not in self.cluster.hosts:
+            return Arrival("", reason=f"nothing is known of node {pod.node}", unknown=True)
+        return Arrival(pod.node, self._device_to(pod))
+
+    def _device_to(self, pod: Pod) -> str | None:
+        """The device of its node that leads to a pod: of a bridge the port, if the FDB tells it."""
+        facts = self.cluster.hosts[pod.node]
+        for route in sorted(facts.routes or (), key=lambda each: -each.network.mask):
+            for address in pod.addresses:
+                family, value = parse_ip(address)
+                if route.family is family and route.network.mask and route.network.contains(value):
+                    return self._port(facts, route.device, address)
+        return None
+
+    @staticmethod
+    def _port(facts: HostFacts, device: str | None, address: str) -> str | None:
+        links = facts.links or {}
+        mac = (facts.neighbours or {}).get((device or "", address))
+        ports = [name for name, link in links.items() if link.bridge == device and link.bridge]
+        if mac is not None:
+            found = [port for port in ports if mac in facts.learned.get(port, ())]
+            if found:
+                return found[0]
+        return ports[0] if len(ports) == 1 else device
+
+    def pod_behind(self, host: NetworkHost, device: str, address: str) -> str:
+        """A pod of this node, unless the device is the node's way to other nodes."""
+        pod = self._pods.get(address)
+        if pod is None or (pod.node and pod.node != host.name):
+            return ""
+        link = (host.links or {}).get(device)
+        uplink = any(host.owns(device, own) for own in self._addresses(host.name))
+        return "" if uplink and not (link is not None and link.is_bridge) else f"{POD}{pod.name}"
+
+    def station(self, host: NetworkHost, device: str, gateway: str, target: str) -> Arrival:
+        """The host that has the gateway's address; behind a router that is not known, whom objects tell."""
+        link = (host.links or {}).get(device)
+        if link is not None and not link.carrier:
+            return self._unanswered(host, device, gateway, f"{device} has no carrier")
+        owner, arrives = self._owners.get(gateway, ("", None))
+        if owner and owner != host.name:
+            return self._arrival(owner, arrives)
+        if gateway != target:
+            return self._beyond_router(host, gateway, target)
+        if link is not None and link.kind not in ("", "vlan", "bond", "ipvlan", "macvlan", "veth", "bridge", "team"):
+            return Arrival("", reason=f"where {device} leads, a link of kind {link.kind}, is not known", unknown=True)
+        inside = self._node_of(target)
+        if inside == host.name:
+            why = f"no pod of {inside} has {target}"
+            return self._unanswered(host, device, target, why) if self._knows_pods else _unknown(why)
+        return self._by_objects(host, target)
+
+    def _arrival(self, name: str, device: str | None) -> Arrival:
+        links = self.cluster.hosts[name].links
+        link = None if links is None or device is None else links.get(device)
+        if link is not None and not (link.up and link.carrier):
+            return Arrival("", reason=f"{device} of {name} is down")
+        return Arrival(name, device)
+
+    def _beyond_router(self, host: NetworkHost, router: str, target: str) -> Arrival:
+        if target in self._service_addresses:
+            return Arrival("", reason=f"{target} is a Service's: it leaves {host.name} untranslated, to {router}")
+        node = self._node_of(target)
+        if node and target not in self._owners and self._nodes_route:
+            return _unknown(
+                f"no route of {host.name} leads to {target}, a pod's address of {node}: it goes to {router}, and "
+                f"whether that knows pods is not known (as {self._nodes_route} does not need it)"
+            )
+        return self._by_objects(host, target)
+
+    def _by_objects(self, host: NetworkHost, target: str) -> Arrival:
+        """The node that has an address, or the pod behind it; else somebody outside."""
+        owner, device = self._owners.get(target, ("", None))
+        if owner and owner != host.name:
+            return self._arrival(owner, device)
+        if target in self._service_addresses:
+            return Arrival("", reason=f"{target} is a Service's: it leaves {host.name} untranslated")
+        node = self._node_of(target)
+        if node and node not in self.cluster.hosts:
+            return _unknown(f"nothing is known of node {node}, which has {target}")
+        if node and host.name.startswith(OUTSIDE):
+            return _unknown(f"whether the way to pods is known outside of the cluster, that to {target}")
+        if node and node != host.name:
+            self._note(f"from {host.name} to {target} by the cluster's network: it is of {node}'s pods")
+            return Arrival(node, self._uplink(node))
+        return Arrival(f"{OUTSIDE}{target}", "eth0")
+
+    def _uplink(self, name: str) -> str | None:
+        devices = [self._owners[address][1] for address in self._addresses(name) if address in self._owners]
+        return next((device for device in devices if device is not None), None)
+
+    def unrouted(self, host: NetworkHost, packet: Packet) -> Arrival:
+        """Where the routes are not known, or not enough: where the objects say."""
+        if packet.dst is None:
+            return _unknown("its destination is not known")
+        target = format_address(packet.dst, packet.family)
+        pod = self._pods.get(target)
+        if pod is not None and pod.node == host.name:
+            return Arrival(f"{POD}{pod.name}", "eth0")
+        if self.cluster.hosts.get(host.name) is not None:
+            self._note(f"{host.name}: its packets are taken to go where the objects say: no ip-route.json")
+        if self._node_of(target) == host.name and target not in self._owners:
+            return Arrival("", reason=f"no pod of {host.name} has {target}", unknown=not self._knows_pods)
+        return self._by_objects(host, target)
+
+    @cached_property
+    def _knows_pods(self) -> bool:
+        return any(pod.phase for pod in self.cluster.pods.values())
+
+    @staticmethod
+    def _unanswered(host: NetworkHost, device: str, address: str, why: str) -> Arrival:
+        """What no host will take: sent and lost, or kept until the kernel has asked for its neighbour in vain."""
+        if host.neighbours is not None and (device, address) not in host.neighbours:
+            return Arrival("", reason=f"{why}; {host.name} asks for it in vain", held=True, told=True)
+        return Arrival("", reason=why)
+
+    def listens(self, host: str, protocol: str, port: int) -> bool:
+        """A pod that runs, and whatever is outside, is taken to answer; on a node not a port that is a node port."""
+        if host.startswith(POD):
+            pod = self.cluster.pods[host.removeprefix(POD)]
+            return pod.phase in ("", "Running")
+        if host.startswith(OUTSIDE):
+            return True
+        services = self.cluster.manifests.services
+        return not any(
+            each.node_port == port and each.protocol == protocol for item in services for each in item.spec.ports
+        )
+
+
+def _unknown(reason: str) -> Arrival:
+    return Arrival("", reason=reason, unknown=True)
+
+
+def _host_with(addresses: Sequence[str]) -> Host:
+    """A host of one interface, with these addresses, that sends all over it."""
+    own = tuple(InterfaceAddress(family, value, family.bits) for family, value in map(parse_ip, addresses))
+    interfaces = {"eth0": Interface("eth0", own), "lo": Interface("lo")}
+    routes = tuple(Route(Prefix(family, 0, 0), "eth0") for family in Family)
+    return dataclasses.replace(Host.simple(addresses), interfaces=MappingProxyType(interfaces), routes=routes)
+
+
+def _is_within(route: Route, cidrs: Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    """Whether a route is for one of the networks, or a part of it."""
+    first = format_address(route.network.address, route.family)
+    version = route.family.version
+    value: _Address = ipaddress.ip_address(first)
+    return any(cidr.version == version and value in cidr for cidr in cidrs) and route.kind == "unicast"

@@ -1,0 +1,87 @@
+"""`kproxy trace --snapshot`: text, JSON, and what does not go together."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kproxy.cli.trace.command import command
+from kproxy.errors import InputError
+from tests.support.cluster.snapshots import vxlan_cluster, write_files
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    files = vxlan_cluster()
+    del files["nodes/n2/sysctl"]
+    return write_files(tmp_path / "snap", files)
+
+
+def run(snapshot: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(command, ["--snapshot", str(snapshot), *arguments])
+
+
+ASKED = ("--from", "pod/shop/cart-0", "--to", "svc/shop/web:http")
+
+
+def test_text_begins_with_ends_and_shows_every_hop(snapshot: Path) -> None:
+    done = run(snapshot, *ASKED)
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[:3] == [
+        "tcp pod/shop/cart-0 → 10.96.0.7:80",
+        "  50%  answered by pod/shop/web-0 at 10.244.1.5:8080, which sees 10.244.1.9",
+        "  50%  answered by pod/shop/web-1 at 10.244.2.5:8080, which sees 10.244.1.9",
+    ]
+    assert "assumed: n2: taken to forward, without reverse-path filter: no sysctl" in lines
+    assert any(line.startswith("nodes/n2/sysctl: missing: ") for line in lines)
+    assert "      leaves by vxlan1: 10.244.1.9 → 10.244.2.5:8080, in VXLAN 1 172.30.0.11 -> 172.30.0.12:8472" in lines
+    assert "  n2 in by vxlan1: 10.244.1.9 → 10.244.2.5:8080" in lines
+    assert lines.count("  and back:") == 2
+    summary = run(snapshot, *ASKED, "--summary")
+    assert "and back" not in summary.output
+    assert summary.output.splitlines()[:3] == lines[:3]
+
+
+def test_json_has_all_hops_exact_chances_and_what_is_missing(snapshot: Path) -> None:
+    done = run(snapshot, *ASKED, "-o", "json")
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert (found["from"], found["to"], found["protocol"]) == ("pod/shop/cart-0", "10.96.0.7:80", "tcp")
+    assert sum(Fraction(item["probability"]) for item in found["journeys"]) == 1
+    far = next(item for item in found["journeys"] if item["pod"] == "shop/web-1")
+    assert [hop["host"] for hop in far["there"]] == ["pod/shop/cart-0", "n1", "n2", "pod/shop/web-1"]
+    node = far["there"][1]
+    assert (node["dst"], node["leftDst"], node["out"]) == ("10.96.0.7:80", "10.244.2.5:8080", "vxlan1")
+    assert node["outer"] == {
+        "kind": "vxlan", "src": "172.30.0.11", "dst": "172.30.0.12", "device": "eth0", "vni": 1, "port": 8472,
+    }  # fmt: skip
+    assert node["rules"][0]["chain"] == "PREROUTING"
+    assert far["back"][-1]["host"] == "pod/shop/cart-0"
+    assert any(each.startswith("nodes/n2/sysctl") for each in found["missing"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--from", "pod/shop/cart-0"), "--snapshot needs --from and --to"),
+        ((*ASKED, "--netns", "x"), "--snapshot goes with --from, --to,"),
+        ((*ASKED, "--html", "x.html"), "--snapshot goes with --from, --to,"),
+        ((*ASKED, "--src", "10.0.0.1"), "--from and --src exclude each other"),
+        (("--from", "pod/shop/none", "--to", "svc/shop/web"), "--from: pod shop/none is not in the snapshot"),
+    ],
+)
+def test_bad_questions(snapshot: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = run(snapshot, *arguments)
+    code = done.exception.exit_code if isinstance(done.exception, InputError) else done.exit_code
+    assert code == 2
+    assert message in done.output + str(done.exception)
+
+
+def test_addresses_stand_for_those_who_have_them(snapshot: Path) -> None:
+    named = run(snapshot, *ASKED, "--summary").output
+    assert run(snapshot, "--src", "10.244.1.9", "--dst", "10.96.0.7:80", "--summary").output == named
