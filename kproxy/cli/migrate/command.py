@@ -93,6 +93,8 @@ def command(
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Analysis, ForeignRules, NodeFacts, analyse, build_report
 
+    needs = _needs() if to == MODE_NFTABLES else ()
+
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
             for family in Family if asked is None else (asked,):
@@ -110,9 +112,9 @@ def command(
         with Verifier(to_nftables=to == MODE_NFTABLES) as verifier:
             found = tuple(analyses())
             with working("sending packets through the kernel"):
-                report = build_report(found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm)
+                report = build_report(found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm, needs=needs)
     else:
-        report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES)
+        report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs)
     if output_format == "json":
         write_json(msgspec.to_builtins(report))
     else:
@@ -136,3 +138,11 @@ def _read_rules(paths: Sequence[str]) -> HostRules | None:
             text = sys.stdin.buffer.read().decode("utf-8", "replace") if path == "-" else read_text(Path(path))
             files.append(read_rule_file(text, "standard input" if path == "-" else path, path))
         return HostRules(files)
+
+
+def _needs() -> tuple[str, ...]:
+    """What a node must have for nftables mode."""
+    from kproxy.linux.nftables.preflight import MIN_KERNEL, MIN_NFT
+
+    kernel, nft = (".".join(map(str, version)) for version in (MIN_KERNEL, MIN_NFT))
+    return f"Linux {kernel} or later", f"nft {nft} or later"

@@ -30,6 +30,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield ""
     if not report.changes:
         yield click.style("Nothing changes: every packet is treated alike.", fg="green", bold=True)
+        yield from _needs(report, width)
         return
     if count:
         yield click.style("One thing changes." if count == 1 else f"{count} things change.", bold=True)
@@ -46,6 +47,12 @@ def report_lines(report: Report) -> Iterator[str]:
     elif all(finding.reason != "other" for finding in report.findings):
         text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike."
         yield from _wrapped(text, "", "", width)
+    yield from _needs(report, width)
+
+
+def _needs(report: Report, width: int) -> Iterator[str]:
+    if report.needs:
+        yield from _wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
 
 
 def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:

@@ -119,7 +119,7 @@ class NotDecided(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
-    """The whole answer. `changes` is whether anything does, or may."""
+    """The whole answer. `changes` is whether anything does, or may; `needs` what each node must have."""
 
     from_: str
     to: str
@@ -129,9 +129,12 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     changes: bool
     findings: tuple[Finding, ...]
     undecided: tuple[NotDecided, ...]
+    needs: tuple[str, ...] = ()
 
 
-def build_report(analyses: Sequence[Analysis], *, to_nftables: bool, confirm: Confirm | None = None) -> Report:
+def build_report(
+    analyses: Sequence[Analysis], *, to_nftables: bool, confirm: Confirm | None = None, needs: Sequence[str] = ()
+) -> Report:
     """Group what was found on all nodes: findings that read alike are one, with the first one's witness.
 
     `confirm` is asked what the kernel does with each witness that is shown.
@@ -161,6 +164,7 @@ def build_report(analyses: Sequence[Analysis], *, to_nftables: bool, confirm: Co
         changes=bool(findings or undecided),
         findings=tuple(findings),
         undecided=undecided,
+        needs=tuple(needs),
     )
 
 

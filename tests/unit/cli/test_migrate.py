@@ -38,6 +38,7 @@ def test_json_is_a_contract(kproxy: Run, tmp_path: Path) -> None:
         "from": "iptables", "to": "nftables", "nodes": [NODE], "families": ["IPv4"], "services": 1, "changes": True,
         "undecided": [],
     }  # fmt: skip
+    assert report["needs"] == ["Linux 5.13 or later", "nft 1.0.1 or later"]
     finding = report["findings"][0]
     assert finding["reason"] == "node-port-addresses"
     assert finding["services"] == ["shop/web"]
