@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.output import report_error, report_note, write_output
-from kproxy.client import RestClient, TransportError, load_client_config
+from kproxy.client import TransportError
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.snapshot.write import write_snapshot
 from kproxy.collect.collect import Collector
@@ -21,16 +22,14 @@ VIA = ("netns", "lab", "none")
 
 
 @click.command("collect")
-@click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG and ~/.kube/config.")
-@click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.")
+@connection_options
 @click.option("--node", "nodes", metavar="NAME", multiple=True, help="Only these nodes; repeatable. Default: all.")
 @click.option("--via", type=click.Choice(VIA), help="How nodes are read. Default: lab with --lab, else none.")
 @click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.")
 @click.option("-o", "--output", "path", metavar="FILE", help="A directory, or .tar.gz, .tar.zst, .tar.")
 @click.option("--script", "show_script", is_flag=True, help="Print the script that reads one node.")
 def command(
-    kubeconfig: str | None,
-    context: str | None,
+    connection: Connection,
     nodes: Sequence[str],
     via: str | None,
     lab: str | None,
@@ -59,30 +58,30 @@ def command(
     Exit code 1 if something is missing, which the file names.
     """
     if show_script:
-        if any((kubeconfig, context, nodes, via, lab, path)):
+        if any((connection.given, nodes, via, lab, path)):
             raise click.UsageError("--script stands alone")
         write_output(script(), None)
         return
     chosen = via or ("lab" if lab is not None else "none")
     if lab is not None and chosen != "lab":
         raise click.UsageError("--lab goes with --via lab")
-    if chosen == "lab" and (kubeconfig or context):
+    if chosen == "lab" and connection.given:
         raise click.UsageError("a lab has its own kubeconfig")
     target = path or time.strftime("kproxy-snapshot-%Y%m%d-%H%M%S.tar.gz", time.gmtime())
     if chosen == "lab":
         kubeconfig, runners, source = _lab(lab or "lab", nodes)
+        connection = Connection(kubeconfig)
     else:
-        runners, source = _namespaces(nodes) if chosen == "netns" else {}, context or ""
+        runners, source = _namespaces(nodes) if chosen == "netns" else {}, connection.context or ""
         if chosen == "none" and nodes:
             raise click.UsageError("--node goes with --via netns or lab: without --via no node is read")
     collector = Collector(target, chosen, source, report_note)
-    if chosen != "netns" or kubeconfig or context:
-        config = load_client_config(kubeconfig, context)
-        client = RestClient(config)
+    if chosen != "netns" or connection.given:
+        client = connection.client()
         try:
             collector.objects(client)
         except TransportError as error:
-            report_error(TransportError(f"cannot reach the server {config.server}: {error.reason}"))
+            report_error(TransportError(f"cannot reach the server {client.config.server}: {error.reason}"))
             raise click.exceptions.Exit(1) from error
         finally:
             client.close()

@@ -221,3 +221,12 @@ def test_no_cluster_is_a_usage_error(kproxy: Run) -> None:
     done = kproxy("render")
     assert done.returncode == 2
     assert "a cluster expected: manifests (-f PATH), or --kubeconfig FILE or --context NAME" in done.stderr
+
+
+def test_collect_takes_kubectls_flags(kproxy: Run, cluster: Api, tmp_path: Path) -> None:
+    url = f"https://127.0.0.1:{cluster.server.port}"
+    flags = ("--server", url, "--token", "admin-token", "--certificate-authority", cluster.server.ca)
+    done = kproxy("collect", *flags, "--kubeconfig", kubeconfig(tmp_path / "kubeconfig"), "-o", "snap")
+    assert (done.returncode, done.stdout) == (0, "snap\n"), done.stderr
+    assert '"cart"' in (tmp_path / "snap" / "objects" / "Service.json").read_text()
+    assert kproxy("collect", "--lab", "x", *flags).returncode == 2
