@@ -8,6 +8,9 @@ case runs in a process of its own, so that its peak memory is its own. Times are
     one rule       one endpoint's DNAT goes to another port
     mark           another mark bit throughout, which packets that bring along the one or the other can tell
     half           every second service lost an endpoint
+
+A second table, at 2000x5 and 5000x10, has the same cluster in both modes: reading and indexing each side's text, with a
+first packet through it, and comparing the two.
 """
 
 from __future__ import annotations
@@ -20,13 +23,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bench.generate import service
 from bench.trace import write_dump
 
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
 SIZES = ((1000, 5), (2000, 5), (7000, 10))
+MODE_SIZES = ((2000, 5), (5000, 10))
 CASES = ("identical", "renamed", "one rule", "mark", "half")
 
 
@@ -107,8 +117,103 @@ def measure(one: str, other: str) -> Measured:
     )
 
 
+class Side(msgspec.Struct):
+    """One mode's rules: seconds to read and index them, for a first packet and for the next, and the memory of the
+    process, in KiB."""
+
+    index: float
+    first: float
+    packet: float
+    peak: int
+
+
+def measure_side(path: str) -> Side:
+    """Measures one mode in this process."""
+    from kproxy.dataplane import Host, index_ruleset, make_packet, trace
+    from kproxy.netfilter import Family, parse_save
+    from kproxy.netfilter.nftables.text import parse_nft
+
+    gc.disable()
+    start = time.process_time()
+    text = Path(path).read_text()
+    if path.endswith(".nft"):
+        index = index_ruleset((), nftables=parse_nft(text, path), family=Family.IPV4)
+    else:
+        index = index_ruleset(parse_save(text, path))
+    marks = [start, time.process_time()]
+    for number in (1, 2):
+        packet = make_packet("10.9.9.9:40000", service_endpoint(number), in_interface="eth0")
+        (*_, last) = trace(index, Host.simple([]), packet).outcomes
+        assert last.dnat, "a Service was asked"
+        marks.append(time.process_time())
+    begun, indexed, first, second = marks
+    return Side(indexed - begun, first - indexed, second - first, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def service_endpoint(number: int) -> str:
+    """Address and port of a generated Service."""
+    spec = service(number)["spec"]
+    assert isinstance(spec, dict)
+    return f"{spec['clusterIP']}:{spec['ports'][0]['port']}"
+
+
+def measure_modes(one: str, other: str) -> Measured:
+    """Measures a comparison across modes in this process."""
+    from kproxy.dataplane.compare.compare import compare
+    from kproxy.dataplane.symbolic.side import SideRules
+    from kproxy.netfilter import Family, parse_save
+    from kproxy.netfilter.nftables.text import parse_nft
+
+    gc.disable()
+    start = time.process_time()
+    first = parse_save(Path(one).read_text(), one)
+    second = parse_nft(Path(other).read_text(), other)
+    read = time.process_time()
+    found = compare(SideRules.of(first), SideRules((), second), family=Family.IPV4)
+    return Measured(
+        rules=first.rule_count,
+        read=read - start,
+        compare=time.process_time() - read,
+        alike=found.alike,
+        differences=len(found.differences),
+        left=found.unexamined,
+        undecided=len(found.undecided),
+        peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )
+
+
+def modes(directory: Path) -> RichTable:
+    """The second table."""
+    from rich.table import Table
+
+    table = Table(title="the same cluster in iptables mode and in nftables mode")
+    for heading in ("size", "what", "read and index", "first packet", "next", "compare", "answer", "peak memory"):
+        table.add_column(heading, justify="right")
+    for size in MODE_SIZES:
+        one, other = directory / "one.save", directory / "other.nft"
+        write_dump(*size, one)
+        write_dump(*size, other, mode="nftables")
+        name = f"{size[0]}x{size[1]}"
+        for path in (one, other):
+            side = Side(**_run("side", path))
+            seconds = (f"{side.index:.2f} s", f"{side.first * 1e3:.1f} ms", f"{side.packet * 1e3:.1f} ms")
+            table.add_row(name, path.suffix[1:], *seconds, "", "", f"{side.peak / 1024:.0f} MiB")
+        got = Measured(**_run("modes", one, other))
+        answer = f"{got.differences} differences, {got.left} more"
+        both = (f"{got.read:.2f} s", "", "", f"{got.compare:.2f} s")
+        table.add_row(name, "diff", *both, answer, f"{got.peak / 1024:.0f} MiB")
+    return table
+
+
+def _run(*arguments: str | Path) -> dict[str, Any]:
+    """What a process of its own measured."""
+    command = [sys.executable, "-m", "bench.diff", *map(str, arguments)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     from rich.console import Console
     from rich.table import Table
 
@@ -121,9 +226,7 @@ def main() -> None:
             write_dump(*size, one)
             for case in CASES:
                 other.write_text(changed(one.read_text(), case))
-                command = [sys.executable, "-m", "bench.diff", str(one), str(other)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                got = Measured(**json.loads(done.stdout))
+                got = Measured(**_run("case", one, other))
                 answer = f"{got.differences} difference{'' if got.differences == 1 else 's'}"
                 answer = "alike" if got.alike else answer
                 table.add_row(
@@ -136,8 +239,16 @@ def main() -> None:
                     f"{got.peak / 1024:.0f} MiB",
                 )
                 assert not got.undecided, f"{size} {case}: {got.undecided} undecided"
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+        beside = modes(Path(name))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    console.print(beside)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(measure(sys.argv[1], sys.argv[2])).decode())
+    measures: dict[str, Callable[..., msgspec.Struct]] = {
+        "case": measure,
+        "side": measure_side,
+        "modes": measure_modes,
+    }
+    sys.stdout.write(msgspec.json.encode(measures[sys.argv[1]](*sys.argv[2:])).decode())

@@ -42,17 +42,17 @@ class Measured(msgspec.Struct):
     peak: int
 
 
-def write_dump(services: int, endpoints: int, path: Path) -> None:
-    """Renders the dump of node-0 into a file."""
+def write_dump(services: int, endpoints: int, path: Path, *, mode: str = "") -> None:
+    """Renders the dump of node-0 into a file: of iptables, or with mode `nftables` the table as nft lists it."""
     from kproxy.api import KubeProxyConfiguration, parse_manifests
-    from kproxy.render import render_target, select_target
+    from kproxy.render import render_table, render_target, select_target
     from kproxy.services import IPFamily
 
     manifests = parse_manifests("\n".join(cluster_lines(services, endpoints)), "cluster.jsonl")
-    config = KubeProxyConfiguration(cluster_cidr="10.0.0.0/8")
+    config = KubeProxyConfiguration(mode=mode, cluster_cidr="10.0.0.0/8")
     target = select_target(manifests.nodes, config)
-    rendered = render_target(target, IPFamily.IPV4, manifests.services, manifests.endpoint_slices, config)
-    path.write_text(rendered.save_text)
+    inputs = (target, IPFamily.IPV4, manifests.services, manifests.endpoint_slices, config)
+    path.write_text(render_table(*inputs).save_text() if mode == "nftables" else render_target(*inputs).save_text)
 
 
 def measure(path: str, services: int) -> Measured:
