@@ -263,7 +263,8 @@ class Agent:
         if failing and self.settings.timeout and seconds - (self._failing_since or 0.0) >= PERSEVERANCE:
             self.stop("the rules could not be programmed", 1)
         elif not failing and all(proxier.has_synced for proxier in proxiers):
-            self.stop("the rules are programmed")
+            left = any(proxier.other_mode_left for proxier in proxiers)
+            self.stop(f"the rules are programmed{', those of the other mode are left' if left else ''}", int(left))
         elif self.settings.timeout and seconds >= self.settings.timeout:
             waiting = self._waiting_for() or "the kernel"
             self.stop(f"nothing was programmed within {self.settings.timeout:g} s; waited for {waiting}", 1)

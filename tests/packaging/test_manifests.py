@@ -297,6 +297,10 @@ def test_nothing_else_is_allowed(server: RunningServer, what: tuple[str, str]) -
         assert done.stdout.strip() == expected, done.stderr
 
 
+PACKAGES = {"conntrack": "conntrack", "nft": "nftables"}
+"""Debian's packages of the programs that kproxy looks for by name."""
+
+
 def test_the_image_has_what_kproxy_runs() -> None:
     """Every source exists, is not kept out by the ignore file, and every tool that kproxy starts is installed."""
     text = (DEPLOY / "Dockerfile").read_text()
@@ -307,5 +311,8 @@ def test_the_image_has_what_kproxy_runs() -> None:
             assert f"!{source}" in ignored
     final = text.rpartition("\nFROM ")[2]
     installed = re.findall(r"install -y --no-install-recommends (.*?) \\", final)[0].split()
-    assert {"iptables", "conntrack", "iproute2", "python3"} <= set(installed)
+    sources = [path.read_text() for path in (ROOT / "kproxy" / "linux").rglob("*.py")]
+    looked_for = {name for source in sources for name in re.findall(r'find_program\("([^"]+)"\)', source)}
+    assert looked_for == PACKAGES.keys()
+    assert {"iptables", "iproute2", "kmod", "python3", *PACKAGES.values()} <= set(installed)
     assert 'ENTRYPOINT ["/opt/kproxy/bin/kproxy"]' in final

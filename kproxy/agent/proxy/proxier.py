@@ -99,6 +99,11 @@ class FamilyProxier:
         return self._synced_once
 
     @property
+    def other_mode_left(self) -> bool:
+        """Whether rules of the mode that is not in use may be there still: removing them failed."""
+        return self._clean_other_mode is not None
+
+    @property
     def failing(self) -> bool:
         """Whether the last sync failed."""
         return self._runner.failing

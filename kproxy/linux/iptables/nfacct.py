@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
 from typing import Final
 
 from kproxy.linux.errors import FeatureMissingError, PrivilegeError
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nfnetlink import ask
 
 NFACCT_NAMES: Final = ("ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts")
 """The counters that kube-proxy's rules name (1.31 and later)."""
 
-_NETLINK_NETFILTER: Final = 12
 _SUBSYSTEM: Final = 7 << 8  # NFNL_SUBSYS_ACCT
 _NEW, _GET, _DELETE = 0, 1, 3  # NFNL_MSG_ACCT_NEW, NFNL_MSG_ACCT_GET, NFNL_MSG_ACCT_DEL
 _PACKETS: Final = 2  # NFACCT_PKTS, 64 bits in network order
-_REQUEST, _ACK, _CREATE, _EXCL = 0x1, 0x4, 0x400, 0x200
+_ACK, _CREATE, _EXCL = 0x4, 0x400, 0x200
 _ERROR: Final = 2  # NLMSG_ERROR
 
 
@@ -58,7 +57,7 @@ def read_packets(namespace: Namespace, names: tuple[str, ...] = NFACCT_NAMES) ->
 
 def _packets(name: str) -> int | None:
     try:
-        answer = _ask(_GET, 0, name)
+        answer = ask(_SUBSYSTEM | _GET, 0, name)
     except OSError:
         return None
     if struct.unpack_from("=H", answer, 4)[0] != _SUBSYSTEM | _NEW:
@@ -75,22 +74,9 @@ def _packets(name: str) -> int | None:
 def _request(kind: int, flags: int, name: str) -> int:
     """Sends one request and returns the errno that the kernel answers with, 0 if it agreed."""
     try:
-        answer = _ask(kind, flags | _ACK, name)
+        answer = ask(_SUBSYSTEM | kind, flags | _ACK, name)
     except OSError as error:
         return error.errno or errno.EIO
     (kind_of_answer,) = struct.unpack_from("=H", answer, 4)
     (code,) = struct.unpack_from("=i", answer, 16)
     return -code if kind_of_answer == _ERROR else 0
-
-
-def _ask(kind: int, flags: int, name: str) -> bytes:
-    """Sends one request; returns the kernel's answer, an error message included. Raises OSError."""
-    text = name.encode() + b"\0"
-    attribute = struct.pack("=HH", 4 + len(text), 1) + text  # NFACCT_NAME
-    attribute += b"\0" * (-len(attribute) % 4)
-    body = struct.pack("=BBH", 0, 0, 0) + attribute  # struct nfgenmsg
-    header = struct.pack("=IHHII", 16 + len(body), _SUBSYSTEM | kind, _REQUEST | flags, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
-        netlink.settimeout(5)
-        netlink.send(header + body)
-        return netlink.recv(8192)

@@ -24,6 +24,7 @@ from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.presence import has_table
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.jumps import remove_jumps
@@ -33,6 +34,7 @@ from kproxy.linux.sync.reconcile import read_dump, roll_back
 from kproxy.linux.sync.report import CleanedTables, KeptChain, StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.netfilter.hooks import Variant
+from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import IPFamily
 
 
@@ -62,8 +64,7 @@ def cleanup(
         found = _installed(tuple(IPFamily))
     except (LinuxError, *INTERRUPTS) as error:
         raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
-    has_nft = find_program("nft") is not None
-    if not found and not has_nft:
+    if not found and find_program("nft") is None:
         raise ToolMissingError(
             "neither iptables nor nft is installed, so nothing can be read or removed\nstate: unchanged"
         )
@@ -72,8 +73,6 @@ def cleanup(
     counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
     _clean_nftables(namespace, tuple(IPFamily), cleaned, dry_run, watch)
     notes = _unreachable(namespace, found)
-    if not has_nft:
-        notes.append(f"the tables of nftables mode were not looked at: {not_found('nft')}")
     return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, tuple(notes), tuple(watch.times))
 
 
@@ -147,20 +146,30 @@ def _clean_nftables(
     watch: Stopwatch,
     seen: Seen | None = None,
 ) -> None:
-    """Nothing where nft is not installed: then no table of kube-proxy's can have been made here."""
-    if find_program("nft") is None:
-        return
-    nft = find_nft()
+    """Without nft the kernel is asked: a container with the host's network may lack a tool that the host has."""
+    nft = None if find_program("nft") is None else find_nft()
     for family in families:
         name = f"{family.value} nftables"
         with watch.step(name):
             try:
+                if nft is None:
+                    _demand_no_table(namespace, family)
+                    continue
                 executor = NftExecutor(namespace, nft, family)
                 if seen is not None:
                     seen(family, table_addresses(read_table(executor).table))
                 cleaned.append(cleanup_table(executor, dry_run=dry_run))
             except (LinuxError, *INTERRUPTS) as error:
                 raise _after(error, name, cleaned) from error
+
+
+def _demand_no_table(namespace: Namespace, family: IPFamily) -> None:
+    """Raises ToolMissingError: it is there, and there is no nft to remove it with."""
+    if has_table(namespace, family, TABLE):
+        raise ToolMissingError(
+            f"packets still meet the rules of the table {nft_family(family)} {TABLE}; it stays, since removing it "
+            f"needs nft: {not_found('nft')}"
+        )
 
 
 def _unreachable(namespace: Namespace, found: dict[tuple[IPFamily, Variant], Iptables]) -> list[str]:

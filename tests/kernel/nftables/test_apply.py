@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kproxy.linux.drift.find import find_drift
+from kproxy.linux.drift.find import CannotTellError, find_drift
+from kproxy.linux.errors import ApplyFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.executor import NftExecutor
@@ -128,3 +129,22 @@ def test_drift_names_the_service_and_is_repaired() -> None:
         assert [each.kind for each in report.findings] == ["table-missing"]
         assert all("they go to no endpoint" in each for each in report.packets)
         assert report.packets
+
+
+def test_a_table_that_stays_for_want_of_nft_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container with the host's network may lack the tool that the host has; kube-proxy's nftables mode ran there."""
+    other = request_for(SOME[0], "iptables")
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        with monkeypatch.context() as without:
+            without.setattr("kproxy.linux.sync.cleanup.find_program", lambda _name: None)
+            apply_node(other, namespace)
+            assert not cleanup(namespace, dry_run=True).notes
+        apply_node(request_for(SOME[0]), namespace)
+        monkeypatch.setattr("kproxy.linux.sync.cleanup.find_program", lambda _name: None)
+        with pytest.raises(ApplyFailedError, match=r"not all removed.*rules of the table ip kube-proxy; it stays.*nft"):
+            apply_node(other, namespace)
+        with pytest.raises(CannotTellError, match="table ip kube-proxy"):
+            find_drift(other, namespace)
+        with pytest.raises(ApplyFailedError, match="table ip kube-proxy"):
+            cleanup(namespace)
+        assert "table ip6 kube-proxy" in run("nft", "list", "tables", namespace=name)

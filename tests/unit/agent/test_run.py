@@ -113,6 +113,18 @@ def test_once_tries_again_after_a_failure_and_gives_up_when_it_lasts(
     assert 10**6 - refusals > 1, "it tried more than once"
 
 
+def test_once_is_no_success_while_rules_of_the_other_mode_stay(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kproxy.linux.sync.cleanup.find_program", lambda _name: None)
+    with fresh_namespace() as namespace, caplog.at_level(logging.INFO):
+        run("nft", "add table ip kube-proxy", namespace=namespace)
+        assert Agent(settings(namespace, once=True), cluster()).run() == 1
+        assert "KUBE-SVC-HW2XM7FRY33HEVYM" in run("iptables-nft-save", namespace=namespace)
+    (ending,) = [record for record in caplog.records if record.getMessage() == "ending"]
+    assert ending.__dict__["fields"]["reason"] == "the rules are programmed, those of the other mode are left"
+
+
 def test_a_lock_that_is_held_at_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     locked = threading.Event()
     locked.set()
