@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import click
@@ -92,7 +92,21 @@ def tell_unused_options(mode: str) -> None:
         for name, only in _ONE_MODE.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    given += [(f"--feature {name}", _FEATURE_MODES[name]) for name in context.meta.get(_GIVEN_FEATURES, ())]
+    _tell_unused([*given, *_given_features()], mode)
+
+
+def tell_unused_features(modes: Collection[str]) -> None:
+    """Tells the same of `--feature` alone, where rules of these modes are rendered."""
+    if len(modes) == 1:
+        _tell_unused(_given_features(), *modes)
+
+
+def _given_features() -> list[tuple[str, str]]:
+    given = click.get_current_context().meta.get(_GIVEN_FEATURES, ())
+    return [(f"--feature {name}", _FEATURE_MODES[name]) for name in given]
+
+
+def _tell_unused(given: list[tuple[str, str]], mode: str) -> None:
     for option, only in given:
         if only != mode:
             report_note(f"{option} says nothing in {mode} mode: it is for {only} mode")

@@ -9,7 +9,7 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
-from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option
+from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
 from kproxy.cli.output import colour_stdout, working, write_output
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
@@ -118,6 +118,7 @@ def command(
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)
     first, second = (side.rules(chosen) for side in sides)
+    tell_unused_features({side.mode for side in sides if side.mode})
     if text:
         _print_text((first, second), labels)
         return

@@ -38,7 +38,11 @@ class Choices:
 
 
 class SideInput:
-    """One side as the user names it. `families` are those of its rules; none if it can be read for either.
+    """One side as the user names it.
+
+    Attributes:
+        families: those of its rules; none if it can be read for either.
+        mode: the proxy mode of what was rendered; "" of other rules, and before `rules` is called.
 
     Raises:
         InputError: it cannot be read, holds no rules, or holds rules that no kernel would take.
@@ -50,6 +54,7 @@ class SideInput:
         self._text = text
         self._choices = choices
         self._files: HostRules | None = None
+        self.mode = ""
         if is_live(text):
             self._files = _read_namespace(text.removeprefix(NETNS), choices.variant)
         elif not is_rendered(text):
@@ -73,7 +78,8 @@ class SideInput:
         if self._files is not None:
             native = self._files.nftables
             return SideRules(self._files.iptables(family), NftRuleset() if native is None else native)
-        return _rendered(self._text, self._choices, family)[1]
+        _, rules, self.mode = _rendered(self._text, self._choices, family)
+        return rules
 
 
 def _families(files: HostRules) -> frozenset[Family]:
@@ -139,8 +145,8 @@ def _read_namespace(name: str, variant: str | None) -> HostRules:
     return read_live_rules(name, variant)
 
 
-def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, SideRules]:
-    """What kube-proxy would program: for a family, or for the node's first."""
+def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, SideRules, str]:
+    """What kube-proxy would program, for a family or for the node's first, and in which mode."""
     source, node = _cluster_source(text, choices)
     with working(f"rendering {label(text)}"):
         config, cluster = source.read(choices.config, choices.mode)
@@ -151,10 +157,10 @@ def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Famil
             table = render_table(target, family, services, slices, config, features, cluster.service_cidrs)
             from kproxy.render.nftables.save import nft_ruleset
 
-            return family, SideRules((), nft_ruleset(table.restore_text))
+            return family, SideRules((), nft_ruleset(table.restore_text)), config.mode
         rendered = render_target(target, family, services, slices, config, features)
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    return family, SideRules.of(Ruleset(family, ruleset.tables))
+    return family, SideRules.of(Ruleset(family, ruleset.tables)), config.mode
 
 
 def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:

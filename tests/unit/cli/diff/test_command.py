@@ -204,6 +204,11 @@ def test_the_modes_of_one_cluster(kproxy: Run) -> None:
     assert done.returncode == 1, done.stderr
     answer = json.loads(done.stdout)
     assert any("INVALID" in item["conditions"] and item["a"] == "has it dropped" for item in answer["differences"])
+    # An option of one mode says something as long as one side is in that mode.
+    note = "note: --feature random-fully says nothing in nftables mode: it is for iptables mode\n"
+    for option in ("--mode", "--mode-b"):
+        told = kproxy("diff", side, side, option, "nftables", "--text", "--feature", "random-fully=off")
+        assert (note in told.stderr) is (option == "--mode")
     wrong = kproxy("diff", RULES, side, "--mode-a", "nftables")
     assert (wrong.returncode, "--mode-a" in wrong.stderr) == (2, True)
 
