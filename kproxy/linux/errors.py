@@ -41,7 +41,7 @@ class ToolFailedError(LinuxError):
 
 
 class UnreadableDumpError(ToolFailedError):
-    """What iptables-save printed cannot be understood, so what the kernel holds is not known."""
+    """What iptables-save or nft printed cannot be understood, so what the kernel holds is not known."""
 
 
 class LockHeldError(LinuxError):

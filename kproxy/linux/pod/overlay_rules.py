@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError
+from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError, UnreadableDumpError
 from kproxy.linux.iptables.binaries import Iptables, find_iptables, installed
 from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.lock import lock_held_error
@@ -55,6 +55,12 @@ class CurrentRules(msgspec.Struct, frozen=True):
     chains: tuple[RuleChain, ...]
     firewall: Firewall
     notes: tuple[str, ...]
+
+
+class _Listing(msgspec.Struct, frozen=True):
+    """What `nft -j list` prints."""
+
+    nftables: list[dict[str, Any]]
 
 
 class OverlayRules:
@@ -225,12 +231,22 @@ class OverlayRules:
         return found, drops
 
     def _nft_list(self, *words: str) -> list[dict[str, Any]]:
-        """The chains, or the rules of a table; nothing if nft cannot say."""
+        """The chains, or the rules of a table; nothing if nft cannot say.
+
+        Raises:
+            UnreadableDumpError: it says something else.
+        """
         done = run(self._namespace, ["nft", "-j", "list", *words], timeout=_TIMEOUT)
         if done.code:
             return []
         kind = "chain" if words[0] == "chains" else "rule"
-        return [item[kind] for item in msgspec.json.decode(done.stdout)["nftables"] if kind in item]
+        try:
+            listing = msgspec.json.decode(done.stdout, type=_Listing)
+        except msgspec.DecodeError as error:
+            raise UnreadableDumpError(
+                f"what nft -j list {' '.join(words)} prints is not nft's JSON: {error}"
+            ) from error
+        return [item[kind] for item in listing.nftables if kind in item]
 
     def _write_native(self, chain: RuleChain, *, keep: bool) -> None:
         if not find_program("nft"):

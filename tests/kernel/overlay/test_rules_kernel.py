@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.agent.overlay import remove
-from kproxy.linux.errors import LockHeldError
+from kproxy.linux.errors import LockHeldError, UnreadableDumpError
 from kproxy.linux.iptables.lock import xtables_lock
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.overlay_rules import OverlayRules
@@ -266,6 +267,18 @@ def test_looking_makes_no_tables(network: Network) -> None:
     assert everything(network, 3) == []
     names = network.node[3].call(Path("/proc/thread-self/net/ip_tables_names").read_text)
     assert names == ""
+
+
+def test_what_nft_lists_and_is_not_its_json_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nft = tmp_path / "nft"
+    nft.write_text("#!/bin/sh\necho nothing\n")
+    nft.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with Namespace.scratch() as scratch, pytest.raises(UnreadableDumpError) as caught:
+        OverlayRules(scratch).read(choose=False)
+    assert "what nft -j list chains prints is not nft's JSON: " in str(caught.value)
 
 
 def test_a_native_chain_that_drops_is_reported(network: Network) -> None:
