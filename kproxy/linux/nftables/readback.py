@@ -15,6 +15,7 @@ from kproxy.linux.nftables.spelling import (
     chain_signature,
     element,
     listed_set_signature,
+    protocol_part,
     rule_text,
     set_definition,
     set_signature,
@@ -115,8 +116,9 @@ class _Reader:
         else:
             self._sets[name] = SetText(kind, set_definition(item))
         if "timeout" not in item.get("flags", ()):  # those with one are filled by packets
+            protocol = protocol_part(item.get("type"))
             for each in item.get("elem", ()):
-                key, value = element(each)
+                key, value = element(each, protocol)
                 self._elements[name, key] = value
 
     def _rule(self, item: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network, summarize_address_range
 from typing import Any, Final
 
+from kproxy.netfilter.family import protocol_name
 from kproxy.render.nftables.serviceport import ElementValue
 
 Json = Any
@@ -23,6 +24,7 @@ Json = Any
 
 _VERDICTS: Final = ("accept", "drop", "return", "continue")
 _MARK: Final = {"meta": {"key": "mark"}}
+_L4PROTO: Final = {"meta": {"key": "l4proto"}}
 _UNREACHABLE: Final = ("icmp", "icmpv6")
 
 _UNLISTED: Final = "dynamic"
@@ -59,8 +61,14 @@ _HEX: Final = re.compile(r"\b0x[0-9a-f]+\b")
 _NETWORKS: Final = re.compile(r"(?<=[sd]addr )((?:!= )?(?:\{ [^}]*\}|[0-9a-f:][0-9a-f.:/]*))(?= |$)")
 
 
-def element(item: Json) -> tuple[str, ElementValue]:
-    """An element of a set or map: its key, and what goes with it."""
+def protocol_part(types: Json) -> int | None:
+    """Which part of a set's keys is a protocol; None if none is. `types` as in a set object of `nft -j list`."""
+    parts = [types] if isinstance(types, str) else types
+    return parts.index("inet_proto") if isinstance(parts, list) and "inet_proto" in parts else None
+
+
+def element(item: Json, protocol: int | None = None) -> tuple[str, ElementValue]:
+    """An element of a set or map: its key, of which the part `protocol` is one, and what goes with it."""
     value = ""
     if isinstance(item, list):
         item, data = item
@@ -69,6 +77,10 @@ def element(item: Json) -> tuple[str, ElementValue]:
     if isinstance(item, dict) and "elem" in item:
         comment = item["elem"].get("comment", "")
         item = item["elem"]["val"]
+    if protocol is not None:
+        parts = item["concat"] if isinstance(item, dict) else [item]
+        if isinstance(parts[protocol], int):
+            item = {"concat": [*parts[:protocol], _protocol(parts[protocol]), *parts[protocol + 1 :]]}
     return _constant(item), ElementValue(value, comment)
 
 
@@ -163,7 +175,14 @@ def _match(body: Json) -> str:
         return f"{left} and {(1 << length) - 1 << (32 - length)} {operator}{right['prefix']['addr']}"
     if isinstance(right, dict) and ({"set", "prefix", "range"} & right.keys()):
         return f"{left} {operator}{_addresses(_networks(right.get('set', [right])))}"
+    if body["left"] == _L4PROTO:
+        right = _protocol(right)
     return f"{left} {operator}{_constant(right)}"
+
+
+def _protocol(value: Json) -> Json:
+    """A protocol by its name: nft prints the number on a host without /etc/protocols, such as a small container."""
+    return protocol_name(value) if isinstance(value, int) else value
 
 
 def _dnat(body: Json) -> str:
