@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from kproxy.linux.errors import RestoreFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
+from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.preflight import Preflight, run_preflight
+from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.nftables.table import TableText
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
+from tests.support.linux.nft_memory import MemoryNft
+from tests.support.linux.nft_tables import random_tables
+from tests.support.linux.table_suite import TableExecutorSuite
+from tests.support.recorded import CLUSTERS
 
 pytestmark = pytest.mark.root
 
 
-@pytest.mark.parametrize("family", list(IPFamily))
-def test_scripts_are_one_transaction_and_refusals_name_their_lines(family: IPFamily) -> None:
+@pytest.fixture(params=list(IPFamily), ids=lambda family: str(family.value))
+def executor(request: pytest.FixtureRequest) -> Iterator[NftExecutor]:
+    """nft in a fresh namespace."""
     with fresh_namespace() as name, Namespace.named(name) as namespace:
-        executor = NftExecutor(namespace, find_nft(), family)
-        table = executor.table
-        assert executor.list_table() is None
-        with pytest.raises(RestoreFailedError) as raised:
-            executor.run(f"add table {table}\nadd chain {table} a\nadd rule {table} a jump nowhere\n")
-        assert [line.number for line in raised.value.lines] == [3]
-        with pytest.raises(RestoreFailedError) as raised:
-            executor.run(f"add table {table}\nadd chain {table} a {{\ndrop\nmeta what\n}}\n")
-        assert [(line.number, line.text) for line in raised.value.lines] == [(4, "meta what")]
-        assert executor.list_table() is None
-        executor.check(f"add table {table}\n")
-        assert executor.list_table() is None
-        executor.run(f"add table {table}\nadd chain {table} a\n")
-        text = executor.list_table()
-        assert text is not None
-        assert '"name": "a"' in text
+        yield NftExecutor(namespace, find_nft(), request.param)
+
+
+class TestKernel(TableExecutorSuite):
+    """All of the suite."""
+
+    def test_it_holds_what_the_tables_in_memory_hold(self, executor: NftExecutor) -> None:
+        memory = MemoryNft(executor.family)
+
+        def do(script: str) -> None:
+            for each in (memory, executor):
+                each.run(script)
+            assert read_table(memory) == read_table(executor)
+
+        do((CLUSTERS[1] / f"kube-proxy.v{executor.family.version}.nft").read_text())
+        do(f"delete table {executor.table}\n")
+        before: TableText | None = None
+        for after in random_tables(15, 6, executor.family.version):
+            change = difference(before, after)
+            for transaction in plan_transactions(change):
+                do(transaction.script)
+            if change.stale_chains:
+                do(deletion_script(after.name, change.stale_chains))
+            before = after
 
 
 @pytest.mark.parametrize("family", list(IPFamily))

@@ -1,4 +1,4 @@
-"""Changes of kube-proxy's table against the kernel: every one leads where a fresh load leads, and is read back."""
+"""What others did to kube-proxy's table in the kernel is read back and mended."""
 
 from __future__ import annotations
 
@@ -9,35 +9,11 @@ from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.readback import read_table
-from kproxy.linux.nftables.table import TableText
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
-from tests.support.linux.nft_tables import comparable, make_table, random_tables
+from tests.support.linux.nft_tables import make_table
 
 pytestmark = pytest.mark.root
-
-
-@pytest.mark.parametrize("family", list(IPFamily))
-def test_changes_lead_where_a_fresh_load_leads(family: IPFamily) -> None:
-    version = 6 if family.is_ipv6 else 4
-    with fresh_namespace() as name, Namespace.named(name) as namespace:
-        executor = NftExecutor(namespace, find_nft(), family)
-        expected = []
-        tables = random_tables(14, 8, version)
-        for table in tables:
-            executor.run(table.script)
-            expected.append(comparable(executor.list_table()))
-            assert not difference(read_table(executor, table).table, table)
-            executor.run(f"delete table {table.name}\n")
-        before: TableText | None = None
-        for number, after in enumerate(tables):
-            change = difference(before, after)
-            for transaction in plan_transactions(change, 2 if number % 2 else 1000):
-                executor.run(transaction.script)
-            if change.stale_chains:
-                executor.run(deletion_script(after.name, change.stale_chains))
-            assert comparable(executor.list_table()) == expected[number]
-            before = after
 
 
 def test_what_others_did_to_the_table_is_read_and_mended() -> None:
