@@ -1,8 +1,8 @@
 """The whole agent but its threads, against a faulty API server and a faulty kernel, in simulated time.
 
 Real: the informers' state machines and decoders, the MetaProxier, the inboxes, the runners, the proxiers, the syncers.
-Simulated: the server (`tests.support.fakeapi.storage`), the kernel (`tests.support.linux.fake`), the clock. A seed
-decides everything.
+Simulated: the server (`tests.support.fakeapi.storage`), the kernel (`tests.support.linux.fake` and `nft_memory`), the
+clock. A seed and the proxy mode decide everything.
 """
 
 from __future__ import annotations
@@ -12,29 +12,39 @@ import random
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.sources.apiserver import KeyedHandler
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
 from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.family_syncer import FamilySyncer
+from kproxy.linux.sync.nftables.desired import table_text
+from kproxy.linux.sync.nftables.prepare import TableFamily
+from kproxy.linux.sync.nftables.reconcile import TableDifference, find_table_difference
+from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant
-from kproxy.render import Features, RenderedTarget, Renderer
+from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions
+from kproxy.render.nftables.renderer import Renderer as TableRenderer
 from kproxy.services import IPFamily, ServiceState
-from tests.support.agent.kernel import FaultyKernel
+from tests.support.agent.kernel import FaultyKernel, FaultyTables
 from tests.support.agent.watcher import Watcher
 from tests.support.fakeapi.storage import KINDS, Json, Storage
+from tests.support.linux.nft_memory import NFT
 
 NODE = "node-0"
 SERVICE, SLICE, NODE_KIND = (
@@ -73,6 +83,7 @@ class World:
     def __init__(
         self,
         seed: int,
+        mode: str = MODE_IPTABLES,
         *,
         faults_until: float = 180.0,
         writes_until: float = 190.0,
@@ -94,9 +105,10 @@ class World:
         self.slices = Watcher(self, ENDPOINT_SLICES, options)
         self.nodes = Watcher(self, NODES, options)
         self.watchers: tuple[Watcher[Any], ...] = (self.services, self.slices, self.nodes)
-        self.kernel = FaultyKernel(self, self.family)
+        self.config = msgspec.structs.replace(CONFIG, mode=mode)
+        self.kernel: FaultyKernel | FaultyTables
         self.observer = Raising(self)
-        self.meta_proxier = MetaProxier(CONFIG, NODE)
+        self.meta_proxier = MetaProxier(self.config, NODE)
         self.proxier = self._make_proxier()
         self._handlers()
         for _ in range(self.random.randrange(12)):
@@ -147,8 +159,30 @@ class World:
         """Whether every informer knows what the server has."""
         return all(watcher.in_step() for watcher in self.watchers)
 
-    def difference(self) -> Difference:
-        """How the kernel differs from a fresh rendering of the server's state; false if it does not."""
+    def difference(self) -> Difference | TableDifference:
+        """How the kernel differs from a fresh rendering of the server's state; false if it does not.
+
+        In nftables mode chains may wait for their deletion that nothing leads to and that are empty.
+        """
+        if isinstance(self.kernel, FaultyTables):
+            desired = self.desired_table()
+            found = find_table_difference(desired, self.kernel.held(desired))
+            rules = found.before.rules if found.before is not None else {}
+            stale = tuple(chain for chain in found.change.stale_chains if rules.get(chain))
+            return msgspec.structs.replace(found, change=msgspec.structs.replace(found.change, stale_chains=stale))
+        state, options = self._wanted()
+        renderer = Renderer(options)
+        wanted = desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
+        return find_difference(wanted, read_dump(self.kernel.memory, counters=False))
+
+    def desired_table(self) -> TableText:
+        """The table as the server's state wants it."""
+        state, options = self._wanted()
+        renderer = TableRenderer(options)
+        renderer.render(state)
+        return table_text(renderer)
+
+    def _wanted(self) -> tuple[ServiceState, RenderOptions]:
         objects = self.storage.objects.items()
         decode: dict[str, Any] = {SERVICE.qualified: SERVICES.codec, SLICE.qualified: ENDPOINT_SLICES.codec}
         found: dict[str, list[Any]] = {SERVICE.qualified: [], SLICE.qualified: []}
@@ -157,19 +191,27 @@ class World:
                 found[qualified].append(decode[qualified].decode(json.dumps(value).encode()))
         state = ServiceState.of(self.family, NODE, found[SERVICE.qualified], found[SLICE.qualified])
         # The MetaProxier says which Node counts: a Node that was deleted stays in force.
-        renderer = Renderer(self.host.options(CONFIG, self.meta_proxier.target))
-        wanted = desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
-        return find_difference(wanted, read_dump(self.kernel.memory, counters=False))
+        return state, self.host.options(self.config, self.meta_proxier.target)
 
     def _make_proxier(self) -> FamilyProxier:
-        iptables = Iptables(self.family, Variant.NFT, "", "", (1, 8, 9))
         here = Namespace.current()
-        self.host = HostFamily(self.family, here, iptables, Features(), None, ("mangle", "nat", "filter"), False, 5.0)
-        renderer = Renderer(self.host.options(CONFIG, self.meta_proxier.target))
-        syncer = Syncer(self.kernel, ServiceState(self.family, NODE), renderer)
+        syncer: FamilySyncer
+        self.host: HostFamily | TableFamily
+        if self.config.mode == MODE_NFTABLES:
+            tables = self.kernel = FaultyTables(self, self.family)
+            self.host = TableFamily(self.family, here, NFT)
+            options = self.host.options(self.config, self.meta_proxier.target)
+            syncer = TableSyncer(tables, ServiceState(self.family, NODE), options, clock=lambda: self.now)
+        else:
+            kernel = self.kernel = FaultyKernel(self, self.family)
+            iptables = Iptables(self.family, Variant.NFT, "", "", (1, 8, 9))
+            canaries = ("mangle", "nat", "filter")
+            self.host = HostFamily(self.family, here, iptables, Features(), None, canaries, False, 5.0)
+            renderer = Renderer(self.host.options(self.config, self.meta_proxier.target))
+            syncer = Syncer(kernel, ServiceState(self.family, NODE), renderer)
         fingerprint: Fingerprint = lambda: self.kernel.generation  # noqa: E731
-        if self.random.random() < 0.3:
-            fingerprint = text_fingerprint(lambda: self.kernel.save(counters=False))
+        if self.random.random() < 0.3 and isinstance(self.kernel, FaultyKernel):
+            fingerprint = text_fingerprint(lambda: kernel.save(counters=False))
         runner = BoundedFrequencyRunner(MIN_SYNC_PERIOD, SYNC_PERIOD, self.random.random)
         return FamilyProxier(self.family, syncer, KernelWatch(fingerprint), runner, lambda: self.clock, self.observer)
 
