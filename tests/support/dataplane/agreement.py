@@ -25,9 +25,14 @@ from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, 
 SNAT = (parse_address("10.0.0.9", Family.IPV4),)
 """What SNAT rules of the generator rewrite to."""
 
+FIELDS = (("length", (40, 60, 80)), ("ttl", (63, 64, 65)), ("tos", (0x00, 0x10, 0x30)))
+"""Variables of header fields, and the values that rules of a generator with `fields` tell apart."""
 
-def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCase) -> dict[int, int]:
-    """Values for all variables, from what the rules of the generator can tell apart."""
+
+def random_values(
+    random: Random, setup: Setup, origin: str, state: ConntrackCase, *, fields: bool = False
+) -> dict[int, int]:
+    """Values for all variables, from what the generator's rules can tell apart; with `fields`, several of `FIELDS`."""
     variables = setup.variables
     values: dict[int, int] = {}
 
@@ -60,6 +65,9 @@ def random_values(random: Random, setup: Setup, origin: str, state: ConntrackCas
         if values[variables.dst_kind] == 1:
             values[variables.out_interface] = LO
     values |= {variables.length: 60, variables.ttl: 64}
+    if fields:
+        for name, several in FIELDS:
+            values.update(variables.values_of(getattr(variables, name), random.choice(several)))
     if state.tracked and not state.fresh:
         values |= {level: random.randrange(2) for level in (variables.reply, variables.dnat, variables.snat)}
     for level in (variables.mark, variables.connmark):
@@ -115,15 +123,17 @@ def correlated_at(setup: Setup, node: Node, values: dict[int, int], state: Connt
     return correlated(setup, setup.variables.diagrams.restrict(node, upper), state, values)
 
 
-def check(seed: int, points: int) -> int:
+def check(seed: int, points: int, *, fields: bool = False) -> int:
     """One random rule set of iptables and a mutant of it; returns how many packets were compared."""
     random = Random(seed)
-    rules = Generator(random).rules()
+    rules = Generator(random, fields=fields).rules()
     sides = (SideRules.of(ruleset(rules)), SideRules.of(ruleset(mutate(random, rules))))
-    return check_sides(random, sides, points, f"seed {seed}")
+    return check_sides(random, sides, points, f"seed {seed}", fields=fields)
 
 
-def check_sides(random: Random, sides: tuple[SideRules, SideRules], points: int, name: str) -> int:
+def check_sides(
+    random: Random, sides: tuple[SideRules, SideRules], points: int, name: str, *, fields: bool = False
+) -> int:
     """Both sides at random points, for every origin and state; returns how many packets were compared."""
     compared = 0
     with deep_recursion():
@@ -138,7 +148,7 @@ def check_sides(random: Random, sides: tuple[SideRules, SideRules], points: int,
                     continue
                 nodes = [setup.pipeline.function(side, origin, state) for side in setup.sides]
                 for _ in range(points):
-                    values = random_values(random, setup, origin, state)
+                    values = random_values(random, setup, origin, state, fields=fields)
                     situations = [
                         situation_of(
                             setup.variables, values, origin, state, setup.translation.destinations, each, sources=SNAT

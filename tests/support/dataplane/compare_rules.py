@@ -33,11 +33,13 @@ def text(rules: Rules) -> str:
 
 
 class Generator:
-    """Random rule sets. A `plain` one leaves out what depends on more than packet, host and connection state."""
+    """Random rule sets. A `plain` one leaves out what depends on more than packet, host and connection state; one with
+    `fields` asks for the header fields beside addresses and ports (`agreement.FIELDS` has their values), too."""
 
-    def __init__(self, random: Random, *, plain: bool = False) -> None:
+    def __init__(self, random: Random, *, plain: bool = False, fields: bool = False) -> None:
         self._random = random
         self._plain = plain
+        self._fields = fields
 
     def rules(self) -> Rules:
         """A rule set. User-defined chains are called by those before them in the alphabet only: no loops."""
@@ -84,6 +86,15 @@ class Generator:
 
     def _match(self) -> str:
         random = self._random
+        if self._fields and random.random() < 0.5:
+            return random.choice(
+                (
+                    f"-m tos {self._not(0.3)}--tos {random.choice(('0x10/0xff', '0x00/0xff', '0x10/0x30'))}",
+                    f"-m dscp {self._not(0.3)}--dscp {random.choice(('0x04', '0x0c'))}",
+                    f"-m ttl {random.choice(('--ttl-eq 64', '! --ttl-eq 64', '--ttl-lt 64', '--ttl-gt 63'))}",
+                    f"-m length {self._not(0.3)}--length {random.choice(('60', '0:59', '61:1500'))}",
+                )
+            )
         masks = ("0x1/0x1", "0x2/0x2", "0x1/0x3", "0x1")
         states = ("NEW", "RELATED,ESTABLISHED", "INVALID", "UNTRACKED", "DNAT", "NEW,DNAT", "SNAT")
         chances = ("0.5", "0.25", "0.33333333349", "1", "0")

@@ -15,6 +15,19 @@ def test_random_rule_sets_at_random_points(seed: int) -> None:
     check(seed, 6)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_header_fields(seed: int) -> None:
+    check(seed, 4, fields=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_many_header_fields(seed: int) -> None:
+    check(seed, 12, fields=True)
+
+
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 1 << 40))
