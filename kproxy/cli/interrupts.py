@@ -36,7 +36,12 @@ def exit_code() -> int | None:
 
 
 def let_go() -> None:
-    """The command has ended: a signal that comes while the interpreter goes down ends it at once."""
+    """The command has ended: a signal that comes while the interpreter goes down ends it at once.
+
+    CPython remembers a KeyboardInterrupt that left an `exec` of text (a dataclass being made, say), though it was
+    caught later, and `python -m` then ends by SIGINT whatever the exit code is. The next such call forgets it.
+    """
+    exec("")
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 

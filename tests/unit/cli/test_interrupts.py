@@ -37,6 +37,19 @@ def test_whatever_comes_out_after_a_signal_is_its_doing(name: str, code: int) ->
     assert (done.returncode, done.stderr) == (code, "kproxy: interrupted\n")
 
 
+def test_a_signal_inside_of_exec_gives_the_same_code(tmp_path: Path) -> None:
+    """As when dataclasses are made: `python -m` would end by SIGINT."""
+    text = TORN.format(name="SIGINT")
+    text = text.replace(
+        "        os.kill(os.getpid(), signal.SIGINT)", "        exec('os.kill(os.getpid(), signal.SIGINT); print()')"
+    )
+    (tmp_path / "torn_in_exec.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "torn_in_exec"], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (130, "kproxy: interrupted\n")
+
+
 def test_a_bug_without_a_signal_is_still_a_traceback() -> None:
     code = TORN.format(name="SIGINT").replace("os.kill(os.getpid(), signal.SIGINT)", "1 / 0")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

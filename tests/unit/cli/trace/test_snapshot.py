@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,10 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def run(snapshot: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(command, ["--snapshot", str(snapshot), *arguments])
+    try:
+        return CliRunner().invoke(command, ["--snapshot", str(snapshot), *arguments])
+    finally:
+        gc.enable()  # the command leaves it off, as its process ends
 
 
 ASKED = ("--from", "pod/shop/cart-0", "--to", "svc/shop/web:http")
