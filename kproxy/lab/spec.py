@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from kproxy.lab.errors import LabInputError
+from kproxy.overlay.plan import ETHERNET_MTU, Backend, overlay_mtu
 
 IpFamily = Literal["ipv4", "ipv6", "dual"]
 Variant = Literal["nft", "legacy"]
@@ -27,7 +28,6 @@ FABRIC: Final = "fabric"
 """The name of the fabric's namespace, and of the bridge in it."""
 CLIENT: Final = "client"
 """The name of the host outside."""
-ETHERNET_MTU: Final = 1500
 _NAME: Final = re.compile(r"[a-z0-9]{1,16}")
 
 SERVICE_RANGES: Final = {4: "10.96.0.0/16", 6: "fd00:10:96::/112"}
@@ -67,10 +67,8 @@ class LabSpec(msgspec.Struct, frozen=True):
 
     @property
     def pod_mtu(self) -> int:
-        """Octets. VXLAN over IPv4 takes 50 of 1500, over IPv6 70."""
-        if self.backend == "host-gw":
-            return ETHERNET_MTU
-        return ETHERNET_MTU - (50 if self.families[0] == 4 else 70)
+        """Bytes; of two families what fits both, as the overlay's own plan has it."""
+        return min(overlay_mtu(Backend(self.backend), family, ETHERNET_MTU) for family in self.families)
 
     @property
     def service_cidrs(self) -> tuple[str, ...]:

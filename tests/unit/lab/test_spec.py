@@ -30,7 +30,7 @@ def test_no_address_is_given_twice_and_no_ranges_overlap(family: str) -> None:
 def test_mtu_leaves_room_for_the_tunnel() -> None:
     assert LabSpec("a").pod_mtu == 1450
     assert LabSpec("a", ip_family="ipv6").pod_mtu == 1430
-    assert LabSpec("a", ip_family="dual").pod_mtu == 1450
+    assert LabSpec("a", ip_family="dual").pod_mtu == 1430
     assert LabSpec("a", backend="host-gw").pod_mtu == 1500
 
 
