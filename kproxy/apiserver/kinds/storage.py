@@ -131,6 +131,8 @@ class VolumeAttachmentStrategy(StatusStrategy):
 class RuntimeClassStrategy(Strategy):
     """node.k8s.io/v1 RuntimeClass."""
 
+    qualified_finalizers: ClassVar[bool] = False
+
     def default(self, value: Json) -> None:
         round_resources((value.get("overhead") or {}).get("podFixed"))
 
@@ -150,6 +152,7 @@ class PodDisruptionBudgetStrategy(StatusStrategy):
     """policy/v1 PodDisruptionBudget."""
 
     has_generation: ClassVar[bool] = True
+    qualified_finalizers: ClassVar[bool] = False
 
     def initial_status(self) -> Json:
         names = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")

@@ -30,6 +30,8 @@ INVOLVED = {"kind": "Pod", "name": "p", "namespace": "default"}
 UNCHECKED: list[tuple[str, dict[str, Any]]] = [
     ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {}),
     ("/api/v1/namespaces/default/events", {"involvedObject": INVOLVED}),
+    ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "runc"}),
+    ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}),
     (CRDS, _crd("limes")),
 ]
 CHECKED: list[tuple[str, dict[str, Any]]] = [
