@@ -7,7 +7,6 @@ listed, not tables: a nat table may hold a hundred thousand rules of kube-proxy'
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from kproxy.linux.iptables.lock import lock_held_error
 from kproxy.linux.iptables.ownership import target_of
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.pod.refusing import Rules, Verdict, iptables_verdict, nft_verdict, refuses
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
 from kproxy.netfilter.hooks import Variant
@@ -34,6 +34,7 @@ from kproxy.overlay.rules import (
     RuleChain,
     Writer,
 )
+from kproxy.render.nftables.names import TABLE as KUBE_PROXY
 from kproxy.services.names import IPFamily
 
 _PLACES: Final = (("nat", "POSTROUTING", POSTROUTING_CHAIN), ("filter", "FORWARD", FORWARD_CHAIN))
@@ -46,7 +47,8 @@ _RANDOM_FULLY: Final = (1, 6, 2)
 _TIMEOUT: Final = 60.0
 _BUSY: Final = 4
 """iptables' exit code when the lock was not free in time, or the kernel had no resources (iptables(8))."""
-_REFUSES_ALL: Final = re.compile(r'-A FORWARD (-m comment --comment ("[^"]*"|\S+) )?-j (DROP|REJECT)( |$)')
+_KUBE: Final = "KUBE-"
+"""Begins the names of kube-proxy's and the kubelet's chains. None refuses everything, and some are long."""
 
 
 class CurrentRules(msgspec.Struct, frozen=True):
@@ -167,14 +169,34 @@ class OverlayRules:
             lines = self._list(tools, table, base)
             if lines is None:
                 continue
+            end = None
             if base == "FORWARD":
-                blocks = "-P FORWARD DROP" in lines or any(map(_REFUSES_ALL.match, lines))
+                end, refusing = self._end(tools, lines)
+                blocks = refusing or "-P FORWARD DROP" in lines
             own = self._list(tools, table, chain, optional=True)
             if own is None and not _jumps(lines, chain):
                 continue
             rules = tuple(line.removeprefix(f"-A {chain} ") for line in own or () if line.startswith("-A "))
-            found.append(RuleChain(writer, version, table, base, chain, rules, _attached(lines, base, chain)))
+            found.append(RuleChain(writer, version, table, base, chain, rules, _attached(lines, base, chain, end)))
         return found, blocks
+
+    def _end(self, tools: Iptables, lines: Iterable[str]) -> tuple[int | None, bool]:
+        """The number, from 1, of the rule of FORWARD behind which no new connection gets, and whether it refuses them.
+
+        Raises LinuxError.
+        """
+
+        def chain(name: str) -> Rules:
+            known = not name.startswith((_KUBE, FORWARD_CHAIN))
+            listed = self._list(tools, "filter", name, optional=True) if known else None
+            return [iptables_verdict(line) for line in listed or () if line.startswith("-A ")]
+
+        rules = [iptables_verdict(line) for line in lines if line.startswith("-A ")]
+        for number, rule in enumerate(rules, 1):
+            refusing = refuses(rule, chain)
+            if refusing or (rule is not None and rule.goes):
+                return number, refusing
+        return None, False
 
     def _list(self, tools: Iptables, table: str, chain: str, *, optional: bool = False) -> list[str] | None:
         """What `iptables -S CHAIN` prints; None if the table or an optional chain is not there. Raises LinuxError."""
@@ -201,10 +223,12 @@ class OverlayRules:
         text = [f"*{chain.table}", f":{chain.chain} - [0:0]"]
         if keep:
             text += [f"-A {chain.chain} {rule}" for rule in chain.rules]
-        if not keep or not _attached(lines, chain.base, chain.chain):
+        forward = chain.base == "FORWARD"
+        if not keep or not _attached(lines, chain.base, chain.chain, self._end(tools, lines)[0] if forward else None):
             text += [f"-D{line[2:]}" for line in _jumps(lines, chain.chain)]
             if keep:
-                end = _end(line for line in lines if target_of(line) != chain.chain)
+                others = [line for line in lines if target_of(line) != chain.chain]
+                end = self._end(tools, others)[0] if forward else None
                 text.append(f"{f'-I {chain.base} {end}' if end else f'-A {chain.base}'} {JUMPS[chain.chain]}")
         if not keep:
             text.append(f"-X {chain.chain}")
@@ -224,11 +248,23 @@ class OverlayRules:
         drops = [
             f"{item['family']} {item['table']} {item['name']}"
             for item in chains
-            if item.get("hook") == "forward" and item.get("policy") == "drop"
+            if item.get("hook") == "forward"
             # Those of iptables-nft get our jump.
             and (item["family"], item["table"], item["name"]) not in _OF_IPTABLES
+            and (item.get("policy") == "drop" or self._native_refuses(item))
         ]  # fmt: skip
         return found, drops
+
+    def _native_refuses(self, base: dict[str, Any]) -> bool:
+        """Whether the rules of a native chain refuse what none before them has accepted, as firewalld's do."""
+        if base["table"] == KUBE_PROXY:
+            return False
+
+        def chain(name: str) -> Rules:
+            listed = self._nft_list("chain", base["family"], base["table"], name)
+            return [nft_verdict(item.get("expr", [])) for item in listed]
+
+        return refuses(Verdict(base["name"]), chain)
 
     def _nft_list(self, *words: str) -> list[dict[str, Any]]:
         """The chains, or the rules of a table; nothing if nft cannot say.
@@ -272,19 +308,12 @@ def _jumps(lines: Sequence[str], chain: str) -> list[str]:
     return [line for line in lines if line.startswith("-A ") and target_of(line) == chain]
 
 
-def _attached(lines: Sequence[str], base: str, chain: str) -> bool:
-    """Whether the one jump is there, before what refuses everything."""
+def _attached(lines: Sequence[str], base: str, chain: str, end: int | None) -> bool:
+    """Whether the one jump is there, before rule number `end`, behind which nothing new gets."""
     jump = f"-A {base} {JUMPS[chain]}"
     if _jumps(lines, chain) != [jump]:
         return False
-    end = _end(lines)
     return end is None or [line for line in lines if line.startswith("-A ")].index(jump) < end - 1
-
-
-def _end(lines: Iterable[str]) -> int | None:
-    """The number, from 1, of the rule in FORWARD that refuses everything; None if there is none."""
-    rules = [line for line in lines if line.startswith("-A ")]
-    return next((number for number, line in enumerate(rules, 1) if _REFUSES_ALL.match(line)), None)
 
 
 def _rule_text(statements: Sequence[dict[str, Any]]) -> str:

@@ -153,6 +153,27 @@ def test_a_rule_that_refuses_everything_comes_after_the_overlays(network: Networ
     assert reaches(network, 1, 2, 4)
 
 
+def test_chains_that_refuse_everything_come_after_the_overlays(network: Network) -> None:
+    """As ufw's default, which rejects from a chain of its own, and as where only new connections are refused."""
+    chain = "-A ufw-reject-forward -j REJECT"
+    forms = {
+        4: [f"-N ufw-reject-forward\n{chain}", "-A FORWARD -j ufw-reject-forward"],
+        6: ["-A FORWARD -m conntrack --ctstate NEW -j REJECT"],
+    }
+    for number in (1, 2):
+        for family, texts in forms.items():
+            for line in "\n".join(texts).splitlines():
+                iptables(network, number, "nft", family, *line.split())
+        network.keep_rules(number, *WAYS["nft"])
+        assert network.rule_drift(number, *WAYS["nft"]) == []
+    for family in (4, 6):
+        assert reaches(network, 1, 2, family)
+    iptables(network, 1, "nft", 4, "-I", "FORWARD", "1", "-j", "ufw-reject-forward")
+    assert network.rule_drift(1, *WAYS["nft"])
+    network.keep_rules(1, *WAYS["nft"])
+    assert reaches(network, 1, 2, 4)
+
+
 DAMAGE = {
     "flushed": ["-F", "{chain}"],
     "jump gone": ["-D", "{base}", "-m", "comment", "--comment", "{comment}", "-j", "{chain}"],
@@ -281,9 +302,18 @@ def test_what_nft_lists_and_is_not_its_json_is_an_error_that_says_so(
     assert "what nft -j list chains prints is not nft's JSON: " in str(caught.value)
 
 
-def test_a_native_chain_that_drops_is_reported(network: Network) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["policy drop;", "policy accept; ct state established accept; counter reject;", "ct state new jump end;"],
+    ids=["policy", "last rule", "jump"],
+)
+def test_a_native_chain_that_drops_is_reported(network: Network, text: str) -> None:
     """An accept in one base chain does not overrule a drop in another: nothing of ours could help."""
-    table = "table inet custom { chain forward { type filter hook forward priority 0; policy drop; }; }"
+    table = f"""
+        table inet custom {{ chain end {{ ip ttl 1 accept; drop; }}; chain forward {{
+            type filter hook forward priority 0; {text} }}; }}
+        table ip other {{ chain forward {{ type filter hook forward priority 5; accept; drop; }}; }}
+    """
     network.node[1].call(lambda: subprocess.run(["nft", table], check=True))
     (note,) = OverlayRules(network.node[1]).read().notes
     assert note.startswith("nftables chain inet custom forward drops")
