@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -25,7 +25,7 @@ from kproxy.linux.pod.overlay_rules import CurrentRules, OverlayRules
 from kproxy.linux.pod.vxlan import OverlayKernel
 from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.nodes import OverlayNode, read_node
-from kproxy.overlay.plan import Backend, Change, OverlayPlan, difference, plan_overlay
+from kproxy.overlay.plan import ETHERNET_MTU, Backend, Change, OverlayPlan, difference, plan_overlay
 from kproxy.overlay.rules import RuleSettings, plan_rules, pod_ranges
 
 QUIET = 0.02
@@ -96,6 +96,7 @@ class OverlayAgent:
         self._rule_notes: tuple[str, ...] = ()
         self._kept: tuple[str, ...] = ()
         self._underlay_mtus: dict[int, int] = {}
+        self._guessed: tuple[str, ...] = ()
         self._rules = OverlayRules(namespace, settings.variant)
         self._own: OverlayNode | None = None
         self._rules_of: object = None
@@ -134,6 +135,7 @@ class OverlayAgent:
         elif own is not None:
             # An address that is away for a moment says nothing of the network's MTU.
             self._underlay_mtus.update(kernel.underlay_mtus(own.addresses))
+        self._guessed = () if own is None or settings.mtu is not None else tuple(_guessed(own, self._underlay_mtus))
         return plan_overlay(nodes, settings.node, settings.backend, self._underlay_mtus, settings.mtu)
 
     def _nodes(self) -> tuple[OverlayNode | None, list[OverlayNode]]:
@@ -167,10 +169,12 @@ class OverlayAgent:
             changes += difference(plan_rules(own, nodes, self._settings.rules, seen.firewall), seen.chains)
             problems += self._lacking(seen)
             notes = seen.notes
-        return Round(tuple(changes), tuple(problems), plan.mtu, notes)
+        return Round(tuple(changes), tuple(problems), plan.mtu, (*self._guesses(), *notes))
 
     def wait_for_own(self, timeout: float | None = None) -> tuple[OverlayNode, int]:
         """Waits until this node has a plan: its Node object, podCIDRs and an address. The node, and its pods' MTU.
+
+        The address must be on an interface, unless the MTU is given: pods keep the one that they begin with.
 
         `report` gets what is waited for whenever that changes. `timeout` is seconds, None for ever.
 
@@ -182,16 +186,16 @@ class OverlayAgent:
             while True:
                 self._wake.clear()
                 plan = self.plan(kernel)
-                if plan.mtu:
+                if plan.mtu and not self._guessed:
                     own, _ = self._nodes()
                     assert own is not None
                     return own, plan.mtu
-                problems = "; ".join(plan.problems)
+                problems = (*plan.problems, *self._guessed)
                 if until is not None and time.monotonic() >= until:
-                    raise KproxyError(f"{problems}, after {timeout:g} s")
-                if plan.problems != self._last_problems:
-                    self._report(Round((), plan.problems))
-                self._last_problems = plan.problems
+                    raise KproxyError(f"{'; '.join(problems)}, after {timeout:g} s")
+                if problems != self._last_problems:
+                    self._report(Round((), problems))
+                self._last_problems = problems
                 # An address may come to an interface without any change of the Node.
                 self._wake.wait(1.0)
 
@@ -233,7 +237,7 @@ class OverlayAgent:
                 self._rule_notes = self._keep_rules(changes, problems)
         except KproxyError as error:
             problems.append(str(error))
-        notes = (*self._kept, *self._rule_notes)
+        notes = (*self._kept, *self._guesses(), *self._rule_notes)
         done = Round(tuple(changes), tuple(problems), notes=notes)
         if changes or done.problems != self._last_problems or notes != self._last_notes:
             self._report(done)
@@ -260,6 +264,9 @@ class OverlayAgent:
             self._rules_due = time.monotonic() + settings.resync
         return seen.notes
 
+    def _guesses(self) -> Iterator[str]:
+        return (f"{text}; {ETHERNET_MTU} bytes are assumed" for text in self._guessed)
+
     def _writes_iptables(self) -> bool:
         rules = self._settings.rules
         return (rules.ip_masq or rules.forward) and not rules.nftables
@@ -269,6 +276,16 @@ class OverlayAgent:
         if rules.ip_masq and not rules.nftables and seen.firewall.main is None:
             return ["what pods send out of the pod network is not masqueraded: iptables is not installed"]
         return []
+
+
+def _guessed(own: OverlayNode, underlay_mtus: Mapping[int, int]) -> Iterator[str]:
+    """The families of which the network's MTU is not known."""
+    for version in sorted(own.pod_cidrs):
+        if version in own.addresses and version not in underlay_mtus:
+            yield (
+                f"no interface has node {own.name}'s address {own.addresses[version]}, so the MTU of the network "
+                "between the nodes is not known: give --underlay-mtu or --mtu"
+            )
 
 
 def _lost(says: OverlayNode | None, own: OverlayNode) -> Iterator[str]:

@@ -226,6 +226,34 @@ def test_waiting_for_podcidrs_can_end(node: Node, objects: Mapping[str, Any]) ->
     assert "Traceback" not in errors
 
 
+def test_an_mtu_is_not_guessed_in_silence(node: Node, objects: Mapping[str, Any]) -> None:
+    """The Node's address may be on no interface, a NAT's say: pods keep the MTU that they begin with."""
+    status = {"addresses": [{"type": "InternalIP", "address": "192.0.2.7"}]}
+    spec = {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}
+    node.kubectl("create", "--raw", "/api/v1/nodes", "-f", "-", document={**NODE, "spec": spec, "status": status})
+    install = node.arguments(objects["DaemonSet"]["spec"]["template"]["spec"]["initContainers"][0])
+    unknown = (
+        "no interface has node node-1's address 192.0.2.7, so the MTU of the network between the nodes is not known"
+    )
+
+    def ended(*words: str) -> tuple[int, str]:
+        process = node.start(*words)
+        _, errors = process.communicate(timeout=60)
+        return process.returncode, errors
+
+    code, errors = ended(*install, "--timeout", "0.1")
+    assert (code, unknown in errors) == (1, True), errors
+    run = (KPROXY, "overlay", "run", "--once", "--node", "node-1", "--kubeconfig", str(node.kubeconfig))
+    code, errors = ended(*run)
+    assert (code, unknown in errors, "1500 bytes are assumed" in errors) == (0, True, True), errors
+    for given in ("--mtu", "--underlay-mtu"):
+        for command in ((*install, "--timeout", "30"), run):
+            code, errors = ended(*command, given, "1400")
+            assert (code, "no interface" in errors) == (0, False), errors
+    conflist = json.loads((node.directory / "etc/cni/net.d/10-kproxy.conflist").read_text())
+    assert conflist["plugins"][0]["mtu"] == 1350
+
+
 def test_a_directory_that_cannot_be_written(node: Node) -> None:
     (node.directory / "file").touch()
     process = node.start(
