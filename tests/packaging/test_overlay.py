@@ -81,7 +81,10 @@ class Node:
     def arguments(self, container: Mapping[str, Any]) -> list[str]:
         """A container's command line, with this node's directories and the ServiceAccount's kubeconfig."""
         texts = [
-            text.replace("/host/", f"{self.directory}/").replace("$(NODE_NAME)", "node-1") for text in container["args"]
+            text.replace("/host/", f"{self.directory}/")
+            .replace("=/tmp/", f"={self.directory}/")
+            .replace("$(NODE_NAME)", "node-1")
+            for text in container["args"]
         ]
         return [KPROXY, *texts, "--kubeconfig", str(self.kubeconfig)]
 
@@ -201,6 +204,7 @@ def test_a_node_gets_its_plugin_and_pods_their_network(node: Node, objects: Mapp
     with started(node.start(*_with_files(node.directory, node.arguments(run), netns=False)), "ready"):
         code, result = node.launcher("ADD", request)
         assert code == 0, result
+        assert (node.directory / "ready").exists(), "what the readiness probe looks for"
         assert result["cniVersion"] == "1.0.0"
         assert [item["address"] for item in result["ips"]] == ["10.244.1.2/24", "fd00:10:244:1::2/64"]
         assert result["interfaces"][2]["sandbox"] == f"/run/netns/{node.pod}"
@@ -292,7 +296,13 @@ def test_the_pod_fits_together(objects: Mapping[str, Any]) -> None:
         for mount in container["volumeMounts"]:
             path = volumes[mount["name"]].get("hostPath", {}).get("path", "/tmp")
             assert mount["mountPath"] in (path, f"/host{path}")
-    assert f"--cni-socket={NODE_SOCKET}" in pod["containers"][0]["args"]
+    [overlay] = pod["containers"]
+    assert f"--cni-socket={NODE_SOCKET}" in overlay["args"]
+    ready = overlay["readinessProbe"]["exec"]["command"][-1]
+    assert f"--ready-file={ready}" in overlay["args"]
+    assert overlay["securityContext"]["readOnlyRootFilesystem"] is True
+    [mount] = [mount for mount in overlay["volumeMounts"] if mount["mountPath"] == os.path.dirname(ready)]
+    assert "emptyDir" in volumes[mount["name"]]
     assert os.path.dirname(NODE_SOCKET) == volumes["state"]["hostPath"]["path"]
 
 
