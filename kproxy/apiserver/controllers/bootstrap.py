@@ -113,6 +113,7 @@ def cluster_roles() -> list[Json]:
         ),
         _role("system:node", [dict(rule) for rule in NODE_RULES]),
         _role("system:kube-scheduler", _scheduler_rules()),
+        _role("system:kube-controller-manager", _controller_manager_rules()),
         _role(
             "system:volume-scheduler",
             [
@@ -130,13 +131,38 @@ def cluster_roles() -> list[Json]:
     ]
 
 
-def _scheduler_rules() -> list[Json]:
-    """What kube-scheduler reads, and how it says what it has decided."""
+def _leader_rules(name: str) -> list[Json]:
+    """What each component of the control plane needs to tell events, and to be the one of its kind that works."""
     own = {**_rule(["coordination.k8s.io"], ["leases"], ["get", "list", "update", "watch"])}
     return [
         _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
         _rule(["coordination.k8s.io"], ["leases"], ["create"]),
-        own | {"resourceNames": ["kube-scheduler"]},
+        own | {"resourceNames": [name]},
+    ]
+
+
+def _controller_manager_rules() -> list[Json]:
+    """What kube-controller-manager does as itself: it reads everything, and gives each controller an account.
+
+    Source: kubernetes/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
+    """
+    return [
+        *_leader_rules("kube-controller-manager"),
+        _rule([""], ["secrets", "serviceaccounts"], ["create"]),
+        _rule([""], ["secrets"], ["delete"]),
+        _rule([""], ["configmaps", "namespaces", "secrets", "serviceaccounts"], ["get"]),
+        _rule([""], ["secrets", "serviceaccounts"], ["update"]),
+        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+        _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
+        _rule(["*"], ["*"], ["list", "watch"]),
+        _rule([""], ["serviceaccounts/token"], ["create"]),
+    ]
+
+
+def _scheduler_rules() -> list[Json]:
+    """What kube-scheduler reads, and how it says what it has decided."""
+    return [
+        *_leader_rules("kube-scheduler"),
         _rule([""], ["nodes"], _READ),
         _rule([""], ["pods"], ["delete", "get", "list", "watch"]),
         _rule([""], ["bindings", "pods/binding"], ["create"]),
@@ -178,6 +204,7 @@ def cluster_role_bindings() -> list[Json]:
         _binding("system:node-proxier", ("User", "system:kube-proxy")),
         _binding("system:node"),
         _binding("system:kube-scheduler", ("User", "system:kube-scheduler")),
+        _binding("system:kube-controller-manager", ("User", "system:kube-controller-manager")),
         _binding("system:volume-scheduler", ("User", "system:kube-scheduler")),
     ]
 

@@ -26,6 +26,7 @@ n1,system:node:n1,uid2,"system:nodes"
 n2,system:node:n2,uid3,"system:nodes"
 odd,kubelet,uid4,"system:nodes"
 scheduler,system:kube-scheduler,uid5
+controllers,system:kube-controller-manager,uid6
 """
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
@@ -214,6 +215,23 @@ def test_rights_follow_the_pods(cluster: Api) -> None:
 
 def test_the_group_alone_is_no_kubelet(cluster: Api) -> None:
     assert cluster.as_user("odd")("GET", "/api/v1/nodes")[0] == 403
+
+
+def test_a_controller_manager_reads_all_and_gives_out_accounts(cluster: Api) -> None:
+    """What kubernetes/kubernetes grants system:kube-controller-manager in its bootstrap policy."""
+    manager = cluster.as_user("controllers")
+    for path in ("/api/v1/nodes", "/api/v1/secrets", "/apis/apps/v1/deployments"):
+        assert manager("GET", path)[0] == 200
+    lease = {"metadata": {"name": "kube-controller-manager"}, "spec": {"holderIdentity": "m"}}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    made = manager.ok("POST", leases, lease)
+    assert manager("PUT", f"{leases}/kube-controller-manager", made)[0] == 200
+    assert manager("GET", f"{leases}/other")[0] == 403
+    accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
+    manager.ok("POST", accounts, {"metadata": {"name": "deployment-controller"}})
+    answer = manager.ok("POST", f"{accounts}/deployment-controller/token", {"spec": {}})
+    assert answer["status"]["token"]
+    assert manager("POST", PODS, {"metadata": {"name": "own"}, "spec": {"containers": []}})[0] == 403
 
 
 @pytest.mark.slow
