@@ -12,17 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient, load_client_config
+import msgspec
+
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.client import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES, RestClient, load_client_config
 from kproxy.client.errors import ApiError
 from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.sync.nftables.desired import table_text
+from kproxy.linux.sync.nftables.prepare import prepare_tables_host
+from kproxy.linux.sync.nftables.reconcile import TableDifference, find_table_difference
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
-from kproxy.render import Features, select_target
+from kproxy.render import Features, render_table, select_target
 from kproxy.render.target import render_target
 from kproxy.services import IPFamily
 from tests.support.cli import KPROXY
@@ -137,6 +143,23 @@ def put(client: RestClient, resource: Any, body: dict[str, Any]) -> None:
             found = client.get(SERVICES, name, "default")
             body["spec"] |= {"clusterIP": found.spec.cluster_ip, "clusterIPs": list(found.spec.cluster_ips)}
         client.update(resource, name, body, body["metadata"].get("namespace", ""))
+
+
+def table_difference(client: RestClient, namespace: str, family: IPFamily) -> TableDifference:
+    """The same in nftables mode; chains that are empty only wait for their deletion."""
+    services = client.list(SERVICES).items
+    slices = client.list(ENDPOINT_SLICES).items
+    cidrs = client.list(SERVICE_CIDRS).items
+    config = msgspec.structs.replace(CONFIG, mode=MODE_NFTABLES)
+    target = select_target(client.list(NODES).items, config, NODE)
+    with Namespace.named(namespace) as entered:
+        (host,) = prepare_tables_host(entered, (family,)).families
+        table = render_table(target, family, services, slices, config, host.features, cidrs)
+        desired = table_text(table.renderer)
+        found = find_table_difference(desired, read_table(host.executor(), desired))
+    before = found.before.rules if found.before is not None else {}
+    stale = tuple(chain for chain in found.change.stale_chains if before.get(chain))
+    return msgspec.structs.replace(found, change=msgspec.structs.replace(found.change, stale_chains=stale))
 
 
 def difference(client: RestClient, namespace: str, family: IPFamily, variant: Variant) -> Difference:
