@@ -33,10 +33,8 @@ _MAX_FRAMES: Final = 512
 
 def traverse(index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> Fork | Accepted:
     """Traverse a base chain and those that it leads to, from where the cursor stands."""
-    if index.nftables is not None and base.source is Source.NFTABLES:
-        from kproxy.dataplane.concrete.nft.traverse import traverse_nft
-
-        return traverse_nft(index.nftables, host, base, cursor, state, given)
+    if index.nftables is not None and index.traverse_nft is not None and base.source is Source.NFTABLES:
+        return index.traverse_nft(index.nftables, host, base, cursor, state, given)
     return _TableTraversal(index, host, base, cursor, state, given).run()
 
 

@@ -10,7 +10,7 @@ when a packet first comes to them, so making an `Index` costs next to nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
@@ -33,6 +33,7 @@ from kproxy.netfilter.iptables.targets import Jump
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 
 if TYPE_CHECKING:
+    from kproxy.dataplane.concrete.graph import Accepted, Fork
     from kproxy.dataplane.concrete.nft.index import NftRules
 
 _SMALL: Final = 8
@@ -159,6 +160,8 @@ class Index:
         ruleset: the rules of iptables; of two variants, the first.
         variant: of these; None if not known.
         nftables: native nftables.
+        traverse_nft: `concrete.nft.traverse.traverse_nft`, if there is native nftables: loaded with the rules, so that
+            the first packet need not wait for it.
         family: of the rules, None if they do not tell.
         pipeline: all base chains in order.
         bridge_chains: those of the family bridge, which are not evaluated.
@@ -179,10 +182,13 @@ class Index:
         self.note = note
         self.several = len(self.iptables) > 1
         self.nftables: NftRules | None = None
+        self.traverse_nft: Callable[..., Fork | Accepted] | None = None
         if nftables is not None:
-            from kproxy.dataplane.concrete.nft.index import NftRules  # half as much again as rules of iptables need
+            # half as much code again as rules of iptables need
+            from kproxy.dataplane.concrete.nft.index import NftRules
+            from kproxy.dataplane.concrete.nft.traverse import traverse_nft
 
-            self.nftables = NftRules(nftables, note)
+            self.nftables, self.traverse_nft = NftRules(nftables, note), traverse_nft
         self.family = family or family_of(self.iptables)
         self.bridge_chains = bridge_chains(nftables)
         self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family))

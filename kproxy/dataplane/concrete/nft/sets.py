@@ -1,35 +1,43 @@
 """Sets and maps made ready for look-ups: a map of thousands of services costs a look-up, not a search.
 
-Elements are filed by their shape: which parts are exact, which are prefixes of which length, which are ranges. Of each
-shape the exact parts and prefixes make the key of a dictionary; ranges alone are sorted. So a look-up asks once for
-each shape, of which there are few.
+Exact elements are in a dictionary. The others are filed by their shape: which parts are exact, which are prefixes of
+which length, which are ranges. Of each shape the exact parts and prefixes make the key of a dictionary; ranges alone
+are sorted. So a look-up asks once for each shape, of which there are few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from kproxy.dataplane.concrete.nft.values import Value, fits, is_known
 from kproxy.netfilter.nftables.element import Element
-from kproxy.netfilter.nftables.value import CATCH_ALL, InterfacePrefix, Prefix, Range
+from kproxy.netfilter.nftables.value import CATCH_ALL, CatchAll, InterfacePrefix, Prefix, Range
 
 _Shape = tuple[int | str, ...]
 """For each part: -1 for an exact one, the mask for a prefix, a name for anything else."""
+
+_INEXACT: Final = frozenset({Prefix, Range, InterfacePrefix, CatchAll})
 
 
 class IndexedElements:
     """The elements of a set or map."""
 
-    __slots__ = ("_by_shape", "_catch_all", "_elements", "_firsts", "_ranges")
+    __slots__ = ("_by_shape", "_catch_all", "_elements", "_exact", "_firsts", "_ranges")
 
     def __init__(self, elements: Iterable[Element]) -> None:
         self._elements = elements if isinstance(elements, tuple) else tuple(elements)
         self._by_shape: dict[_Shape, dict[tuple[object, ...], list[Element]]] = {}
         self._ranges: list[tuple[int, int, Element]] = []
         self._catch_all: Element | None = None
+        self._exact: dict[object, Element] = {}
         for element in self._elements:
-            self._file(element)
+            key = element.key
+            if _INEXACT.isdisjoint(map(type, key if isinstance(key, tuple) else (key,))):
+                self._exact.setdefault(key, element)
+            else:
+                self._file(element)
         self._ranges.sort(key=lambda item: item[0])
         self._firsts = [first for first, _, _ in self._ranges]
 
@@ -57,6 +65,9 @@ class IndexedElements:
 
     def find(self, key: Value) -> Element | None:
         """The element that holds a known key."""
+        exact = self._exact.get(key)
+        if exact is not None:
+            return exact
         parts = key if isinstance(key, tuple) else (key,)
         for shape, filed in self._by_shape.items():
             if len(shape) != len(parts):
