@@ -9,7 +9,7 @@ those of `concrete.nat`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -121,6 +121,15 @@ class Translation:
 
     def source(self, target: Target, continuation: Continuation) -> Node:
         """SNAT, MASQUERADE, or NETMAP where sources are translated."""
+        within = _without_ports(target)
+        if within is None:
+            return self._source(target, continuation)
+        # A port in the range stays, as it does without a range.
+        stays = self._variables.port_in(self._variables.sport, within[1])
+        kept = self._source(within[0], continuation)
+        return self._diagrams.ite(stays, kept, self._source(target, continuation))
+
+    def _source(self, target: Target, continuation: Continuation) -> Node:
         variables, diagrams = self._variables, self._diagrams
         later = continuation.onward
         moved = {variables.sport: variables.translated_sport, variables.sport + 1: variables.translated_sport + 1}
@@ -294,3 +303,13 @@ class Translation:
                 exact = self.with_destination(after, self._numbers[Destination(address, destination.port)])
                 result = diagrams.ite(self._at_address(address), exact, result)
         return result
+
+
+def _without_ports(target: Target) -> tuple[Target, Range] | None:
+    """A target that rewrites the source and keeps ports of a range, without that range, and the range; else None."""
+    if isinstance(target, MasqueradeTarget) and target.to_ports is not None:
+        return None if target.random or target.random_fully else (replace(target, to_ports=None), target.to_ports)
+    if isinstance(target, SnatTarget) and target.to_source.ports is not None and target.to_source.addresses is not None:
+        plain = replace(target, to_source=replace(target.to_source, ports=None))
+        return None if target.random or target.random_fully else (plain, target.to_source.ports)
+    return None

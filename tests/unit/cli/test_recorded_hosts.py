@@ -56,3 +56,39 @@ def test_what_a_new_release_of_firewalld_changed(kproxy: Run) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     assert "different: 1 difference" in done.stdout
     assert "B has it dropped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "rule", "cause"),
+    [
+        (
+            "fail2ban-iptables/iptables-save",
+            "-A INPUT -p tcp -m multiport --dports 22,2222 -j f2b-sshd",
+            "rule 3 of INPUT, jump to f2b-sshd, is only in A",
+        ),
+        (
+            "docker-trixie/iptables-save",
+            "-A DOCKER ! -i docker0 -p udp -m udp --dport 53 -j DNAT --to-destination 172.17.0.2:53",
+            "rule 5 of DOCKER, `-j DNAT --to-destination 172.17.0.2:53`, is only in A",
+        ),
+        (
+            "libvirt-nftables/ruleset.nft",
+            "meta l4proto udp ip saddr 192.168.122.0/24 ip daddr != 192.168.122.0/24 counter packets 0 bytes 0 "
+            "masquerade to :1024-65535",
+            "rule 4 of guest_nat, `meta l4proto udp ip saddr 192.168.122.0/24 ip daddr != 192.168.122.0/24 ",
+        ),
+    ],
+)
+def test_a_removed_rule_is_one_finding_with_its_cause(
+    kproxy: Run, tmp_path: Path, file: str, rule: str, cause: str
+) -> None:
+    """The last one differs only for source ports that the range leaves out: the next rule masquerades, too."""
+    text = (FOLDER / file).read_text()
+    assert text.count(f"{rule}\n") == 1
+    cut = tmp_path / Path(file).name
+    cut.write_text(text.replace(f"{rule}\n", "\n"))
+    done = kproxy("diff", FOLDER / file, cut)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "different: 1 difference\n" in done.stdout
+    assert cause in done.stdout
+    assert "do not confirm" not in done.stdout
