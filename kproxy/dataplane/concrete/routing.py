@@ -1,7 +1,8 @@
 """Routing as the packet path needs it: is the address local, which device leads to it, which source is chosen.
 
 The order is the kernel's: the local table, then the policy's rules, then the main table; in a table the longest prefix,
-then the lowest metric, then the first. Where the host is only partly known, the answer is `UNKNOWN`.
+then the lowest metric, then the first. Without rules of the policy, IPv4's local and main table are one: there the
+longest prefix wins, of equal ones the local table's. Where the host is only partly known, the answer is `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Query(NamedTuple):
 
 
 def address_type(host: Host, family: Family, address: int, device: str | None = None) -> str | Unknown:
-    """LOCAL, BROADCAST, MULTICAST or UNICAST, from the local table alone (inet_addr_type in the kernel).
+    """LOCAL, BROADCAST, MULTICAST or UNICAST, from the local table alone (inet_addr_type in the kernel), or from the
+    one that local and main table are.
 
     With `device` only addresses of that interface are local or broadcast.
     """
@@ -64,8 +66,23 @@ def address_type(host: Host, family: Family, address: int, device: str | None = 
         if MULTICAST_NETWORKS[family].contains(address):
             return "MULTICAST"
     if LOOPBACK_NETWORKS[family].contains(address):
+        if device is None and _routed_away(host, family, address):
+            return "UNICAST"
         return "LOCAL" if device in (None, LOOPBACK) else "UNICAST"
     return _own_type(host, family, address, device)
+
+
+def _routed_away(host: Host, family: Family, address: int) -> bool:
+    """Whether a route of the main table is longer than the local one to 127.0.0.0/8, and counts (observed: with any
+    rule of the policy it does not). The host's own addresses have local routes of full length."""
+    if family is not Family.IPV4 or host.rules or (family, address) in (host.local_addresses or ()):
+        return False
+    shared = LOOPBACK_NETWORKS[family].mask
+    return any(
+        route.table == "main" and route.family is family and route.network.mask > shared
+        and route.network.contains(address)
+        for route in host.routes or ()
+    )  # fmt: skip
 
 
 def _own_type(host: Host, family: Family, address: int, device: str | None) -> str | Unknown:

@@ -56,6 +56,25 @@ def test_the_documented_example() -> None:
     assert address_type(host, Family.IPV4, v4("10.244.0.1"), "eth0") == "UNICAST"
 
 
+def test_a_longer_route_into_the_loopback_network() -> None:
+    """Without rules of the policy the kernel looks local and main table up as one (observed; of equal prefixes the
+    local one wins); once there is a rule, the local table comes first."""
+    routes = [{"to": f"{own}/32", "dev": "eth0"} for own in ("127.0.5.5", "127.0.0.1", "127.0.0.2", "192.0.2.10")]
+    addresses = {"lo": ["127.0.0.1/8", "127.0.0.2/32"], "eth0": ["192.0.2.10/24"]}
+    document = {
+        "interfaces": [{"name": name, "addresses": own} for name, own in addresses.items()],
+        "routes": routes,
+    }
+    host = parse_host(document)
+    for own in ("127.0.0.1", "127.0.0.2", "192.0.2.10", "127.0.5.6"):
+        assert lookup(host, Query(Family.IPV4, v4(own))) == RouteResult("local", "lo", None, v4(own))
+    assert lookup(host, Query(Family.IPV4, v4("127.0.5.5"))) == RouteResult("unicast", "eth0")
+    assert address_type(host, Family.IPV4, v4("127.0.5.5")) == "UNICAST"
+    ruled = parse_host({**document, "rules": [{"from": "198.51.100.0/24", "table": "100"}]})
+    found = lookup(ruled, Query(Family.IPV4, v4("127.0.5.5")))
+    assert found == RouteResult("local", "lo", None, v4("127.0.5.5"))
+
+
 def test_nothing_is_known_of_an_empty_file() -> None:
     host = parse_host({})
     assert (host.local_addresses, host.interfaces, host.routes, host.transparent) == (None, None, None, None)
