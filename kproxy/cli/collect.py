@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from kproxy.cli.cluster_source import Connection, connection_options
-from kproxy.cli.output import report_error, report_note, write_output
+from kproxy.cli.output import counted, report_error, report_note, write_output
 from kproxy.client import TransportError
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.snapshot.write import write_snapshot
@@ -90,7 +90,7 @@ def command(
     click.echo(target)
     failed = collected.info.failed
     if failed:
-        report_note(f"{len(failed)} parts could not be read: {', '.join(each.what for each in failed[:8])}")
+        report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
         sys.exit(1)
 
 

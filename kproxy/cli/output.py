@@ -192,3 +192,8 @@ def write_lines(lines: Iterable[str]) -> None:
     """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
     text = "".join(f"{line}\n" for line in lines)
     write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which takes an `s` for any number but one."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

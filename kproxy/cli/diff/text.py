@@ -9,6 +9,7 @@ from fractions import Fraction
 import click
 import msgspec
 
+from kproxy.cli.output import counted
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
@@ -33,13 +34,13 @@ def comparison_text(
     """The lines of the answer. `counts` are the numbers of rules; `max_shown` None shows everything."""
     width = max(map(len, labels))
     for side, label, count in zip(SIDES, labels, counts, strict=True):
-        yield f"{click.style(side, bold=True)}  {label:<{width}}  {count:,} rules"
+        yield f"{click.style(side, bold=True)}  {label:<{width}}  {counted(count, 'rule')}"
     yield ""
     findings = _findings(found.differences)
     if found.alike:
         yield click.style("alike: every packet is treated the same", fg="green", bold=True)
     elif found.differences:
-        yield click.style(f"different: {_count(len(findings))}", fg="red", bold=True)
+        yield click.style(f"different: {counted(len(findings), 'difference')}", fg="red", bold=True)
     else:
         yield click.style(
             "not decided: no difference is certain, and not every packet is certain", fg="yellow", bold=True
@@ -51,14 +52,16 @@ def comparison_text(
     hidden = len(findings) - len(shown)
     if hidden or found.unexamined or found.unusual:
         yield ""
-        parts = [f"{hidden:,} more differences are not shown"] if hidden else []
+        parts = [f"{counted(hidden, 'more difference')} {_are(hidden)} not shown"] if hidden else []
         if found.unusual:
             parts.append(
-                f"{found.unusual:,} findings are left out that are about connections translated already, broadcast, or "
-                "endpoints that are the host's own"
+                f"{counted(found.unusual, 'finding')} {_are(found.unusual)} left out, about connections translated "
+                "already, broadcast, or endpoints that are the host's own"
             )
         if found.unexamined:
-            parts.append(f"{found.unexamined:,} more destinations differ and were not put into words")
+            one = found.unexamined == 1
+            differ = "differs and was" if one else "differ and were"
+            parts.append(f"{counted(found.unexamined, 'more destination')} {differ} not put into words")
         yield f"{'; '.join(parts)}: --all shows everything"
     if found.undecided:
         yield ""
@@ -85,33 +88,33 @@ def _findings(differences: Iterable[Difference]) -> list[list[Difference]]:
 
 
 def _finding_text(number: int, finding: Sequence[Difference], *, everything: bool) -> Iterator[str]:
-    """One finding: with a cause, what it is and how many destinations it concerns, and the first difference as its
+    """One finding: if several differences or destinations have one cause, that first, with the first difference as its
     example."""
     cause = finding[0].cause
     count = len({destination for item in finding for destination in item.destinations})
-    if cause is None or (len(finding) == 1 and count == 1):
-        yield from _difference_text(f"{number}. ", finding[0])
-        if cause is not None:
-            yield f"   {cause.words(SIDES)}"
+    if cause is None or len(finding) == count == 1:
+        yield from _difference_text(f"{number}. ", finding[0], "" if cause is None else cause.words(SIDES))
         return
-    yield click.style(f"{number}. {cause.words(SIDES)}: {count:,} destinations, as:", bold=True)
+    yield click.style(f"{number}. {cause.words(SIDES)}: {counted(count, 'destination')}, as:", bold=True)
     for item in finding if everything else finding[:1]:
         yield from _difference_text("   ", item)
     if len(finding) > 1 and not everything:
         more = len(finding) - 1
-        yield f"   and {more:,} more {'difference' if more == 1 else 'differences'} of this cause: --all shows them"
+        yield f"   and {counted(more, 'more difference')} of this cause: --all shows {'it' if more == 1 else 'them'}"
 
 
-def _count(count: int) -> str:
-    return f"{count:,} differences" if count != 1 else "1 difference"
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
-def _difference_text(head: str, difference: Difference) -> Iterator[str]:
+def _difference_text(head: str, difference: Difference, cause: str = "") -> Iterator[str]:
     shown = ", ".join(difference.destinations[:MAX_SITES])
     if len(difference.destinations) > MAX_SITES:
-        shown += f" and {len(difference.destinations) - MAX_SITES:,} more destinations"
+        shown += f" and {counted(len(difference.destinations) - MAX_SITES, 'more destination')}"
     conditions = f", {difference.conditions}" if difference.conditions else ""
     yield click.style(f"{head}{shown} from {difference.sources}{conditions}", bold=True)
+    if cause:
+        yield f"   {cause}:"
     for side, text in zip(SIDES, (difference.one, difference.other), strict=True):
         yield f"     {click.style(side, bold=True)} {text}"
     yield f"   for example {situation_text(difference.witness)}"
@@ -146,7 +149,7 @@ def _trace_text(side: str, result: TraceResult) -> Iterator[str]:
         yield f"     {head} {chance:>{width}}  {verdict} {_end(outcome)}"
         yield f"       {'':>{width}}  {click.style(_path(outcome), dim=True)}"
     if len(result.outcomes) > len(shown):
-        yield f"       and {len(result.outcomes) - len(shown)} more outcomes"
+        yield f"       and {counted(len(result.outcomes) - len(shown), 'more outcome')}"
 
 
 def _chance(value: Fraction) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import terminal_width
+from kproxy.cli.output import counted, terminal_width
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.report import Fate, WitnessRecord
 
@@ -25,7 +25,7 @@ def report_lines(report: Report) -> Iterator[str]:
     width = min(terminal_width() or WIDTH, 120)
     count = len(report.findings)
     nodes = report.nodes[0] if len(report.nodes) == 1 else f"{len(report.nodes)} nodes"
-    services = f"{report.services:,} Service{'' if report.services == 1 else 's'}"
+    services = counted(report.services, "Service")
     yield f"From {report.from_} to {report.to} mode on {nodes}, {' and '.join(report.families)}, {services}"
     yield ""
     if not report.changes:
@@ -67,7 +67,7 @@ def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
 
 def _services_count(finding: Finding) -> str:
     count = len(finding.services)
-    return "" if not count else "1 Service" if count == 1 else f"{count:,} Services"
+    return counted(count, "Service") if count else ""
 
 
 def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:
@@ -77,12 +77,12 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
     yield f"{click.style(head, bold=True)}{' ' * gap}{where}" if gap > 1 else click.style(head, bold=True)
     yield from _labelled("today", finding.today, width)
     yield from _labelled("then", finding.then, width)
-    concerns = [*_listed(finding.services, MAX_SERVICES, "Services"), *_listed(finding.addresses, MAX_ADDRESSES, "")]
+    concerns = [*_listed(finding.services, MAX_SERVICES, "Service"), *_listed(finding.addresses, MAX_ADDRESSES, "")]
     for place, text in enumerate(concerns):
         yield from _labelled("for" if place == 0 else "", text, width)
     limits = [] if finding.families == report.families else [f"{' and '.join(finding.families)} only"]
     if finding.nodes != report.nodes:
-        limits += _listed(finding.nodes, MAX_SERVICES, "nodes")
+        limits += _listed(finding.nodes, MAX_SERVICES, "node")
     if limits:
         yield from _labelled("where", "; ".join(limits), width)
     if finding.witness is not None:
@@ -124,7 +124,7 @@ def _listed(names: Sequence[str], most: int, what: str) -> list[str]:
         return []
     shown = ", ".join(names[:most])
     left = len(names) - most
-    return [shown if left <= 0 else f"{shown} and {left:,} more{f' {what}' if what else ''}"]
+    return [shown if left <= 0 else f"{shown} and {counted(left, f'more {what}') if what else f'{left:,} more'}"]
 
 
 def _labelled(label: str, text: str, width: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ import msgspec
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
-from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_output
+from kproxy.cli.output import colour_stdout, counted, report_note, working, write_files, write_output
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.snapshot import check_alone, snapshot_option
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
@@ -347,7 +347,7 @@ def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequenc
     """The packets of a capture that the rules are for."""
     for family in refused:
         count = sum(each.question.packet.family is family for each in asked)
-        report_note(f"skipped {count} packets of {family.value}: there are no rules for them")
+        report_note(f"skipped {counted(count, 'packet')} of {family.value}: there are no rules for them")
     return [each for each in asked if each.question.packet.family not in refused]
 
 

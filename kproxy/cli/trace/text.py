@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from kproxy.cli.output import counted
 from kproxy.cli.trace.words import (
     by_hook,
     common_steps,
@@ -65,7 +66,7 @@ def report_text(report: Report, label: str) -> str:
             _add_way(branch, reported.outcome.steps[shared:])
         hidden = len(report.outcomes) - MAX_BRANCHES
         if hidden > 0:
-            root.add(f"... and {hidden} more outcomes, listed above")
+            root.add(f"... and {counted(hidden, 'more outcome')}, listed above")
     lines = [click.style(packet_words(report.question), bold=True)]
     width = max(len(percent(item.outcome.probability)) for item in report.outcomes)
     for reported in report.outcomes:

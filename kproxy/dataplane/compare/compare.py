@@ -76,7 +76,8 @@ class Difference:
         """The difference in one sentence."""
         shown = ", ".join(self.destinations[:max_shown])
         if len(self.destinations) > max_shown:
-            shown += f" and {len(self.destinations) - max_shown:,} more destinations"
+            more = len(self.destinations) - max_shown
+            shown += f" and {more:,} more destination{'' if more == 1 else 's'}"
         conditions = f", {self.conditions}" if self.conditions else ""
         return f"{shown} from {self.sources}{conditions}: {one} {self.one}; {other} {self.other}"
 
