@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kproxy.dataplane.concrete.trace import TraceResult
+from kproxy.dataplane.model.pipeline import Source
 from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
 from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES
@@ -24,8 +25,9 @@ from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.value import Verdict
 
-Place = tuple[str, str]
-"""A chain by the names of its table and its own; names of native tables have two words, so that none is both."""
+Place = tuple[str, str, str]
+"""A chain by its variant of iptables (empty where no side has two, and for native tables) and its table's and its own
+name; names of native tables have two words, so that none is both."""
 
 
 class Cause(NamedTuple):
@@ -47,7 +49,9 @@ class Causes:
     """The rules of one side alone, for two sides. Chains are compared when a witness comes to them."""
 
     def __init__(self, sides: tuple[SideRules, SideRules], family: Family) -> None:
-        self._chains = (_chains_of(sides[0], family), _chains_of(sides[1], family))
+        several = any(len(side.iptables) > 1 for side in sides)
+        self._chains = (_chains_of(sides[0], family, several), _chains_of(sides[1], family, several))
+        self._only = tuple(side.iptables[0].source if several and side.iptables else "" for side in sides)
         bases = [
             {place for place, chain in self._chains[side].items() if chain.rules and chain.is_base} for side in (0, 1)
         ]
@@ -60,10 +64,11 @@ class Causes:
         for side, result in enumerate(traces):
             for outcome in result.outcomes:
                 for position, step in enumerate(outcome.path):
-                    place = step.table, step.chain
+                    native = step.source == Source.NFTABLES
+                    place = "" if native else step.source or self._only[side], step.table, step.chain
                     if step.rule in self._alone_in(side, place):
                         text, action = self._chains[side][place].told(step.rule)
-                        found.append((position, side, Cause(side, *place, step.rule, text, action)))
+                        found.append((position, side, Cause(side, *place[1:], step.rule, text, action)))
                         break
         return min(found)[2] if found else None
 
@@ -132,11 +137,12 @@ class _NativeChain:
         return text, f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
 
 
-def _chains_of(rules: SideRules, family: Family) -> dict[Place, _IptablesChain | _NativeChain]:
+def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[Place, _IptablesChain | _NativeChain]:
     found: dict[Place, _IptablesChain | _NativeChain] = {}
-    for ruleset in rules.rulesets:
-        for table in ruleset.tables:
-            found |= {(table.name, chain.name): _IptablesChain(table.name, chain) for chain in table.chains}
+    for item in rules.iptables:
+        source = item.source if several else ""
+        for table in item.ruleset.tables:
+            found |= {(source, table.name, chain.name): _IptablesChain(table.name, chain) for chain in table.chains}
     for held in rules.tables(family):
-        found |= {(table_name(held), chain.name): _NativeChain(held, chain) for chain in held.chains}
+        found |= {("", table_name(held), chain.name): _NativeChain(held, chain) for chain in held.chains}
     return found

@@ -11,6 +11,7 @@ from typing import Final
 from kproxy.dataplane.compare.assume import assume, assume_native
 from kproxy.dataplane.compare.witness import SideNames, Situation
 from kproxy.dataplane.concrete.explore import Exploration
+from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
@@ -85,6 +86,15 @@ def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
     return index_ruleset(iptables, index.note, nftables=native, family=index.family)
 
 
+def _target(index: Index, step: Step) -> object:
+    """The target of the rule of iptables that a step met, of the variant that it names; None for native rules."""
+    for item in index.iptables:
+        chain = item.ruleset.chain(step.table, step.chain) if step.source in ("", item.source) else None
+        if chain is not None:
+            return chain.rules[step.rule - 1].target
+    return None
+
+
 def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[Observation, Fraction]:
     """What becomes of the packet, with chances.
 
@@ -102,8 +112,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
         effects = set()
         for step in arrival.steps:
             if step.kind == "rule" and step.source != Source.NFTABLES:
-                chain = index.ruleset.chain(step.table, step.chain)
-                target = chain.rules[step.rule - 1].target if chain is not None else None
+                target = _target(index, step)
                 if isinstance(target, CtTarget) and target.notrack:
                     continue
                 if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
