@@ -20,7 +20,7 @@ def test_rises_with_writes_only() -> None:
         assert second is not None
         assert second > first
         run("iptables-nft-save", namespace=name)
-        run("iptables-legacy", "-N", "Y", namespace=name)
+        run("iptables-legacy", "-w", "-N", "Y", namespace=name)
         assert nft_generation(namespace) == second
         run("ip6tables-nft", "-N", "Z", namespace=name)
         third = nft_generation(namespace)

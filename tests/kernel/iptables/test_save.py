@@ -91,7 +91,7 @@ def test_list_is_what_iptables_prints(family: IPFamily, variant: str) -> None:
             run(f"{command}-restore", "--noflush", namespace=namespace, text=text)
         ruleset = saved_ruleset(rendered.restore_text, family)
         for table in ("nat", "filter", "mangle"):
-            listed = run(command, "-t", table, "-L", "-v", "-n", "--line-numbers", namespace=namespace)
+            listed = run(command, "-w", "-t", table, "-L", "-v", "-n", "--line-numbers", namespace=namespace)
             assert print_list(ruleset, table, protocol_names=names) == listed
 
 

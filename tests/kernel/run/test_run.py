@@ -219,7 +219,7 @@ def test_nft_needs_no_lock(
     """Held from before the start to the end by a process of this very namespace, which may be making legacy tables."""
     lock = tmp_path / "xtables.lock"
     monkeypatch.setenv("XTABLES_LOCKFILE", str(lock))
-    run("iptables-legacy", "-t", "nat", "-L", namespace=namespace)
+    run("iptables-legacy", "-w", "-t", "nat", "-L", namespace=namespace)
     holding = [
         "ip",
         "netns",
@@ -336,7 +336,7 @@ def test_random_faults_against_the_real_kernel(server: Server, namespace: str, t
                     client.delete(SERVICES, name, "default")
             elif what < 0.9:
                 table = rng.choice(("nat", "filter", "mangle"))
-                run(f"iptables-{variant.value}", "-t", table, "-F", namespace=namespace)
+                run(f"iptables-{variant.value}", "-w", "-t", table, "-F", namespace=namespace)
             elif what < 0.94:
                 agent.stop(signal.SIGKILL)
                 agent = stack.enter_context(running_agent(tmp_path, *arguments(server, namespace, variant.value)))

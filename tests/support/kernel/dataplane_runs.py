@@ -250,5 +250,7 @@ def zero_counters(node: Node, family: Family, variant: str, tables: Sequence[str
     """Set all counters to zero."""
     for table in tables:
         subprocess.run(
-            ["ip", "netns", "exec", node.name, command(family, variant), "-t", table, "-Z"], check=True, timeout=60
+            ["ip", "netns", "exec", node.name, command(family, variant), "-w", "-t", table, "-Z"],
+            check=True,
+            timeout=60,
         )
