@@ -287,6 +287,10 @@ class KnownNetwork:
             return Arrival("", reason=f"{why}; {host.name} asks for it in vain", held=True, told=True)
         return Arrival("", reason=why)
 
+    def refuses_sctp(self) -> bool:
+        """Kernels of real nodes have SCTP."""
+        return True
+
     def listens(self, host: str, protocol: str, port: int) -> bool:
         """A pod that runs, and whatever is outside, is taken to answer; on a node not a port that is a node port."""
         if host.startswith(POD):

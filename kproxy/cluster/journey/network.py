@@ -115,3 +115,6 @@ class Network(Protocol):
 
     def listens(self, host: str, protocol: str, port: int) -> bool:
         """Whether something answers at a port of a host. `protocol` is TCP, UDP or SCTP."""
+
+    def refuses_sctp(self) -> bool:
+        """Whether a host refuses its own SCTP packet that nothing listens for; else its raw socket takes the packet."""

@@ -245,7 +245,8 @@ def _fits(one: FlowTuple, other: FlowTuple) -> bool:
 def _come_back(network: Network, path: _Path, end: _End) -> Iterator[Journey]:
     last = path.hops[-1]
     if end.kind == ANSWERED and not _listens(network, last):
-        end = _End(REFUSED, NOT_LISTENING)
+        own_sctp = last.left.protocol == SCTP and last.host == path.hops[0].host
+        end = _End(LOST if own_sctp and not network.refuses_sctp() else REFUSED, NOT_LISTENING)
     if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
         # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.

@@ -17,6 +17,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Packet, index_ruleset
 from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
+from kproxy.lab.kubelet.sctp import kernel_has_sctp
 from kproxy.lab.links import read_fdb, read_links, read_neighbours
 from kproxy.lab.model.recent import read_recent
 from kproxy.lab.network import OUTSIDE
@@ -176,6 +177,10 @@ class LabModel:
         # A device without carrier has no queue that would take a packet (noop_qdisc).
         assert host.links is not None
         return Arrival("", reason=why, held=not host.links[device].carrier)
+
+    def refuses_sctp(self) -> bool:
+        """A kernel without SCTP refuses the protocol only where nothing has a raw socket, as the lab's clients have."""
+        return kernel_has_sctp()
 
     def listens(self, host: str, protocol: str, port: int) -> bool:
         """The API server on the fabric, and the echo servers of pods."""
