@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, Connection
 from kproxy.cli.output import report_note, working
-from kproxy.cluster.inputs import read_text
-from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cluster.rules import HostRules
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -97,23 +96,16 @@ def _families(files: HostRules) -> frozenset[Family]:
 def _read_files(text: str, name: str) -> HostRules:
     """Files of rules, each recognised by its content: `a.save,a.nft`; a single one may have a comma in its name."""
     paths = [text] if text == "-" or Path(text).exists() or "," not in text else text.split(",")
-    files = []
-    with working(f"reading {name}"):
-        for path in paths:
-            content = sys.stdin.buffer.read().decode("utf-8", "replace") if path == "-" else read_text(Path(path))
-            files.append(read_rule_file(content, label(path), path))
-        return HostRules(files)
+    return read_rule_files(paths, name)
 
 
 def label(text: str) -> str:
     """What a side is called in messages."""
-    if text == "-":
-        return "standard input"
     if text.startswith(NETNS):
         return f"namespace {text.removeprefix(NETNS)}"
     if is_cluster(text):
         return text if text != CLUSTER else "cluster"
-    return text
+    return text_label(text)
 
 
 def is_rendered(text: str) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import click
 import msgspec
@@ -14,8 +12,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, family_options, feature_option
 from kproxy.cli.output import colour_stdout, output_option, working, write_json
-from kproxy.cluster.inputs import read_text
-from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.cli.text_files import read_rule_files
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
 
@@ -88,7 +85,7 @@ def command(
     else:
         targets = [select_target(cluster.nodes, config, node)]
     asked = chosen_family(ipv4, ipv6)
-    dump = _read_rules(rule_files)
+    dump = read_rule_files(rule_files) if rule_files else None
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Analysis, ForeignRules, NodeFacts, analyse, build_report
@@ -122,22 +119,6 @@ def command(
             click.echo(line, color=colour_stdout())
     if report.changes:
         raise click.exceptions.Exit(1)
-
-
-def _read_rules(paths: Sequence[str]) -> HostRules | None:
-    """The node's dump, None without one.
-
-    Raises:
-        InputError: a file cannot be read, or two say the same.
-    """
-    if not paths:
-        return None
-    with working("reading rules"):
-        files = []
-        for path in paths:
-            text = sys.stdin.buffer.read().decode("utf-8", "replace") if path == "-" else read_text(Path(path))
-            files.append(read_rule_file(text, "standard input" if path == "-" else path, path))
-        return HostRules(files)
 
 
 def _needs() -> tuple[str, ...]:

@@ -3,14 +3,12 @@ trace."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from kproxy.cluster.inputs import read_text
+from kproxy.cli.text_files import read_text_of
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.query.spec import Question, read_question, write_question
 from kproxy.errors import InputError, Location
@@ -63,14 +61,7 @@ def refusal_line(question: Question, error: InputError) -> str:
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    if path == "-":
-        try:
-            text = sys.stdin.buffer.read().decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error
-    else:
-        text = read_text(Path(path))
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+    for number, line in enumerate(read_text_of(path).removeprefix("\ufeff").split("\n"), 1):
         if line.strip():
             yield number, line.strip()
 

@@ -7,19 +7,17 @@ when it is first asked for, and once.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.output import working
+from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.hosts import node_host
-from kproxy.cluster.inputs import read_text
-from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Host, Index, IpSet, index_ruleset
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
@@ -30,7 +28,6 @@ from kproxy.dataplane.query.assumptions import (
     surroundings_of_rules,
 )
 from kproxy.dataplane.query.spec import Question
-from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target, render_table, render_target
@@ -70,7 +67,7 @@ class FileSource:
 
     @property
     def label(self) -> str:
-        return ", ".join(map(_label, self._paths))
+        return ", ".join(map(text_label, self._paths))
 
     def index(self, family: Family) -> Index:
         if family not in self._indexes:
@@ -94,8 +91,7 @@ class FileSource:
 
     @cached_property
     def _rules(self) -> HostRules:
-        with working(f"reading {self.label}"):
-            return HostRules([read_rule_file(_text(path), _label(path), path) for path in self._paths])
+        return read_rule_files(self._paths, self.label)
 
     @cached_property
     def _named(self) -> NamedAddresses:
@@ -105,10 +101,6 @@ class FileSource:
 def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
     """The host with the contents of more ipsets."""
     return dataclasses.replace(host, sets=MappingProxyType({**host.sets, **sets})) if sets else host
-
-
-def _label(path: str) -> str:
-    return "standard input" if path == "-" else path
 
 
 class ManifestSource:
@@ -238,12 +230,3 @@ class LiveSource:
 
         host = self._given if self._given is not None else read_host_facts(self._netns)
         return with_sets(host, read_live_sets(self._netns))
-
-
-def _text(path: str) -> str:
-    if path != "-":
-        return read_text(Path(path))
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -1,0 +1,41 @@
+"""Text that a command names on its command line: a file, or `-` for standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kproxy.cli.output import working
+from kproxy.cluster.inputs import read_text
+from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.errors import InputError
+
+
+def text_label(path: str) -> str:
+    """What messages call it."""
+    return "standard input" if path == "-" else path
+
+
+def read_text_of(path: str) -> str:
+    """Reads it.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    if path != "-":
+        return read_text(Path(path))
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def read_rule_files(paths: Sequence[str], label: str = "rules") -> HostRules:
+    """The rules of one host, of files that are recognised by their content. `label` is what progress calls them.
+
+    Raises:
+        InputError: one cannot be read, or two say the same.
+    """
+    with working(f"reading {label}"):
+        return HostRules([read_rule_file(read_text_of(path), text_label(path), path) for path in paths])
