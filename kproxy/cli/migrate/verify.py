@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from kproxy.cluster.migrate import Found, KernelAnswer, NodeFacts
 from kproxy.cluster.migrate.analysis import behind_firewall
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules, nftables_text
-from kproxy.dataplane.compare.compare import Difference
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.linux.testbed.confirm import Confirmation, Kernels, Verdict
 from kproxy.linux.testbed.host import RuleText
@@ -41,19 +40,8 @@ class Verifier:
         if found.with_dump:
             return KernelAnswer(Verdict.NOT_SENT.value, reason="it meets the rules of the dump")
         candidate = witness.candidate
-        told = self._of(facts, found).confirm(
-            Difference(
-                (),
-                "",
-                "",
-                "",
-                "",
-                candidate.iptables,
-                candidate.nftables,
-                ((), ()),
-                traces=(witness.iptables, witness.nftables),
-            )
-        )
+        situations = (candidate.iptables, candidate.nftables)
+        told = self._of(facts, found).confirm(situations, (witness.iptables, witness.nftables))
         return self._answer(told)
 
     def _answer(self, told: Confirmation) -> KernelAnswer:

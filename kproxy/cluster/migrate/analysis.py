@@ -181,5 +181,5 @@ def behind_firewall(facts: NodeFacts, iptables: SideRules, nftables: SideRules) 
 
 
 def _other(difference: Difference) -> Found:
-    candidate = Candidate(difference.witness, difference.witness_other)
+    candidate = Candidate(*difference.situations)
     return Found(None, Witness(candidate, *difference.traces), difference)

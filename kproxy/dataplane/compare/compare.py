@@ -72,6 +72,11 @@ class Difference:
     cause: Cause | None = None
     traces: tuple[TraceResult, ...] = field(default=(), compare=False, repr=False)
 
+    @property
+    def situations(self) -> tuple[Situation, Situation]:
+        """What the witness meets on the one side and on the other: its host may remember other things there."""
+        return self.witness, self.witness_other
+
     def statement(self, one: str = "A", other: str = "B", max_shown: int = 3) -> str:
         """The difference in one sentence."""
         shown = ", ".join(self.destinations[:max_shown])
@@ -236,7 +241,7 @@ def trace_witness(
     """The two traces of a difference's witness."""
     first, second = (
         trace(assumed_index(rules, item), item.host, item.packet, item.connection)
-        for rules, item in zip(rulesets, (difference.witness, difference.witness_other), strict=True)
+        for rules, item in zip(rulesets, difference.situations, strict=True)
     )
     return first, second
 

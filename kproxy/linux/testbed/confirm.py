@@ -2,7 +2,7 @@
 
     with Kernels(family, rules_a, rules_b) as kernels:
         for difference in comparison.differences:
-            confirmation = kernels.confirm(difference)
+            confirmation = kernels.confirm(difference.situations, difference.traces)
 
 A witness is confirmed if each kernel does nothing but what its side's trace says, and if what they do shows the
 difference. One packet does not show every difference: that its chances are others, or what it leaves behind for the
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kproxy.dataplane.compare.compare import Difference
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.model.packet import LOOPBACK, format_endpoint
@@ -79,18 +78,21 @@ class Kernels:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def confirm(self, difference: Difference) -> Confirmation:
-        """Send a difference's witness through both.
+    def confirm(self, situations: Sequence[Situation], traces: Sequence[TraceResult]) -> Confirmation:
+        """Send a witness through both.
+
+        Args:
+            situations: what the packet meets on each host.
+            traces: what the model says of it, for each.
 
         Raises:
             LinuxError: as `ScratchHost.send`, but for packets that cannot be made.
         """
-        situations = (difference.witness, difference.witness_other)
         if any(item.assumed for item in situations):
             texts = ", ".join(sorted({key.text for item in situations for key, _ in item.assumed}))
             return Confirmation(Verdict.NOT_SENT, reason=f"it depends on what is assumed of {texts}")
         try:
-            return self._confirm(situations, difference.traces)
+            return self._confirm(situations, traces)
         except UnsendableError as error:
             return Confirmation(Verdict.NOT_SENT, reason=str(error))
 

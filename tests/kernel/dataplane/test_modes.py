@@ -7,7 +7,6 @@ All recorded clusters, both families: `pytest -m soak tests/kernel/dataplane/tes
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -35,7 +34,7 @@ def check(case: str, family: Family, examine: int | None = 50) -> Counter[Verdic
     verdicts: Counter[Verdict] = Counter()
     with Kernels(family, [RuleText(text, Variant.NFT)], [RuleText(native)]) as kernels:
         for difference in found.differences:
-            told = kernels.confirm(difference)
+            told = kernels.confirm(difference.situations, difference.traces)
             # There is no helper that expects a connection of SCTP.
             unsent = difference.witness.packet.protocol == SCTP and difference.witness.connection.state == "RELATED"
             expected = Verdict.NOT_SENT if unsent else Verdict.CONFIRMED
@@ -55,15 +54,15 @@ def test_a_comparison_that_is_wrong_is_refuted() -> None:
     (difference,) = compare(*rules).differences
     right, wrong = RuleText(ACCEPTS, Variant.NFT), RuleText(REJECTS, Variant.NFT)
     with Kernels(family, [right], [wrong]) as kernels:
-        told = kernels.confirm(difference)
+        told = kernels.confirm(difference.situations, difference.traces)
         assert told.verdict is Verdict.CONFIRMED
         assert told.seen[1] == ("rejected (tcp-reset)",)
     with Kernels(family, [right], [right]) as kernels:
-        told = kernels.confirm(difference)
+        told = kernels.confirm(difference.situations, difference.traces)
         assert told.verdict is Verdict.REFUTED
         assert told.reason.startswith("B: ")
-        same = replace(difference, traces=(difference.traces[0], difference.traces[0]))
-        assert kernels.confirm(same).verdict is Verdict.NOT_SHOWN
+        same = (difference.traces[0], difference.traces[0])
+        assert kernels.confirm(difference.situations, same).verdict is Verdict.NOT_SHOWN
 
 
 @pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
@@ -90,4 +89,4 @@ def test_the_highest_mark_bit_is_sent_along() -> None:
     texts = ["*filter\n-A OUTPUT -d 10.9.9.9 -m mark --mark 0x80000000/0x80000000 -j DROP\nCOMMIT\n", ""]
     (difference,) = compare(*(canonical_ruleset(text, family) for text in texts)).differences
     with Kernels(family, [RuleText(texts[0], Variant.NFT)], []) as kernels:
-        assert kernels.confirm(difference).verdict is Verdict.CONFIRMED
+        assert kernels.confirm(difference.situations, difference.traces).verdict is Verdict.CONFIRMED
