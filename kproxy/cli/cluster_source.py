@@ -59,7 +59,7 @@ KUBECTL_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """kubectl's flags that stand for parts of a kubeconfig. By the fields of `Overrides`.
 
-They are not in --help; docs/kubectl.md has them."""
+They are not in --help; docs/live.md has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,37 +7,22 @@ servers alike; what a message calls a page is its URL.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from kproxy.client.errors import ApiError, TransportError
-from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES, Resource, dynamic_resource
+from kproxy.client.resources import CONFIG_MAP_RESOURCE, ENDPOINT_SLICES, NODES, PODS, SERVICE_CIDRS, SERVICES, Resource
 from kproxy.client.rest import RestClient
+from kproxy.cluster.facts.kubeproxy import CONFIG_MAPS, CONFIG_NAMESPACE, ConfigText, config_text
 from kproxy.errors import KproxyError
 
 PAGE: Final = 500
 
-PODS: Final = dynamic_resource("", "v1", "pods", namespaced=True)
-CONFIG_MAPS: Final = dynamic_resource("", "v1", "configmaps", namespaced=True)
-
-CONFIG_NAMESPACE: Final = "kube-system"
-CONFIG_KEYS: Final = (("kube-proxy", "config.conf"), ("kube-proxy-config", "config"))
-"""ConfigMaps of kube-proxy's configuration, and the key in each: kubeadm's, kind's and minikube's; EKS's."""
-
 
 class ServerError(KproxyError):
     """An API server refused, or did not answer, what a command needs; one line that names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyConfigText:
-    """kube-proxy's configuration as a ConfigMap has it; `source` is what messages call it."""
-
-    source: str
-    data: bytes
 
 
 @contextlib.contextmanager
@@ -81,25 +66,25 @@ def read_pods(client: RestClient, namespace: str = "") -> Iterator[tuple[str, by
         yield from _pages(client, PODS, namespace)
 
 
-def read_proxy_config(client: RestClient) -> ProxyConfigText | None:
+def read_proxy_config(client: RestClient) -> ConfigText | None:
     """kube-proxy's configuration from its ConfigMap; None if there is none.
 
     Raises:
         ServerError: it may not be read, or the server does not answer.
     """
     with one_line_errors(client):
-        for name, key in CONFIG_KEYS:
-            try:
-                found = client.get(CONFIG_MAPS, name, CONFIG_NAMESPACE)
-            except ApiError as error:
-                if error.code == 404:
-                    continue
+        texts = (config_text(name, found.get("data")) for name, found in proxy_config_maps(client))
+        return next(filter(None, texts), None)
+
+
+def proxy_config_maps(client: RestClient) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The ConfigMaps that may have it by name, each read when it is asked for. Raises ApiError, TransportError."""
+    for name in CONFIG_MAPS:
+        try:
+            yield name, client.get(CONFIG_MAP_RESOURCE, name, CONFIG_NAMESPACE).raw
+        except ApiError as error:
+            if error.code != 404:
                 raise
-            text = (found.raw.get("data") or {}).get(key)
-            if isinstance(text, str):
-                source = f"ConfigMap {CONFIG_NAMESPACE}/{name}, {key}"
-                return ProxyConfigText(source, text.encode("utf-8", "surrogatepass"))
-    return None
 
 
 class _ListMeta(msgspec.Struct):

@@ -84,3 +84,7 @@ SERVICE_CIDRS: Final[Resource[ServiceCIDR]] = Resource(
 def dynamic_resource(group: str, version: str, plural: str, namespaced: bool) -> Resource[Unstructured]:
     """Any resource, custom ones included; its objects stay as they came."""
     return Resource(group, version, plural, namespaced, UnstructuredCodec())
+
+
+PODS: Final = dynamic_resource("", "v1", "pods", namespaced=True)
+CONFIG_MAP_RESOURCE: Final = dynamic_resource("", "v1", "configmaps", namespaced=True)

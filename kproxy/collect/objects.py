@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import islice
 
 from kproxy.client import ApiError, RestClient, TransportError
-from kproxy.client.resources import dynamic_resource
+from kproxy.client.cluster import proxy_config_maps
+from kproxy.client.resources import CONFIG_MAP_RESOURCE, PODS, dynamic_resource
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.cluster.snapshot.layout import KINDS, OBJECTS
-from kproxy.cluster.snapshot.prune import CONFIG_MAP, pruned
+from kproxy.cluster.snapshot.prune import pruned
 
 _RESOURCES = {
     "Node": dynamic_resource("", "v1", "nodes", False),
     "Service": dynamic_resource("", "v1", "services", True),
     "EndpointSlice": dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True),
     "ServiceCIDR": dynamic_resource("networking.k8s.io", "v1", "servicecidrs", False),
-    "Pod": dynamic_resource("", "v1", "pods", True),
-    "ConfigMap": dynamic_resource("", "v1", "configmaps", True),
+    "Pod": PODS,
+    "ConfigMap": CONFIG_MAP_RESOURCE,
 }
 _OPTIONAL = ("ServiceCIDR", "ConfigMap")
 """Kinds that a cluster may not have, or not show."""
-_SYSTEM = "kube-system"
 
 
 def collect_objects(client: RestClient, files: MemoryFiles, tell: Callable[[str], None]) -> list[Failure]:
@@ -40,7 +41,9 @@ def collect_objects(client: RestClient, files: MemoryFiles, tell: Callable[[str]
         resource = _RESOURCES[kind]
         try:
             if kind == "ConfigMap":
-                items = [client.get(resource, CONFIG_MAP, _SYSTEM).raw]
+                items = [found for _, found in islice(proxy_config_maps(client), 1)]
+                if not items:
+                    continue
             else:
                 items = [item.raw for item in client.list(resource).items]
         except ApiError as error:

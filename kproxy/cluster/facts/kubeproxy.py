@@ -1,4 +1,5 @@
-"""What kube-proxy tells of itself: /configz, /healthz, /metrics, and what `kube-proxy --version` prints.
+"""What kube-proxy tells of itself: /configz, /healthz, /metrics, and what `kube-proxy --version` prints; and the
+ConfigMap that a cluster keeps its configuration in.
 
 `kproxy run` answers the same. Where the answer's HTTP status is known it stands in a last line `HTTP 503`.
 """
@@ -7,13 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.errors import InputError
+
+CONFIG_NAMESPACE: Final = "kube-system"
+CONFIG_MAPS: Final = ("kube-proxy", "kube-proxy-config")
+"""The names of kube-proxy's ConfigMap: kubeadm's, kind's and minikube's; EKS's."""
+CONFIG_KEYS: Final = ("config.conf", "config")
+"""Where these have the configuration, in the same order."""
 
 _STATUS: Final = re.compile(r"\n?HTTP (\d{3})\s*\Z")
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
@@ -35,6 +42,24 @@ class Health(msgspec.Struct, frozen=True):
     current_time: str = ""
     eligible: bool | None = None
     text: str = ""
+
+
+class ConfigText(NamedTuple):
+    """kube-proxy's configuration as a ConfigMap has it; `source` is what messages call it."""
+
+    source: str
+    data: bytes
+
+
+def config_text(name: object, data: object) -> ConfigText | None:
+    """The configuration in a ConfigMap of this name, with this data; None if it is not kube-proxy's, or has none."""
+    if name not in CONFIG_MAPS or not isinstance(data, Mapping):
+        return None
+    for key in CONFIG_KEYS:
+        text = data.get(key)
+        if isinstance(text, str) and text:
+            return ConfigText(f"ConfigMap {CONFIG_NAMESPACE}/{name}, {key}", text.encode("utf-8", "surrogatepass"))
+    return None
 
 
 def parse_configz(text: str, label: str) -> KubeProxyConfiguration:

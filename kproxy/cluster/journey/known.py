@@ -25,12 +25,12 @@ from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
 from kproxy.cluster.pods import Pod
 from kproxy.cluster.snapshot.cluster import Cluster
-from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.dataplane import Host, Index, Packet, index_ruleset
+from kproxy.cluster.snapshot.host import HostFacts, no_rules
+from kproxy.dataplane import Host, Packet
 from kproxy.dataplane.model.host import Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network as Prefix
 from kproxy.netfilter.address import format_address
 
@@ -38,13 +38,7 @@ OUTSIDE: Final = "outside/"
 """Before the address of a host that is not in the cluster."""
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases in which a Pod's address may be another one's by now."""
-_NO_RULES: Final = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-def no_rules() -> dict[Family, Index]:
-    """The rules of a host that has none."""
-    return {family: index_ruleset(parse_save(_NO_RULES, "no rules", family=family)) for family in Family}
 
 
 class KnownNetwork:
@@ -55,7 +49,7 @@ class KnownNetwork:
         self.notes: dict[str, None] = {}
         self._hosts: dict[str, NetworkHost] = {}
         self._nodes: Mapping[str, Node] = {node.metadata.name: node for node in cluster.manifests.nodes}
-        self._no_rules = no_rules()
+        self._no_rules = {family: no_rules(family) for family in Family}
         self._pods = {
             address: pod
             for pod in cluster.pods.values()

@@ -15,6 +15,7 @@ from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
+from kproxy.cluster.facts.kubeproxy import config_text
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.host import HostFacts, Missing
@@ -130,17 +131,14 @@ def _kind(each: RawObject) -> str:
 
 
 def _proxy_config(objects: list[RawObject], label: str) -> KubeProxyConfiguration | None:
-    """The configuration in kube-proxy's ConfigMap, as kubeadm writes it: key `config.conf`. Raises InputError."""
+    """The configuration in kube-proxy's ConfigMap. Raises InputError."""
     for each in objects:
         if _kind(each) != "ConfigMap":
             continue
         value = _value(each)
-        metadata, data = value.get("metadata"), value.get("data")
-        if not isinstance(metadata, dict) or not isinstance(data, dict) or metadata.get("name") != "kube-proxy":
-            continue
-        text = data.get("config.conf") or data.get("config")
-        if isinstance(text, str):
-            return decode_config(text.encode(), f"{label}: ConfigMap kube-proxy: config.conf").config
+        found = config_text((value.get("metadata") or {}).get("name"), value.get("data"))
+        if found is not None:
+            return decode_config(found.data, f"{label}: {found.source}").config
     return None
 
 

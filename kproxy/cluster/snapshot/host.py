@@ -127,9 +127,9 @@ class HostFacts:
                 return None
             found = self.host_rules
             try:
-                self._indexes[family] = _no_rules(family) if found is None else found.index(family)
+                self._indexes[family] = no_rules(family) if found is None else found.index(family)
             except InputError:  # there are files, and nothing of this family in them
-                self._indexes[family] = _no_rules(family)
+                self._indexes[family] = no_rules(family)
         return self._indexes[family]
 
     def _knows_rules(self, family: Family) -> bool:
@@ -325,8 +325,8 @@ def _has_effect(file: RuleFile) -> bool:
     return rules is not None and rules.has_effect
 
 
-def _no_rules(family: Family) -> Index:
-    """A host that has no rules."""
+def no_rules(family: Family) -> Index:
+    """The rules of a host that has none."""
     text = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
     return index_ruleset(parse_save(text, "no rules", family=family))
 

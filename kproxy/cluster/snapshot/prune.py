@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kproxy.cluster.facts.kubeproxy import CONFIG_KEYS, CONFIG_MAPS
+
 Object = Mapping[str, Any]
 
 _METADATA: Final = (
@@ -14,8 +16,6 @@ _KEPT_ANNOTATIONS: Final = (
     "service.kubernetes.io/", "endpointslice.kubernetes.io/", "endpoints.kubernetes.io/", "node.alpha.kubernetes.io/",
     "flannel.alpha.coreos.com/", "projectcalico.org/",
 )  # fmt: skip
-CONFIG_MAP: Final = "kube-proxy"
-_CONFIG_KEYS: Final = ("config.conf", "config")
 
 
 def pruned(value: Object) -> dict[str, Any] | None:
@@ -25,9 +25,9 @@ def pruned(value: Object) -> dict[str, Any] | None:
     if kind == "Pod":
         return {**_header(value), "metadata": metadata, "spec": _pod_spec(value), "status": _pod_status(value)}
     if kind == "ConfigMap":
-        if metadata.get("name") != CONFIG_MAP:
+        if metadata.get("name") not in CONFIG_MAPS:
             return None
-        data = {key: text for key, text in (value.get("data") or {}).items() if key in _CONFIG_KEYS}
+        data = {key: text for key, text in (value.get("data") or {}).items() if key in CONFIG_KEYS}
         return {**_header(value), "metadata": metadata, "data": data}
     if kind == "Node":
         status = value.get("status") or {}
