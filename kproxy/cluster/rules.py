@@ -19,14 +19,13 @@ from typing import Final
 
 from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
-from kproxy.dataplane.model.pipeline import IptablesRules, unevaluated
+from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
-from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 
-_NFT_FAMILIES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
 _OBJECTS: Final = "table|chain|rule|set|map|element|flowtable|counter|quota|limit|ct|secmark|synproxy|ruleset"
 _NFT: Final = re.compile(
     rf"(?:#!.*nft|table\s|define\s|undefine\s|redefine\s|include\s|(?:add|create|insert|replace|delete|destroy|flush|reset)"
@@ -180,8 +179,7 @@ class HostRules:
         iptables = self.iptables(family)
         native = self.nftables
         there = native is not None and any(
-            table.family in (_NFT_FAMILIES[family], TableFamily.INET, TableFamily.NETDEV) and table.chains
-            for table in native.tables
+            table.family in TABLE_FAMILIES[family] and table.chains for table in native.tables
         )
         if not iptables and not there:
             known = {rules.family for rules in self.rulesets} | _families(native)
@@ -210,7 +208,7 @@ class HostRules:
         """nftables' rules with iptables-nft's tables marked as such."""
         tables = []
         for table in file.nftables.tables if file.nftables is not None else ():
-            family = next((key for key, value in _NFT_FAMILIES.items() if value is table.family), None)
+            family = next((key for key, value in OWN_TABLES.items() if value is table.family), None)
             given = family is not None and any(rules.variant in (None, Variant.NFT) for rules in self.iptables(family))
             if family is not None and (_is_managed(table) or (given and _is_builtin(table))):
                 if not given and any(chain.rules for chain in table.chains):
@@ -226,7 +224,7 @@ class HostRules:
 
 def _families(native: NftRuleset | None) -> set[Family | None]:
     tables = () if native is None else native.tables
-    return {family for family, name in _NFT_FAMILIES.items() for table in tables if table.family is name}
+    return {family for family, name in OWN_TABLES.items() for table in tables if table.family is name}
 
 
 def _is_managed(table: NftTable) -> bool:

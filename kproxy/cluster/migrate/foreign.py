@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kproxy.cluster.rules import HostRules
-from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
 from kproxy.netfilter.hooks import Variant
@@ -21,13 +21,12 @@ from kproxy.netfilter.iptables.matches import MarkMatch
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
 from kproxy.netfilter.nftables.printer.statements import RulePrinter
 from kproxy.netfilter.nftables.printer.style import BOOKWORM
-from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES
 from kproxy.render.iptables.chains import CANARY, FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.nftables.names import TABLE
 
-_TABLES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
 _KUBELET: Final = "KUBE-KUBELET-CANARY"
 _OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in JUMP_RULES)
 _MARK: Final = re.compile(r"\b(?:meta|ct) mark\b")
@@ -63,7 +62,7 @@ class ForeignRules:
         others = tuple(
             table
             for table in native.tables
-            if table.family in (_TABLES[family], TableFamily.INET) and table.name != TABLE and not table.managed_by
+            if table.family in TABLE_FAMILIES[family] and table.name != TABLE and not table.managed_by
         )
         return cls(
             family,

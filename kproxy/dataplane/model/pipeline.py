@@ -215,11 +215,13 @@ def iptables_chains(rules: IptablesRules, otherwise: Variant) -> list[BaseChain]
     return found
 
 
-_FAMILIES: Final = {
-    Family.IPV4: (TableFamily.IP, TableFamily.INET, TableFamily.NETDEV),
-    Family.IPV6: (TableFamily.IP6, TableFamily.INET, TableFamily.NETDEV),
-    None: (TableFamily.IP, TableFamily.IP6, TableFamily.INET, TableFamily.NETDEV),
+OWN_TABLES: Final = {Family.IPV4: TableFamily.IP, Family.IPV6: TableFamily.IP6}
+"""The tables that only packets of one family come to, iptables-nft's among them."""
+TABLE_FAMILIES: Final[Mapping[Family | None, tuple[TableFamily, ...]]] = {
+    None: (*OWN_TABLES.values(), TableFamily.INET, TableFamily.NETDEV),
+    **{family: (own, TableFamily.INET, TableFamily.NETDEV) for family, own in OWN_TABLES.items()},
 }
+"""The tables that packets of a family come to; of any family, where that is not known."""
 
 
 def native_chains(ruleset: NftRuleset | None, family: Family | None) -> list[BaseChain]:
@@ -229,7 +231,7 @@ def native_chains(ruleset: NftRuleset | None, family: Family | None) -> list[Bas
     """
     found = []
     for table in () if ruleset is None else ruleset.tables:
-        if table.family not in _FAMILIES[family] or "dormant" in table.flags or table.managed_by is not None:
+        if table.family not in TABLE_FAMILIES[family] or "dormant" in table.flags or table.managed_by is not None:
             continue
         for chain in table.chains:
             base = chain.base

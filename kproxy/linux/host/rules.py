@@ -3,11 +3,12 @@ nftables, as nft does."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Final
 
 from kproxy.cluster.rules import HostRules, RuleFile, read_rule_file
-from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.dataplane.model.pipeline import OWN_TABLES, IptablesRules
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.iptables.binaries import installed
 from kproxy.linux.iptables.executor import IptablesExecutor
@@ -16,6 +17,7 @@ from kproxy.linux.process import run
 from kproxy.linux.programs import find_program
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 
 _TIMEOUT: Final = 300.0
 
@@ -35,6 +37,7 @@ def read_host_rules(
         where: the namespace in messages: `namespace blue`, say.
         variant: the only variant of iptables to read.
         nft: whether to read native nftables.
+        families: those to read; of nftables, tables of both families are kept.
         known: what was read before: texts that are the same are not parsed again.
 
     Raises:
@@ -66,10 +69,17 @@ def read_host_rules(
         text = output_of(namespace, [program, "list", "ruleset"])
         if text.strip():
             label = f"nft list ruleset in {where}"
-            native = parsed.get((label, text)) or read_rule_file(text, label)
+            native = parsed.get((label, text)) or _of_families(read_rule_file(text, label), families)
             if native.nftables is not None and native.nftables.has_effect:
                 files.append(native)
     return HostRules(files)
+
+
+def _of_families(file: RuleFile, families: Collection[Family]) -> RuleFile:
+    """The rules without the tables of other families: of these iptables was not asked what its own tables hold."""
+    others = {each for family, each in OWN_TABLES.items() if family not in families}
+    tables = () if file.nftables is None else file.nftables.tables
+    return dataclasses.replace(file, nftables=NftRuleset(tuple(each for each in tables if each.family not in others)))
 
 
 def output_of(namespace: Namespace, command: list[str]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a trace of iptables' rules needs the families of tables, an
 
 
 class TableFamily(enum.Enum):
-    """The families of tables; the values are nft's names. kproxy evaluates ip, ip6 and inet."""
+    """The families of tables; the values are nft's names. kproxy evaluates ip, ip6, inet and netdev."""
 
     IP = "ip"
     IP6 = "ip6"

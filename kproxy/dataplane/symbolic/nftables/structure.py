@@ -14,20 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.dataplane.model.pipeline import BaseChain, Source
+from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, BaseChain, Source
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, MapLookup, Meta, Payload, SetReference
-from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table, TableFamily
+from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table
 from kproxy.netfilter.nftables.stateful import Counter, Last
 from kproxy.netfilter.nftables.statement import Log, Match, Nat, ObjectReference, SetUpdate, Statement, VerdictMap
 from kproxy.netfilter.nftables.value import InterfacePrefix, Verdict
-
-FAMILIES: Final = {
-    Family.IPV4: (TableFamily.IP, TableFamily.INET, TableFamily.NETDEV),
-    Family.IPV6: (TableFamily.IP6, TableFamily.INET, TableFamily.NETDEV),
-}
 
 _NOT_INTERFACES: Final = frozenset({"iifname", "iif", "oifname", "oif", "mark", "l4proto", "nfproto", "protocol"})
 """Strings that statements with interfaces hold, too: the keys of `meta`. Too many names do no harm."""
@@ -71,7 +66,7 @@ def evaluated_tables(ruleset: NftRuleset, family: Family) -> Iterator[Table]:
     """The tables that packets of a family come through. Tables of iptables-nft are not among them: nft does not show
     what their rules are (give iptables-save's output, too)."""
     for table in ruleset.tables:
-        if table.family in FAMILIES[family] and "dormant" not in table.flags and table.managed_by is None:
+        if table.family in TABLE_FAMILIES[family] and "dormant" not in table.flags and table.managed_by is None:
             yield table
 
 
