@@ -7,7 +7,6 @@ either mode. kube-proxy puts its jumps before the rules of others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,20 +16,24 @@ from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import MarkMatch
+from kproxy.netfilter.iptables.matches import CommentMatch, MarkMatch
+from kproxy.netfilter.iptables.rule import Head
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
+from kproxy.netfilter.nftables.expression import Binary, Ct, Expression, Meta
 from kproxy.netfilter.nftables.printer.statements import RulePrinter
 from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.references import expressions_of, walk
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.ruleset import Rule as NftRule
+from kproxy.netfilter.nftables.statement import Mangle
 from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES
 from kproxy.render.iptables.chains import CANARY, FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.nftables.names import TABLE
 
 _KUBELET: Final = "KUBE-KUBELET-CANARY"
 _OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in JUMP_RULES)
-_MARK: Final = re.compile(r"\b(?:meta|ct) mark\b")
-_NUMBER: Final = re.compile(r"0x([0-9a-f]+)")
+_IS_NEW: Final = "-m conntrack --ctstate NEW"
+_ALL_BITS: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +84,15 @@ class ForeignRules:
     def users_of(self, bits: int) -> Iterator[str]:
         """Rules of others that match on bits of the packet mark, or set them, in words."""
         for item in self.iptables:
-            for table, chain, place, rule in item.ruleset.rules():
-                if _iptables_bits(rule) & bits:
-                    yield f"{table.name} {chain.name} {place}: {rule.to_save(chain.name)}"
+            for table, called, place, jump in item.ruleset.rules():
+                if _iptables_bits(jump) & bits:
+                    yield f"{table.name} {called.name} {place}: {jump.to_save(called.name)}"
         for native in self.nftables.tables:
             printer = RulePrinter(native.family, BOOKWORM, {item.name: item for item in native.sets})
-            for number, text in _numbered(native, printer):
-                if _MARK.search(text) and _text_bits(text) & bits:
-                    yield f"{native.family.value} {native.name} {number}: {text}"
+            for chain in native.chains:
+                for place, rule in enumerate(chain.rules, 1):
+                    if _native_bits(rule) & bits:
+                        yield f"{native.family.value} {native.name} {chain.name} {place}: {printer.rule(rule)}"
 
     def with_iptables(self, own: SideRules) -> SideRules:
         """All rules of the node in iptables mode."""
@@ -143,8 +147,16 @@ def _namers(ruleset: Ruleset) -> Iterator[str]:
         if not isinstance(rule.target, Jump) or _is_ours(table.name, chain.name):
             continue
         target = rule.target.chain
-        if _is_ours(table.name, target) and (table.name, chain.name, target) not in _OWN_JUMPS:
+        if _is_ours(table.name, target) and not (
+            (table.name, chain.name, target) in _OWN_JUMPS and _is_unconditional(rule)
+        ):
             yield f"{table.name} {chain.name} {place}: {rule.to_save(chain.name)}"
+
+
+def _is_unconditional(rule: Rule) -> bool:
+    """Whether it applies to whatever comes, or begins a connection, as kube-proxy's own jumps of all versions do."""
+    counting = [match for match in rule.matches if not isinstance(match, CommentMatch)]
+    return rule.head == Head() and all(match.to_save() == _IS_NEW for match in counting)
 
 
 def _joined(own: Ruleset, others: Ruleset) -> Ruleset:
@@ -175,21 +187,43 @@ def _iptables_bits(rule: Rule) -> int:
     if isinstance(rule.target, MarkTarget):
         bits |= rule.target.xmark.mask | rule.target.xmark.value
     if isinstance(rule.target, ConnmarkTarget) and rule.target.copy == "restore":
-        bits |= rule.target.nfmask if rule.target.nfmask is not None else 0xFFFFFFFF
+        bits |= rule.target.nfmask if rule.target.nfmask is not None else _ALL_BITS
     return bits
 
 
-def _numbered(table: NftTable, printer: RulePrinter) -> Iterator[tuple[str, str]]:
-    for chain in table.chains:
-        for place, rule in enumerate(chain.rules, 1):
-            yield f"{chain.name} {place}", printer.rule(rule)
-
-
-def _text_bits(text: str) -> int:
-    """The bits that numbers in a rule about marks have; all of them if it has none."""
-    numbers = [int(digits, 16) for digits in _NUMBER.findall(text)]
-    # `and 0xffffbfff` clears the bits that are not in it.
+def _native_bits(rule: NftRule) -> int:
+    """The bits of marks that a native rule asks for or sets; those of the connection's, too, which are copied."""
     bits = 0
-    for number in numbers:
-        bits |= number if number < 0x80000000 or bin(number).count("1") < 16 else number ^ 0xFFFFFFFF
-    return bits if numbers else 0xFFFFFFFF
+    for statement in rule.statements:
+        if isinstance(statement, Mangle) and _is_mark(statement.target):
+            bits |= _changed_bits(statement.value)
+        else:
+            for expression in expressions_of(statement):
+                bits |= _asked_bits(expression)
+    return bits
+
+
+def _asked_bits(expression: Expression) -> int:
+    """The bits of a mark that a value depends on."""
+    match expression:
+        case Binary("&", left, int(mask)) | Binary("&", int(mask), left):
+            return _asked_bits(left) & mask
+        case Binary(_, left, right):
+            return _asked_bits(left) | _asked_bits(right)
+    return _ALL_BITS if any(map(_is_mark, walk(expression))) else 0
+
+
+def _changed_bits(expression: Expression) -> int:
+    """The bits of a mark that are others once it is set to this value."""
+    match expression:
+        case Meta("mark"):
+            return 0
+        case Binary("|" | "^", left, int(bits)):
+            return _changed_bits(left) | bits
+        case Binary("&", left, int(mask)):
+            return _changed_bits(left) | _ALL_BITS & ~mask
+    return _ALL_BITS
+
+
+def _is_mark(expression: Expression) -> bool:
+    return isinstance(expression, (Meta, Ct)) and expression.key == "mark"

@@ -30,6 +30,7 @@ FILTER = """*filter
 %s
 COMMIT
 """
+MARKS = "table inet mine { chain a { type filter hook forward priority 0; %s; } }"
 
 
 def run(directory: Path, *texts: str, quiet: bool = True) -> tuple[NodeFacts, list[Found]]:
@@ -53,12 +54,21 @@ def run(directory: Path, *texts: str, quiet: bool = True) -> tuple[NodeFacts, li
         (FILTER % ("ACCEPT", "-A FORWARD -m mark --mark 0x8/0x8 -j ACCEPT"), set()),
         (KUBE % "-A KUBE-SERVICES -d 10.96.0.9 -j KUBE-MARK-MASQ", set()),
         (KUBE % "-A PREROUTING -i tun0 -j KUBE-MARK-MASQ", {ids.FOREIGN_CHAINS}),
+        (KUBE % "-A PREROUTING -i tun0 -j KUBE-SERVICES", {ids.FOREIGN_CHAINS}),
         (KUBE % "-A PREROUTING -p tcp --dport 30080 -j DNAT --to-destination 10.0.0.1", {ids.FOREIGN_ORDER}),
         (
             "table inet mine { chain a { type filter hook forward priority 0; meta mark and 0x4000 != 0 accept; }\n"
             "chain b { type filter hook input priority 0; meta mark 0x10 accept; } }",
             {ids.FOREIGN_MARK},
         ),
+        (MARKS % "meta mark 0x10 accept", {ids.FOREIGN_MARK}),
+        (MARKS % "meta mark != 0 accept", {ids.FOREIGN_MARK}),
+        (MARKS % "meta mark and 0xff == 0x10 accept", set()),
+        (MARKS % "meta mark set meta mark or 0x4000", {ids.FOREIGN_MARK}),
+        (MARKS % "meta mark set meta mark and 0xffffbfff", {ids.FOREIGN_MARK}),
+        (MARKS % "meta mark set meta mark and 0xffffff00 or 0x10", set()),
+        (MARKS % "meta mark set ct mark", {ids.FOREIGN_MARK}),
+        (MARKS % "meta mark vmap { 0x10 : accept }", {ids.FOREIGN_MARK}),
         ("table inet mine { chain a { type filter hook forward priority 10; policy drop; } }", set()),
     ],
 )
