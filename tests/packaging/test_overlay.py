@@ -81,8 +81,8 @@ class Node:
     def arguments(self, container: Mapping[str, Any]) -> list[str]:
         """A container's command line, with this node's directories and the ServiceAccount's kubeconfig."""
         texts = [
-            text.replace("/host/", f"{self.directory}/")
-            .replace("=/tmp/", f"={self.directory}/")
+            text.replace("=/tmp/", f"={self.directory}/")  # first: the node's directory may be in /tmp itself
+            .replace("/host/", f"{self.directory}/")
             .replace("$(NODE_NAME)", "node-1")
             for text in container["args"]
         ]

@@ -186,7 +186,7 @@ def test_a_capture_of_a_node_holds_tunnels_both_families_and_packets_cut_short(k
         ("ipencap", "192.168.0.2"),
         ("gre", "192.168.0.2"),
     ]
-    assert "skipped 1 packets of IPv6" in done.stderr
+    assert "skipped 1 packet of IPv6" in done.stderr
     assert "or are cut short" in done.stderr
 
     wrpcap(str(tmp_path / "six.pcap"), frames[2:3])
