@@ -144,9 +144,9 @@ def run(
     """
 
     def ready() -> None:
-        click.echo("ready", err=True)
         if ready_file is not None:
             ready_file.touch()
+        click.echo("ready", err=True)
 
     settings = msgspec.structs.replace(_settings(node, **options), resync=resync)
     if ready_file is not None:
