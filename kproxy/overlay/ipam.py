@@ -208,10 +208,18 @@ def _check_ports(leases: Leases, record: Record) -> None:
         for owner, other in leases.records.items():
             for other_ip, other_port, other_protocol in other.ports:
                 same = (port, protocol) == (other_port, other_protocol)
-                if same and (ip == other_ip or not ip or not other_ip):
+                if same and _overlap(ip, other_ip):
                     raise CniError(
                         Code.PORT_TAKEN, "the host port is taken", f"{ip or '*'}:{port}/{protocol} leads to {owner}"
                     )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two host IPs, "" for any, have an address in common."""
+    if one == other or not one or not other:
+        return True
+    first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
+    return first.version == second.version and (first.is_unspecified or second.is_unspecified)
 
 
 def _is_reserved(address: Address, item: RangeSet, reserved: Collection[Network]) -> bool:

@@ -36,12 +36,20 @@ class Route(NamedTuple):
 
 
 class PortMapping(NamedTuple):
-    """A port of the node that leads to the pod; `host_ip` None is any address. `protocol` is lower case."""
+    """A port of the node that leads to the pod; `host_ip` None is any address, 0.0.0.0 or :: any of that family.
+
+    `protocol` is lower case.
+    """
 
     host_port: int
     container_port: int
     protocol: str
     host_ip: Address | None = None
+
+    @property
+    def destination(self) -> Address | None:
+        """The node's only address that leads to the pod; None if it is not one alone."""
+        return None if self.host_ip is None or self.host_ip.is_unspecified else self.host_ip
 
     def __str__(self) -> str:
         return f"{self.host_ip or '*'}:{self.host_port}/{self.protocol}"
@@ -260,9 +268,6 @@ def _port(item: object, where: str) -> PortMapping:
         numbers.append(number)
     host = item.get("hostIP")
     address = None if host in (None, "") else _address(host, f"{where}.hostIP")
-    # Kubernetes' 0.0.0.0 is what the field being empty means.
-    if address is not None and address.is_unspecified:
-        address = None
     return PortMapping(numbers[0], numbers[1], protocol, address)
 
 

@@ -75,7 +75,7 @@ def plan_mapping(
 
 
 def _rules(port: PortMapping, lease: Lease) -> Iterator[str]:
-    host = f"-d {port.host_ip} " if port.host_ip is not None else ""
+    host = f"-d {port.destination} " if port.destination is not None else ""
     match = f"-p {port.protocol} -m {port.protocol} --dport {port.host_port}"
     yield f"-s {lease.range.subnet} {host}{match} -j {SETMARK}"
     if lease.range.version == 4:
@@ -121,7 +121,7 @@ def missing_mappings(
             f"-p {port.protocol} " in line
             and f"--dport {port.host_port} " in line
             and line.endswith(f"--to-destination {target}:{port.container_port}")
-            and (port.host_ip is None or _destination(line) == port.host_ip)
+            and _destination(line) == port.destination
             for line in rules
         )
         if not reached or not translated:
