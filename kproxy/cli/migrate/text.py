@@ -45,7 +45,8 @@ def report_lines(report: Report) -> Iterator[str]:
         for each in report.undecided:
             yield from _wrapped(f"{each.node}, {each.family}, {each.where}: {each.reason}", "  ", "  ", width)
     elif all(finding.reason != "other" for finding in report.findings):
-        text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike."
+        text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike"
+        text += f"; of those that meet other programs' rules, {report.tried} were tried." if report.tried else "."
         yield from _wrapped(text, "", "", width)
     yield from _needs(report, width)
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -63,11 +64,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found for one node and family; `undecided` is what the model cannot decide."""
+    """What was found for one node and family; `undecided` is what the model cannot decide, `tried` how many packets met
+    other programs' rules."""
 
     facts: NodeFacts
     found: tuple[Found, ...]
     undecided: tuple[Undecided, ...] = ()
+    tried: int = 0
 
 
 def analyse(
@@ -106,15 +109,17 @@ def analyse(
         iptables_rules(facts, steps), nftables_rules(facts, steps), family=facts.family, progress=tell, examine=None
     )
     found += [_other(difference) for difference in left.differences]
+    undecided, tried = left.undecided, 0
     if foreign is not None:
         if foreign.kubelet:
             found = [each for each in found if each.id != ids.LOCALNET_GUARD]
         beside = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
         known = {each.id for each in found}
         routed = Packets(facts, routed=True)
-        more = _with_others(facts, foreign, _usual(routed, to_nftables), judge, beside)
+        more, doubts, tried = _with_others(facts, foreign, _usual(routed, to_nftables), judge, beside)
         found += [each for each in more if each.id not in known]
-    return Analysis(facts, tuple(found), left.undecided)
+        undecided += doubts
+    return Analysis(facts, tuple(found), undecided, tried)
 
 
 def _with_others(
@@ -123,34 +128,39 @@ def _with_others(
     candidates: Iterable[Candidate],
     judge: Judge,
     beside: Judge,
-) -> Iterator[Found]:
+) -> tuple[list[Found], tuple[Undecided, ...], int]:
     """What a node's dump adds: rules that name kube-proxy's chains or use its mark, and packets that the rules of all
-    programs together treat differently in the two modes, and those of kube-proxy alone do not."""
+    programs together treat differently in the two modes, and those of kube-proxy alone do not; what of the dump the
+    model does not know, although packets depend on it; and how many packets were tried."""
     chains, mark, order = FOREIGN
-    if foreign.kube:
-        yield Found(chains, None, rules=foreign.kube)
+    found = [Found(chains, None, rules=foreign.kube)] if foreign.kube else []
     users = tuple(foreign.users_of(facts.iptables.masquerade_mark | facts.nftables.masquerade_mark))
     if users:
-        yield Found(mark, None, rules=users)
+        found.append(Found(mark, None, rules=users))
     if foreign.is_empty:
-        return
+        return found, (), 0
     firewall = next(reason for reason in REASONS if reason.firewall)
-    found: dict[str, Found] = {}
-    doubts: dict[str, None] = {}
-    for candidate in candidates:
+    shown: dict[str, Found] = {}
+    orders: dict[str, None] = {}
+    unknown: Counter[str] = Counter()
+    tried = 0
+    for tried, candidate in enumerate(candidates, 1):  # noqa: B007
         witness = beside.witness(candidate, sources_differ)
         if witness is None:
-            found_doubts = () if order.id in found else beside.doubts(candidate)
-            doubts |= dict.fromkeys(text for text in found_doubts if _IS_ORDER in text and _IS_OURS in text)
+            first, second = beside.doubts(candidate)
+            of_order = {text for text in first | second if _IS_ORDER in text and _IS_OURS in text}
+            orders |= dict.fromkeys(sorted(of_order & (first ^ second)))
+            unknown.update((first | second) - of_order - set().union(*judge.doubts(candidate)))
         elif judge.witness(candidate, sources_differ) is None:
             refused = [
                 any(end.verdict != ACCEPT for end in each.outcomes) for each in (witness.iptables, witness.nftables)
             ]
             reason = firewall if refused[0] != refused[1] else order
-            found.setdefault(reason.id, Found(reason, witness, with_dump=True))
-    if doubts and order.id not in found:
-        found[order.id] = Found(order, None, rules=tuple(doubts))
-    yield from found.values()
+            shown.setdefault(reason.id, Found(reason, witness, with_dump=True))
+    if orders and order.id not in shown:
+        shown[order.id] = Found(order, None, rules=tuple(orders))
+    doubts = (Undecided(f"{count} of the packets tried", reason) for reason, count in unknown.most_common())
+    return found + list(shown.values()), tuple(doubts), tried
 
 
 def _usual(packets: Packets, to_nftables: bool) -> Iterator[Candidate]:

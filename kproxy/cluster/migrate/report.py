@@ -119,7 +119,8 @@ class NotDecided(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
-    """The whole answer. `changes` is whether anything does, or may; `needs` what each node must have."""
+    """The whole answer. `changes` is whether anything does, or may; `needs` what each node must have; `tried` how many
+    packets met the rules of a dump."""
 
     from_: str
     to: str
@@ -130,6 +131,7 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     findings: tuple[Finding, ...]
     undecided: tuple[NotDecided, ...]
     needs: tuple[str, ...] = ()
+    tried: int = 0
 
 
 def build_report(
@@ -165,6 +167,7 @@ def build_report(
         findings=tuple(findings),
         undecided=undecided,
         needs=tuple(needs),
+        tried=sum(analysis.tried for analysis in analyses),
     )
 
 

@@ -68,9 +68,9 @@ class Judge:
         sure = first.determined and second.determined
         return Witness(candidate, first, second) if sure and differs(first, second) else None
 
-    def doubts(self, candidate: Candidate) -> tuple[str, ...]:
-        """What in one mode only decides whether the candidate is accepted, and the model does not know."""
-        found = [
+    def doubts(self, candidate: Candidate) -> tuple[set[str], set[str]]:
+        """What decides in each mode whether the candidate is accepted, and the model does not know."""
+        first, second = (
             {
                 reason
                 for outcome in trace(index, situation.host, situation.packet, situation.connection).outcomes
@@ -78,8 +78,8 @@ class Judge:
                 for reason in outcome.reasons
             }
             for index, situation in ((self._iptables, candidate.iptables), (self._nftables, candidate.nftables))
-        ]
-        return tuple(sorted(found[0] ^ found[1]))
+        )
+        return first, second
 
 
 def ends_differ(first: TraceResult, second: TraceResult) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import Analysis, ForeignRules, Found, NodeFacts, analyse, build_report, ids
 from kproxy.cluster.rules import HostRules, read_rule_file
@@ -98,3 +99,21 @@ def test_advice_that_was_followed_is_not_given(tmp_path: Path) -> None:
     assert firewall.witness is not None
     assert "dump" in firewall.witness.setting
     assert not any("--rules" in text for text in firewall.advice)
+
+
+def test_what_the_dump_leaves_open_is_said(tmp_path: Path) -> None:
+    """A set whose content is not given: whether the firewall refuses is not known, in one mode or in both."""
+    rule = "-A FORWARD -m set --match-set bad src -j DROP"
+    facts, found = run(tmp_path, FILTER % ("ACCEPT", "-A INPUT -i lo -j ACCEPT"))
+    assert {each.id for each in found} == OURS
+    rules = HostRules([read_rule_file(FILTER % ("ACCEPT", rule), "dump")])
+    done = analyse(facts, to_nftables=True, foreign=ForeignRules.of(rules, Family.IPV4))
+    assert done.undecided
+    assert all(each.where.endswith("of the packets tried") for each in done.undecided)
+    assert any("bad" in each.reason for each in done.undecided)
+    report = build_report([done], to_nftables=True)
+    assert report.changes
+    assert report.tried > len(done.undecided)
+    text = "\n".join(report_lines(report))
+    assert "What the model cannot decide" in text
+    assert "Nothing else changes" not in text
