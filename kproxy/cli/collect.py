@@ -13,7 +13,7 @@ from kproxy.cli.output import counted, report_error, report_note, write_output
 from kproxy.client import TransportError
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.snapshot.write import write_snapshot
-from kproxy.collect.collect import Collector
+from kproxy.collect.collect import Collected, Collector
 from kproxy.collect.netns import NamespaceRunner
 from kproxy.collect.nodes import Runner
 from kproxy.errors import InputError
@@ -67,16 +67,35 @@ def command(
         raise click.UsageError("--lab goes with --via lab")
     if chosen == "lab" and connection.given:
         raise click.UsageError("a lab has its own kubeconfig")
+    if chosen == "none" and nodes:
+        raise click.UsageError("--node goes with --via netns or lab: without --via no node is read")
     target = path or time.strftime("kproxy-snapshot-%Y%m%d-%H%M%S.tar.gz", time.gmtime())
-    if chosen == "lab":
-        kubeconfig, runners, source = _lab(lab or "lab", nodes)
+    collected = gather(connection, chosen, lab or "lab", nodes, target)
+    write_snapshot(collected.files, target, int(time.time()))
+    click.echo(target)
+    failed = collected.info.failed
+    if failed:
+        report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
+        sys.exit(1)
+
+
+def gather(connection: Connection, via: str, lab: str, nodes: Sequence[str], label: str) -> Collected:
+    """A snapshot in memory; progress goes to stderr.
+
+    Args:
+        via: one of `VIA`. lab: the lab's name, for `lab`. nodes: as --node has them.
+        label: what messages call it.
+
+    Raises:
+        click.exceptions.Exit: the server cannot be reached, which has been said.
+    """
+    if via == "lab":
+        kubeconfig, runners, source = _lab(lab, nodes)
         connection = Connection(kubeconfig)
     else:
-        runners, source = _namespaces(nodes) if chosen == "netns" else {}, connection.context or ""
-        if chosen == "none" and nodes:
-            raise click.UsageError("--node goes with --via netns or lab: without --via no node is read")
-    collector = Collector(target, chosen, source, report_note)
-    if chosen != "netns" or connection.given:
+        runners, source = _namespaces(nodes) if via == "netns" else {}, connection.context or ""
+    collector = Collector(label, via, source, report_note)
+    if via != "netns" or connection.given:
         client = connection.client()
         try:
             collector.objects(client)
@@ -85,13 +104,7 @@ def command(
             raise click.exceptions.Exit(1) from error
         finally:
             client.close()
-    collected = collector.nodes(runners, {})
-    write_snapshot(collected.files, target, int(time.time()))
-    click.echo(target)
-    failed = collected.info.failed
-    if failed:
-        report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
-        sys.exit(1)
+    return collector.nodes(runners, {})
 
 
 def _namespaces(nodes: Sequence[str]) -> Mapping[str, Runner]:

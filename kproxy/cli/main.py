@@ -24,6 +24,7 @@ COMMANDS = {
     "diff": "Do two rule sets treat every packet alike? If not, show a packet that tells.",
     "migrate": "What changes for packets when kube-proxy's mode is switched, and what to do.",
     "collect": "Gather what decides a cluster's Service traffic into one file.",
+    "audit": "Which Services are wrong on which nodes of a cluster, and why.",
     "apply": "Bring the kernel's rules to what the manifests say.",
     "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",
     "cleanup": "Remove every rule of kproxy and kube-proxy.",
@@ -35,7 +36,7 @@ COMMANDS = {
 }
 
 
-FOLDERS = frozenset({"trace", "diff", "migrate", "run", "lab"})
+FOLDERS = frozenset({"audit", "trace", "diff", "migrate", "run", "lab"})
 """Commands of several modules: a folder each, in which `command` is the command itself."""
 
 

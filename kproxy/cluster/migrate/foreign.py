@@ -106,14 +106,15 @@ class ForeignRules:
         return SideRules(self.iptables, NftRuleset((*self.nftables.tables, *own.nftables.tables)))
 
 
-def _is_ours(table: str, chain: str) -> bool:
+def is_ours(table: str, chain: str) -> bool:
+    """Whether a chain of iptables is kube-proxy's, by its name."""
     if table == "nat" and chain.startswith(SERVICE_PORT_CHAIN_PREFIXES):
         return True
     return chain == CANARY or chain in BASE_CHAINS.get(table, ())
 
 
 def _holds_ours(ruleset: Ruleset) -> bool:
-    return any(_is_ours(table.name, chain.name) for table in ruleset.tables for chain in table.chains)
+    return any(is_ours(table.name, chain.name) for table in ruleset.tables for chain in table.chains)
 
 
 def _without_ours(ruleset: Ruleset) -> Ruleset:
@@ -121,7 +122,7 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
     kubelet = ruleset.chain("mangle", _KUBELET) is not None
 
     def gone(table: str, chain: str) -> bool:
-        return _is_ours(table, chain) or (not kubelet and (table, chain) == ("filter", FIREWALL))
+        return is_ours(table, chain) or (not kubelet and (table, chain) == ("filter", FIREWALL))
 
     tables = []
     for table in ruleset.tables:
@@ -144,10 +145,10 @@ def _without_ours(ruleset: Ruleset) -> Ruleset:
 def _namers(ruleset: Ruleset) -> Iterator[str]:
     """Rules of others that jump to kube-proxy's chains."""
     for table, chain, place, rule in ruleset.rules():
-        if not isinstance(rule.target, Jump) or _is_ours(table.name, chain.name):
+        if not isinstance(rule.target, Jump) or is_ours(table.name, chain.name):
             continue
         target = rule.target.chain
-        if _is_ours(table.name, target) and not (
+        if is_ours(table.name, target) and not (
             (table.name, chain.name, target) in _OWN_JUMPS and _is_unconditional(rule)
         ):
             yield f"{table.name} {chain.name} {place}: {rule.to_save(chain.name)}"

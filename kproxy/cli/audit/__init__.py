@@ -1,0 +1,1 @@
+"""`kproxy audit`: the command, its text, and JUnit."""

@@ -1,0 +1,107 @@
+"""The audit in plain text: how bad it is, one block for each finding, and at the end what is not known."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from kproxy.cli.output import terminal_width
+from kproxy.cluster.audit import Finding, Gap, Report, Severity
+
+_WIDTH: Final = 80
+_MOST: Final = 6
+_MOST_RULES: Final = 3
+_INDENT: Final = "   "
+_LABEL: Final = 10
+_COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """The lines of the answer."""
+    width = min(terminal_width() or _WIDTH, 120)
+    of = f" of {report.created}" if report.created else ""
+    yield from _wrapped(
+        f"{report.source}{of}: {_count(len(report.nodes), 'node')}, {_count(report.services, 'Service')}, "
+        f"{_count(report.questions, 'packet')} on {_count(len(report.judged), 'node')}", "", "", width,
+    )  # fmt: skip
+    if report.is_well:
+        known = bool(report.judged)
+        text = "All well." if known else "Nothing is known to be wrong, and of no node are the rules known."
+        yield click.style(text, fg="green" if known else "yellow", bold=True)
+    for number, finding in enumerate(report.findings, 1):
+        yield ""
+        yield from _finding(number, finding, report, width)
+    if report.undecided:
+        yield ""
+        yield click.style("Not decided:", bold=True)
+        for gap in report.undecided:
+            yield from _gap(gap, report, width)
+    if report.missing:
+        yield ""
+        yield click.style("Not known:", bold=True)
+        for gap in report.missing:
+            yield from _gap(gap, report, width)
+
+
+def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:
+    severity = click.style(finding.severity.value, fg=_COLOURS[finding.severity], bold=True)
+    head = f"{number}. {finding.severity.value}: {finding.title} [{finding.kind}]"
+    lines = list(_wrapped(head, "", _INDENT, width))
+    yield lines[0].replace(finding.severity.value, severity, 1)
+    yield from lines[1:]
+    everywhere = len(finding.nodes) == len(report.nodes) > 1
+    yield from _labelled("nodes", f"all {len(report.nodes)}" if everywhere else _listed(finding.nodes), width)
+    for label, names in (
+        ("Services", finding.services), ("what", finding.details), ("at", finding.addresses), ("from", finding.clients),
+    ):  # fmt: skip
+        if names:
+            yield from _labelled(label, _listed(names, "; " if label == "what" else ", "), width)
+    for place, rule in enumerate(finding.rules[:_MOST_RULES]):
+        yield from _labelled("rule" if not place else "", rule.place, width)
+        if rule.text != (finding.rules[place - 1].text if place else ""):
+            yield from _labelled("", rule.text, width)
+    if len(finding.rules) > _MOST_RULES:
+        yield from _labelled("", f"and {len(finding.rules) - _MOST_RULES} more", width)
+    witness = finding.witness
+    if witness is not None:
+        yield from _labelled("packet", f"{witness.packet}, from {witness.client}, on {witness.node}", width)
+        yield from _labelled("expected", _listed(witness.expected), width)
+        yield from _labelled("found", _listed(witness.found), width)
+    yield from _labelled("do", finding.hint, width)
+
+
+def _gap(gap: Gap, report: Report, width: int) -> Iterator[str]:
+    if not gap.nodes:
+        where = ""
+    elif len(gap.nodes) == len(report.nodes) > 1:
+        where = f"{len(gap.nodes)} nodes: "
+    else:
+        where = f"{_listed(gap.nodes)}: "
+    parts = [gap.what]
+    parts += [f"({gap.why})"] if gap.why else []
+    parts += [f"({_count(gap.count, 'packet')})"] if gap.count else []
+    text = f"{where}{' '.join(parts)}" + (f": {gap.then}" if gap.then else "")
+    yield from _wrapped(text, "  ", "    ", width)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _listed(names: Sequence[str], between: str = ", ") -> str:
+    left = len(names) - _MOST
+    return between.join(names[:_MOST]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def _labelled(label: str, text: str, width: int) -> Iterator[str]:
+    first = f"{_INDENT}{label:<{_LABEL}}"
+    lines = list(_wrapped(text, first, " " * len(first), width))
+    yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
+    yield from lines[1:]
+
+
+def _wrapped(text: str, first: str, rest: str, width: int) -> Iterator[str]:
+    yield from textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

@@ -1,0 +1,84 @@
+"""The audit of a cluster: each node's rules and facts, then how the nodes fit one another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.audit.hosts import families, observe_host
+from kproxy.cluster.audit.judge import Judge
+from kproxy.cluster.audit.node import AuditedNode
+from kproxy.cluster.audit.observation import Observation
+from kproxy.cluster.audit.proxies import observe_all, observe_proxy
+from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.layout import NODES
+
+Tell = Callable[[str], None]
+_MISSING: Final = re.compile(rf"{NODES}/([^/]+)(?:/(.+))?")
+_NEEDED: Final = {
+    "objects/EndpointSlice.json": ("no EndpointSlices", "nodes are not judged: what is stale is not known"),
+    "objects/Node.json": ("no Nodes", "nodes are not judged: their zones, addresses and pods' networks are not known"),
+    "objects/Service.json": ("no Services", "there is nothing to judge"),
+}
+
+
+def audit(cluster: Cluster, tell: Tell = lambda _what: None) -> Report:
+    """Audits a cluster.
+
+    Args:
+        tell: gets what is being done, in a few words.
+
+    Raises:
+        InputError: a file of a node cannot be read; it names file and line or entry.
+    """
+    nodes = [AuditedNode(cluster, host) for host in cluster.hosts.values() if host.has_node]
+    found: list[Observation] = []
+    undecided: list[tuple[str, Gap]] = []
+    judged, questions = [], 0
+    unknown = {each.what for each in cluster.missing} & _NEEDED.keys()
+    for number, node in enumerate(nodes, 1):
+        tell(f"{node.name} ({number} of {len(nodes)})")
+        if unknown:
+            undecided.append((node.name, Gap(*_NEEDED[min(unknown)])))
+            continue
+        found += [*observe_host(node), *observe_proxy(node)]
+        if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
+            then = "its rules are not judged: iptables and nftables mode are known"
+            undecided.append((node.name, Gap(f"mode {node.mode}", then)))
+            continue
+        if not node.config_known and any(node.actual(family) is not None for family in families(node)):
+            then = "masquerading, node ports and external policy Local are not judged"
+            undecided.append((node.name, Gap("kube-proxy's configuration is not known", then)))
+        for family in families(node):
+            if node.actual(family) is None:
+                continue
+            judge = Judge(node, family)
+            found += judge.observe()
+            questions += judge.asked
+            undecided += [(node.name, Gap(reason, count=count)) for reason, count in judge.undecided.items()]
+            judged.append(node.name)
+    found += observe_all(nodes)
+    return Report(
+        FORMAT_VERSION,
+        cluster.label,
+        cluster.info.created,
+        tuple(node.name for node in nodes),
+        tuple(dict.fromkeys(judged)),
+        len(cluster.manifests.services),
+        questions,
+        group(found),
+        gaps(undecided),
+        gaps(_missing(cluster)),
+    )
+
+
+def _missing(cluster: Cluster) -> Iterator[tuple[str, Gap]]:
+    for each in cluster.missing:
+        match = _MISSING.match(each.what)
+        if match is None:
+            yield "", Gap(each.what, each.then, each.why)
+        elif cluster.hosts[match[1]].has_node:
+            yield match[1], Gap(match[2] or "everything of a node", each.then, each.why)

@@ -1,0 +1,248 @@
+"""What is wrong with a node whatever its rules say: sysctls, routes, connections. Only what the snapshot tells."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.audit.node import AuditedNode
+from kproxy.cluster.audit.observation import Observation
+from kproxy.cluster.facts.conntrack import address_text
+from kproxy.cluster.migrate.packets import OUTSIDE
+from kproxy.cluster.pods import Pod
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.dataplane.model.host import Route
+from kproxy.dataplane.model.packet import parse_ip
+from kproxy.netfilter import Family
+from kproxy.render.nftables.names import TABLE
+
+_FULL: Final = 0.9
+_FORWARDING: Final = {Family.IPV4: "net.ipv4.ip_forward", Family.IPV6: "net.ipv6.conf.all.forwarding"}
+_BRIDGED: Final = {
+    Family.IPV4: "net.bridge.bridge-nf-call-iptables",
+    Family.IPV6: "net.bridge.bridge-nf-call-ip6tables",
+}
+_STRICT: Final = 1
+_NO_WAY: Final = ("blackhole", "unreachable", "prohibit")
+
+
+def observe_host(node: AuditedNode) -> Iterator[Observation]:
+    """What is wrong with a node itself. Raises InputError: a file of it cannot be read."""
+    yield from _sysctls(node)
+    yield from _reverse_path(node)
+    yield from _conntrack(node)
+    yield from _leftovers(node)
+    yield from _routes(node)
+    yield from _stale_flows(node)
+    yield from _no_local_endpoints(node)
+    yield from _shared_addresses(node)
+
+
+def families(node: AuditedNode) -> list[Family]:
+    """The families that the node's Services have."""
+    return [family for family in Family if node.facts(family).service_ports]
+
+
+def local_pods(node: AuditedNode) -> list[Pod]:
+    """The Pods of the node that have an address of their own, and an object that says so."""
+    pods = node.cluster.pods.values()
+    return [pod for pod in pods if pod.node == node.name and pod.phase == "Running" and not pod.host_network]
+
+
+def _sysctls(node: AuditedNode) -> Iterator[Observation]:
+    sysctls = node.host.sysctls
+    if sysctls is None:
+        return
+    for family in families(node):
+        name = _FORWARDING[family]
+        if sysctls.get(name) == 0:
+            yield Observation("ip-forward", node.name, name, f"{name} = 0")
+        name = _BRIDGED[family]
+        if sysctls.get(name) == 0 and _has_bridged_pods(node, family):
+            yield Observation("bridge-nf", node.name, name, f"{name} = 0, and the node's pods are on a bridge")
+        facts = node.facts(family)
+        wanted = node.mode == MODE_IPTABLES and node.config_known and facts.iptables.localhost_node_ports
+        name = "net.ipv4.conf.all.route_localnet"
+        if wanted and facts.node_ports and sysctls.get(name) == 0:
+            yield Observation("route-localnet", node.name, name, f"{name} = 0")
+
+
+def _has_bridged_pods(node: AuditedNode, family: Family) -> bool:
+    """Whether two Pods of the node may be on one bridge."""
+    links = node.host.links or {}
+    devices = [
+        node.device_to(address) for pod in local_pods(node) for address in pod.addresses if _family(address) is family
+    ]
+    return any(name in links and links[name].is_bridge for name in devices if name)
+
+
+def _family(address: str) -> Family:
+    return Family.IPV6 if ":" in address else Family.IPV4
+
+
+def _reverse_path(node: AuditedNode) -> Iterator[Observation]:
+    """Whether clients outside, which come to the Node's address, would be answered by another interface."""
+    sysctls, interfaces = node.host.sysctls, node.host.interfaces
+    if sysctls is None or interfaces is None or node.host.routes is None:
+        return
+    if node.host.routing_rules:
+        return  # marks and policies may mend it
+    addresses = set(node.facts(Family.IPV4).own_addresses)
+    back = node.device_to(OUTSIDE[Family.IPV4][0])
+    for item in interfaces:
+        if back is None or item.name == back or not addresses & {str(own).partition("/")[0] for own in item.addresses}:
+            continue
+        values = [sysctls.get(f"net.ipv4.conf.{name}.rp_filter", 0) for name in ("all", item.name)]
+        if max(values) == _STRICT:
+            detail = f"rp_filter of {item.name} is 1, and the way back is by {back}"
+            yield Observation("rp-filter", node.name, detail, detail)
+
+
+def _conntrack(node: AuditedNode) -> Iterator[Observation]:
+    sysctls = node.host.sysctls or {}
+    count, most = (sysctls.get(f"net.netfilter.nf_conntrack_{name}") for name in ("count", "max"))
+    if count is not None and most and count >= _FULL * most:
+        yield Observation("conntrack-full", node.name, "full", f"{node.name}: {count:,} of {most:,} entries")
+
+
+def _leftovers(node: AuditedNode) -> Iterator[Observation]:
+    """Rules of the mode or variant that kube-proxy does not use."""
+    saves = node.variants_with_rules
+    if node.mode == MODE_NFTABLES:
+        for name in saves:
+            file = name.rpartition("/")[2]
+            yield Observation(
+                "leftover-rules", node.name, file, f"{file}: rules of iptables mode, and the mode is nftables"
+            )
+        return
+    if node.mode == MODE_IPTABLES and node.has_table:
+        detail = f"nft: table {TABLE}, and the mode is iptables"
+        yield Observation("leftover-rules", node.name, detail, detail)
+    for v6 in (False, True):
+        mine = [name.rpartition("/")[2] for name in saves if name.rpartition("/")[2].startswith("ip6") is v6]
+        if len(mine) > 1:
+            detail = f"{mine[1]}: rules of kube-proxy, as in {mine[0]}"
+            yield Observation("leftover-rules", node.name, detail, detail)
+
+
+def _routes(node: AuditedNode) -> Iterator[Observation]:
+    """Endpoints that no route leads to, and those of other nodes whose podCIDR has no route of its own here although
+    podCIDRs have such routes elsewhere in the cluster."""
+    if node.host.routes is None or node.host.interfaces is None:
+        return
+    routed = routes_to_pods(node.cluster)
+    for family in families(node):
+        facts = node.facts(family)
+        for port in facts.service_ports:
+            for endpoint in facts.selected[port.name].reachable:
+                route = node.route_to(endpoint.ip)
+                if route is None or route.kind in _NO_WAY:
+                    why = "no route" if route is None else f"route of kind {route.kind}"
+                elif routed and _leaves_for_pods(node, endpoint.ip):
+                    why = "only the default route"
+                else:
+                    continue
+                yield Observation(
+                    "no-route", node.name, f"{why} {_network(node, endpoint.ip)}",
+                    f"{why} to {_network(node, endpoint.ip)}", str(port.name),
+                )  # fmt: skip
+
+
+def routes_to_pods(cluster: Cluster) -> bool:
+    """Whether some node has a route of its own to another node's podCIDR: then all must."""
+    for node in cluster.manifests.nodes:
+        host = cluster.hosts.get(node.metadata.name)
+        for route in (host.routes if host is not None else None) or ():
+            if route.network.mask and any(
+                _covers(route, cidr)
+                for other in cluster.manifests.nodes
+                if other is not node
+                for cidr in other.pod_cidrs
+            ):
+                return True
+    return False
+
+
+def _covers(route: Route, cidr: str) -> bool:
+    """Whether a route is one to a podCIDR."""
+    network = ipaddress.ip_network(cidr, strict=False)
+    family, value = parse_ip(str(network.network_address))
+    length = bin(route.network.mask).count("1")
+    return route.family is family and route.network.contains(value) and length >= network.prefixlen
+
+
+def _leaves_for_pods(node: AuditedNode, address: str) -> bool:
+    """Whether an address of another node's podCIDR has only the default route here."""
+    family, value = parse_ip(address)
+    if _network(node, address) == address or node.model.is_local(family, value):
+        return False
+    own = node.node.pod_cidrs if node.node is not None else ()
+    if _network(node, address) in own:
+        return False
+    return not any(
+        route.network.mask and route.family is family and route.network.contains(value)
+        for route in node.host.routes or ()
+    )
+
+
+def _network(node: AuditedNode, address: str) -> str:
+    """The podCIDR that an address is of; itself if there is none."""
+    ip = ipaddress.ip_address(address)
+    for other in node.cluster.manifests.nodes:
+        for cidr in other.pod_cidrs:
+            network = ipaddress.ip_network(cidr, strict=False)
+            if network.version == ip.version and ip in network:
+                return cidr
+    return address
+
+
+def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
+    """UDP connections to a Service whose endpoint the Service does not have."""
+    flows = [flow for flow in node.host.flows or () if flow.protocol == "UDP"]
+    if not flows:
+        return
+    for family in families(node):
+        facts = node.facts(family)
+        doors = {
+            (door.address, door.port): port
+            for port in facts.service_ports
+            if port.protocol == "udp"
+            for door in facts.doors(port)
+        }
+        own = set(facts.own_addresses) | set(node.addresses(family))
+        for flow in flows:
+            port = doors.get((flow.destination, flow.destination_port))
+            if port is None and flow.destination in own:
+                port = doors.get(("", flow.destination_port))
+            if port is None or not flow.is_translated:
+                continue
+            known = {endpoint.address for endpoint in facts.state.endpoints.get(port.name, ())}
+            if flow.endpoint not in known:
+                to = address_text(flow.destination, flow.destination_port)
+                yield Observation(
+                    "stale-flow", node.name, f"{to} {flow.endpoint}", f"{to} to {flow.endpoint}", str(port.name)
+                )
+
+
+def _no_local_endpoints(node: AuditedNode) -> Iterator[Observation]:
+    for family in families(node):
+        facts = node.facts(family)
+        for port in facts.service_ports:
+            chosen, decided = facts.selected[port.name], facts.decided[port.name]
+            if not decided.has_any or chosen.local:
+                continue
+            for flag, what in ((port.internal_policy_local, "internal"), (port.external_policy_local, "external")):
+                if flag and (what == "internal" or port.externally_accessible):
+                    yield Observation(
+                        "no-local-endpoints", node.name, what, f"{what}TrafficPolicy Local", str(port.name)
+                    )
+
+
+def _shared_addresses(node: AuditedNode) -> Iterator[Observation]:
+    for family in families(node):
+        for door, ports in node.facts(family).shared_doors.items():
+            where = f"{door.protocol} {address_text(door.address, door.port) if door.address else f'port {door.port}'}"
+            for port in ports:
+                yield Observation("shared-address", node.name, where, where, str(port.name))

@@ -1,0 +1,58 @@
+"""What was seen on one node; the report makes findings of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BlamedRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule of a node.
+
+    Attributes:
+        file: as in the snapshot, `nodes/NAME/iptables-save`. line: from 1; 0 if the file's lines are no rules.
+        text: the rule, or the policy of a chain. rule: its number in the chain, from 1; 0 for a policy.
+    """
+
+    file: str
+    line: int
+    table: str
+    chain: str
+    rule: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.table} {self.chain} {self.rule or 'policy'}"
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """A packet that shows it: what kube-proxy's rules alone do with it, and what all rules of the node do."""
+
+    node: str
+    client: str
+    packet: str
+    expected: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """Something that is not as it should be.
+
+    Attributes:
+        kind: one of `KINDS`.
+        cause: what makes two observations one finding: a rule's text, or what is wrong, without the node's name.
+        service: `namespace/name:port`, or "".
+        address: where the Service answers, as the witness asked it.
+        client: who asked.
+    """
+
+    kind: str
+    node: str
+    cause: str
+    detail: str = ""
+    service: str = ""
+    address: str = ""
+    client: str = ""
+    rule: BlamedRule | None = None
+    witness: Witness | None = None

@@ -1,0 +1,217 @@
+"""What is asked of a node's rules: for each port of a Service, at each of its addresses, packets of the clients that
+come to this node with it.
+
+A pod here and the node itself ask at all addresses, a client outside at those that the node answers for others:
+external and load-balancer IPs and node ports. A pod elsewhere comes with a node port only: its own node has translated
+the other addresses. What it sent there arrives here for an endpoint of this node: so it is asked that way.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.cluster.audit.node import AuditedNode
+from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.packets import CLIENT_PORT, OUTSIDE, PROTOCOLS
+from kproxy.dataplane import Packet
+from kproxy.dataplane.model.packet import ARRIVING, LOCAL, SYN, TCP, parse_ip
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import parse_address
+from kproxy.services.serviceport import ServicePort
+
+POD_HERE: Final = "a pod here"
+POD_ELSEWHERE: Final = "a pod elsewhere"
+NODE: Final = "the node itself"
+FROM_OUTSIDE: Final = "outside"
+ITSELF: Final = "the endpoint itself"
+
+CLUSTER_IP: Final = "cluster IP"
+EXTERNAL_IP: Final = "external IP"
+LOAD_BALANCER_IP: Final = "load-balancer IP"
+NODE_PORT: Final = "node port"
+ENDPOINT: Final = "endpoint"
+
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks: `name` for people. `device` is where its packets come in; None: not known."""
+
+    kind: str
+    name: str
+    address: str
+    device: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A packet to a Service, by one of its addresses; `what` says which kind of address it is."""
+
+    port: ServicePort
+    what: str
+    address: str
+    number: int
+    client: Client
+    packet: Packet
+
+    @property
+    def where(self) -> str:
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.what} {host}:{self.number}"
+
+
+class Questions:
+    """The questions for one node and family."""
+
+    def __init__(self, node: AuditedNode, family: Family) -> None:
+        self._node = node
+        self._family = family
+        self.facts: NodeFacts = node.facts(family)
+        pods = [
+            (address, pod)
+            for pod in node.cluster.pods.values()
+            if not pod.host_network and pod.phase not in _ENDED
+            for address in pod.addresses
+            if _is_of(address, family)
+        ]
+        self._pods_here = [(address, pod.name) for address, pod in pods if pod.node == node.name]
+        self._pods_elsewhere = [(address, pod.name) for address, pod in pods if pod.node not in ("", node.name)]
+        own = node.node.pod_cidrs if node.node is not None else ()
+        others = [
+            cidr
+            for other in node.cluster.manifests.nodes
+            if other.metadata.name != node.name
+            for cidr in other.pod_cidrs
+        ]
+        self._pods_here += _spare(own, family)
+        self._pods_elsewhere += _spare(others[:1], family)
+        self._devices: dict[str, str | None] = {}
+
+    def _device(self, address: str) -> str | None:
+        if address not in self._devices:
+            self._devices[address] = self._node.device_to(address)
+        return self._devices[address]
+
+    def _pod_here(self, endpoints: Collection[str]) -> Client | None:
+        found = next(((ip, name) for ip, name in self._pods_here if ip not in endpoints), None)
+        return None if found is None else self._local_pod(POD_HERE, *found)
+
+    def _local_pod(self, kind: str, address: str, name: str) -> Client:
+        local = self.facts.iptables.local_traffic
+        device = self._device(address)
+        if device is None and local.interface:
+            device = local.interface + ("0" if local.is_prefix else "")
+        return Client(kind, f"pod {name}", address, device)
+
+    def _pod_elsewhere(self, endpoints: Collection[str]) -> Client | None:
+        found = next(((ip, name) for ip, name in self._pods_elsewhere if ip not in endpoints), None)
+        return None if found is None else Client(POD_ELSEWHERE, f"pod {found[1]}", found[0], self._device(found[0]))
+
+    def _outside(self, port: ServicePort) -> Client:
+        ranges = port.load_balancer_source_ranges
+        address = str(ipaddress.ip_network(ranges[0])[0]) if ranges else OUTSIDE[self._family][0]
+        if ipaddress.ip_address(address).is_unspecified:
+            address = OUTSIDE[self._family][0]
+        return Client(FROM_OUTSIDE, "a client outside", address, self._device(address))
+
+    def _itself(self, port: ServicePort) -> Client | None:
+        """An endpoint of this node, a Pod, to which its own Service may send it."""
+        chosen = self.facts.selected[port.name]
+        inside = chosen.local if port.internal_policy_local else chosen.cluster
+        for endpoint in inside:
+            name = next((name for ip, name in self._pods_here if ip == endpoint.ip), None)
+            if endpoint.is_local and name is not None:
+                return self._local_pod(ITSELF, endpoint.ip, name)
+        return None
+
+    def of_services(self) -> Iterator[Question]:
+        """What clients of this node ask, at every address of every Service."""
+        node_client = self._node_client()
+        for port in self.facts.service_ports:
+            endpoints = {endpoint.ip for endpoint in self.facts.state.endpoints.get(port.name, ())}
+            inner = [each for each in (self._pod_here(endpoints), node_client) if each is not None]
+            elsewhere, outside = self._pod_elsewhere(endpoints), self._outside(port)
+            itself = self._itself(port)
+            for what, address, number in self._addresses(port):
+                clients = inner if what == CLUSTER_IP else [*inner, outside]
+                if what == NODE_PORT and elsewhere is not None:
+                    clients.append(elsewhere)
+                for client in clients:
+                    yield self._question(port, what, address, number, client)
+                if what == CLUSTER_IP and itself is not None:
+                    yield self._question(port, what, address, number, itself)
+
+    def of_endpoints(self) -> Iterator[Question]:
+        """What pods elsewhere have sent to a Service, as it arrives here for an endpoint of this node."""
+        for port in self.facts.service_ports:
+            for endpoint in self.facts.selected[port.name].reachable:
+                client = self._pod_elsewhere((endpoint.ip,)) if endpoint.is_local else None
+                if client is not None and self._node.model.is_local(*parse_ip(endpoint.ip)) is False:
+                    number = int(endpoint.address.rpartition(":")[2])
+                    yield self._question(port, ENDPOINT, endpoint.ip, number, client)
+
+    def _node_client(self) -> Client | None:
+        own = self._own_addresses()
+        return Client(NODE, f"node {self._node.name}", own[0]) if own else None
+
+    def _own_addresses(self) -> list[str]:
+        """The Node's addresses that its interfaces have."""
+        return [ip for ip in self.facts.own_addresses if self._node.model.is_local(*parse_ip(ip))]
+
+    def _addresses(self, port: ServicePort) -> Iterator[tuple[str, str, int]]:
+        """Where the Service alone answers: which of several does is up to the order in which kube-proxy writes them."""
+        shared = self.facts.shared_doors
+        for what, address, number in self._claimed(port):
+            claimed = "" if what == NODE_PORT else address
+            if Door(claimed, port.protocol, number) not in shared:
+                yield what, address, number
+
+    def _claimed(self, port: ServicePort) -> Iterator[tuple[str, str, int]]:
+        yield CLUSTER_IP, port.cluster_ip, port.port
+        if port.external_policy_local and not self._node.config_known:
+            return  # pods are sent to all endpoints, others to those here: who is a pod, the configuration says
+        for ip in port.external_ips:
+            yield EXTERNAL_IP, ip, port.port
+        for ip in port.load_balancer_vips:
+            yield LOAD_BALANCER_IP, ip, port.port
+        if port.node_port and self._node.config_known:
+            facts = self.facts
+            options = facts.nftables if self._node.mode == "nftables" else facts.iptables
+            chosen = facts.node_port_addresses(options)
+            for ip in (self._own_addresses() if chosen is None else list(chosen))[:1]:
+                yield NODE_PORT, ip, port.node_port
+
+    def _question(self, port: ServicePort, what: str, address: str, number: int, client: Client) -> Question:
+        protocol = PROTOCOLS[port.protocol]
+        local = client.kind == NODE
+        packet = Packet(
+            self._family,
+            parse_address(client.address, self._family),
+            parse_address(address, self._family),
+            protocol,
+            CLIENT_PORT,
+            number,
+            tcp_flags=SYN if protocol == TCP else None,
+            in_interface="" if local else client.device,
+            in_port="",
+            out_port="",
+            origin=LOCAL if local else ARRIVING,
+        )
+        return Question(port, what, address, number, client, packet)
+
+
+def _spare(cidrs: Collection[str], family: Family) -> list[tuple[str, str]]:
+    """An address of a network of pods that is rarely one of a Pod."""
+    for cidr in cidrs:
+        network = ipaddress.ip_network(cidr, strict=False)
+        if network.version == family.version and network.num_addresses > 4:
+            return [(str(network[min(250, network.num_addresses - 2)]), f"of {cidr}")]
+    return []
+
+
+def _is_of(address: str, family: Family) -> bool:
+    return (":" in address) == (family is Family.IPV6)

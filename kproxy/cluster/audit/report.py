@@ -1,0 +1,145 @@
+"""The report: observations of all nodes as findings, one for each cause, the worst first. `kproxy audit -o json` prints
+it; docs/audit.md describes the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from kproxy.cluster.audit.kinds import KINDS, Severity
+from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
+
+FORMAT_VERSION: Final = 1
+_MAX_RULES: Final = 50
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One cause.
+
+    Attributes:
+        kind, severity, title, hint: see `kinds`.
+        nodes, services: where it is, and which are concerned; sorted. services: `namespace/name:port`.
+        clients, addresses: who asked, and by which addresses of Services.
+        details: what exactly, each once.
+        rules: those to blame, one of each node.
+        witness: a packet that shows it, of the first node.
+    """
+
+    kind: str
+    severity: Severity
+    title: str
+    hint: str
+    nodes: tuple[str, ...]
+    services: tuple[str, ...]
+    clients: tuple[str, ...]
+    addresses: tuple[str, ...]
+    details: tuple[str, ...]
+    rules: tuple[BlamedRule, ...]
+    witness: Witness | None
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Something that is not known: `what` is a path of the snapshot without its node, or a reason; `then` what follows.
+
+    Attributes:
+        nodes: which nodes' it is; empty if it is the cluster's.
+        count: of questions that could not be answered; 0 for what is missing.
+    """
+
+    what: str
+    then: str = ""
+    why: str = ""
+    nodes: tuple[str, ...] = ()
+    count: int = 0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The answer.
+
+    Attributes:
+        source: what was audited. created: when it was collected, RFC 3339, "" if not known.
+        nodes: all; judged: those whose rules are known and were asked.
+        services: how many. questions: how many were answered.
+        findings: the worst first.
+        undecided: questions that could not be answered. missing: what is not there.
+    """
+
+    version: int
+    source: str
+    created: str
+    nodes: tuple[str, ...]
+    judged: tuple[str, ...]
+    services: int
+    questions: int
+    findings: tuple[Finding, ...]
+    undecided: tuple[Gap, ...]
+    missing: tuple[Gap, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether there is nothing to mend: no error and no warning."""
+        return all(finding.severity is Severity.INFO for finding in self.findings)
+
+
+def group(observations: Iterable[Observation]) -> tuple[Finding, ...]:
+    """Findings: of one kind and cause; and, where Services are concerned and no rule of another program is to blame,
+    those of one kind on the same nodes."""
+    seen = list(observations)
+    refusing = {each.cause for each in seen if each.kind == "foreign-drop"}
+    by_cause: dict[tuple[str, str, str], list[Observation]] = {}
+    for each in seen:
+        if each.kind == "foreign-drop-outside" and each.cause in refusing:  # the same rule
+            each = msgspec.structs.replace(each, kind="foreign-drop")
+        service = each.service if KINDS[each.kind].severity is not Severity.INFO else ""
+        by_cause.setdefault((each.kind, each.cause, "" if _by_rule(each) else service), []).append(each)
+    joined: dict[tuple[object, ...], list[Observation]] = {}
+    for (kind, cause, service), found in by_cause.items():
+        nodes = tuple(sorted({each.node for each in found}))
+        key: tuple[object, ...] = (kind, nodes) if service else (kind, cause)
+        joined.setdefault(key, []).extend(found)
+    findings = [_finding(found) for found in joined.values()]
+    return tuple(sorted(findings, key=_badness))
+
+
+def _by_rule(each: Observation) -> bool:
+    return each.rule is not None and each.cause == each.rule.text
+
+
+def _badness(finding: Finding) -> tuple[object, ...]:
+    order = list(KINDS).index(finding.kind)
+    return finding.severity.rank, order, -len(finding.services), -len(finding.nodes), finding.nodes, finding.details
+
+
+def _finding(found: Sequence[Observation]) -> Finding:
+    kind = KINDS[found[0].kind]
+    rules = {(each.rule.file, each.rule.line, each.rule.text): each.rule for each in found if each.rule is not None}
+    return Finding(
+        kind.id,
+        kind.severity,
+        kind.title,
+        kind.hint,
+        _sorted(each.node for each in found),
+        _sorted(each.service for each in found),
+        _sorted(each.client for each in found),
+        _sorted(each.address for each in found),
+        _sorted(each.detail for each in found),
+        tuple(rules[key] for key in sorted(rules))[:_MAX_RULES],
+        next((each.witness for each in found if each.witness is not None), None),
+    )
+
+
+def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({text for text in texts if text}))
+
+
+def gaps(items: Iterable[tuple[str, Gap]]) -> tuple[Gap, ...]:
+    """Gaps of nodes ("" for the cluster's) as one for each thing."""
+    found: dict[tuple[str, str, str], tuple[set[str], int]] = {}
+    for node, each in items:
+        nodes, count = found.setdefault((each.what, each.then, each.why), (set(), 0))
+        found[each.what, each.then, each.why] = (nodes | ({node} if node else set()), count + each.count)
+    return tuple(
+        Gap(what, then, why, tuple(sorted(nodes)), count) for (what, then, why), (nodes, count) in found.items()
+    )

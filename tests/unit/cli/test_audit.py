@@ -1,0 +1,106 @@
+"""`kproxy audit` as its users run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.cli import Run
+from tests.support.cluster import audited
+from tests.support.cluster.snapshots import write_files
+
+DROP = b"-A FORWARD -p udp -m udp --dport 53 -j DROP"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    files = audited.cluster()
+    for number in (1, 2):
+        path = f"nodes/n{number}/iptables-save"
+        files[path] = files[path].replace(b"-A FORWARD ", DROP + b"\n-A FORWARD ", 1)
+    return write_files(tmp_path / "snap", files)
+
+
+def test_a_healthy_cluster(kproxy: Run, tmp_path: Path) -> None:
+    snap = write_files(tmp_path / "snap", audited.cluster())
+    done = kproxy("audit", snap)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "All well."
+
+
+def test_the_text_is_for_a_terminal(kproxy: Run, damaged: Path) -> None:
+    done = kproxy("audit", damaged)
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert "1. error: A rule of another program refuses Service traffic [foreign-drop]" in lines
+    assert "   nodes     n1, n2" in lines
+    assert "   Services  shop/dns:dns" in lines
+    assert f"             {DROP.decode()}" in lines
+    assert lines[-1].startswith("   do ")
+
+
+def test_json_is_a_contract(kproxy: Run, damaged: Path) -> None:
+    done = kproxy("audit", damaged, "-o", "json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert list(report) == [
+        "version", "source", "created", "nodes", "judged", "services", "questions", "findings", "undecided", "missing",
+    ]  # fmt: skip
+    assert (report["version"], report["nodes"], report["services"]) == (1, ["n1", "n2", "n3"], 3)
+    (finding,) = report["findings"]
+    assert list(finding) == [
+        "kind", "severity", "title", "hint", "nodes", "services", "clients", "addresses", "details", "rules", "witness",
+    ]  # fmt: skip
+    assert (finding["kind"], finding["severity"], finding["nodes"]) == ("foreign-drop", "error", ["n1", "n2"])
+    save = (damaged / "nodes/n1/iptables-save").read_text().splitlines()
+    assert finding["rules"][0] == {
+        "file": "nodes/n1/iptables-save", "line": save.index(DROP.decode()) + 1, "table": "filter", "chain": "FORWARD",
+        "rule": 1, "text": DROP.decode(),
+    }  # fmt: skip
+    assert finding["witness"]["found"] == ["drop"]
+    assert list(finding["witness"]) == ["node", "client", "packet", "expected", "found"]
+
+
+def test_junit(kproxy: Run, damaged: Path) -> None:
+    done = kproxy("audit", damaged, "-o", "junit")
+    assert done.returncode == 1
+    suite = ElementTree.fromstring(done.stdout)
+    failed = [case for case in suite if case.find("failure") is not None]
+    assert (suite.get("failures"), len(failed)) == ("1", 1)
+    assert (failed[0].get("name") or "").startswith("foreign-drop: ")
+
+
+def test_what_is_missing_is_named_once(kproxy: Run, tmp_path: Path) -> None:
+    files = audited.cluster()
+    kept = {
+        path: data for path, data in files.items() if path.startswith("objects/") or path.endswith("/iptables-save")
+    }
+    done = kproxy("audit", write_files(tmp_path / "snap", kept))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("ip-route.json") == done.stdout.count("kube-proxy's configuration is not known") == 1
+    assert "masquerading, node ports and external policy Local are not judged" in " ".join(done.stdout.split())
+
+
+def test_only_objects_say_nothing_of_rules(kproxy: Run, tmp_path: Path) -> None:
+    files = {path: data for path, data in audited.cluster().items() if path.startswith("objects/")}
+    done = kproxy("audit", write_files(tmp_path / "snap", files))
+    assert done.returncode == 0
+    assert "of no node are the rules known" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [(), ("snap", "--lab", "x"), ("snap", "--node", "n1"), ("nowhere",)])
+def test_bad_input(kproxy: Run, arguments: tuple[str, ...]) -> None:
+    done = kproxy("audit", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "rror" in done.stderr
+
+
+def test_a_file_that_cannot_be_read_is_named(kproxy: Run, tmp_path: Path) -> None:
+    snap = write_files(tmp_path / "snap", {**audited.cluster(), "nodes/n2/ip-route.json": b"{"})
+    done = kproxy("audit", snap)
+    assert done.returncode == 2
+    assert "nodes/n2/ip-route.json: line 1" in done.stderr

@@ -1,0 +1,246 @@
+"""What `kproxy audit` finds in a cluster that is damaged, and that it finds nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from kproxy.cluster.audit import Finding, Report, audit
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.files import MemoryFiles
+from tests.support.cluster import audited
+
+Files = dict[str, bytes]
+
+WEB, DNS, EDGE = "shop/web:http", "shop/dns:dns", "shop/edge:tls"
+ALL = (DNS, EDGE, WEB)
+
+
+def judged(files: Files) -> Report:
+    return audit(Cluster(MemoryFiles("snap", files)))
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_a_healthy_cluster_has_no_findings(mode: str) -> None:
+    report = judged(audited.cluster(mode))
+    assert report.findings == ()
+    assert report.undecided == report.missing == ()
+    assert report.judged == ("n1", "n2", "n3")
+    assert report.questions > 60
+
+
+def change(pattern: str, text: str, file: str = "iptables-save", nodes: str = "1") -> Callable[[Files], None]:
+    """Replaces the first match of a pattern in a file of some nodes."""
+
+    def apply(files: Files) -> None:
+        for number in nodes:
+            path = f"nodes/n{number}/{file}"
+            found, count = re.subn(pattern, text, files[path].decode(), count=1, flags=re.MULTILINE)
+            assert count == 1, pattern
+            files[path] = found.encode()
+
+    return apply
+
+
+def before(chain: str, rule: str, table: str = "filter", nodes: str = "1") -> Callable[[Files], None]:
+    """A rule before all others of a chain."""
+    return change(rf"(?s)^(\*{table}\n.*?)^-A {chain} ", rf"\g<1>-A {chain} {rule}\n-A {chain} ", nodes=nodes)
+
+
+def put(file: str, data: bytes, nodes: str = "1") -> Callable[[Files], None]:
+    def apply(files: Files) -> None:
+        for number in nodes:
+            files[f"nodes/n{number}/{file}"] = data
+
+    return apply
+
+
+def sysctl(name: str, value: int, nodes: str = "1") -> Callable[[Files], None]:
+    return change(rf"^{re.escape(name)} = .*$", f"{name} = {value}", "sysctl", nodes)
+
+
+def legacy_leftovers(files: Files) -> None:
+    files["nodes/n1/iptables-legacy-save"] = files["nodes/n1/iptables-save"].replace(b"(nf_tables)", b"(legacy)")
+
+
+def rendered_otherwise(files: Files) -> None:
+    files |= audited.rules(files, 1, "iptables", "10.0.0.0/16")
+
+
+class Damage(NamedTuple):
+    """What is done to the files, and what must be found: kind, nodes, Services, and of the rule a piece. `also`: kinds
+    that follow from it, too."""
+
+    name: str
+    apply: Callable[[Files], None]
+    kind: str
+    nodes: tuple[str, ...] = ("n1",)
+    services: tuple[str, ...] = ()
+    rule: str = ""
+    mode: str = "iptables"
+    also: tuple[str, ...] = ()
+
+
+DAMAGE = [
+    Damage(
+        "stale endpoint", change(r"--to-destination 10.244.2.5:8080", "--to-destination 10.244.2.99:8080"),
+        "endpoint-stale", services=(WEB,), rule="10.244.2.99:8080",
+    ),
+    Damage("Service gone", change(r"^-A KUBE-SERVICES -d 10.96.0.10/32 .*\n", ""), "service-missing", services=(DNS,)),
+    Damage(
+        "endpoint gone", change(r"^-A KUBE-SVC-.*shop/web:http -> 10.244.1.5:8080.*\n", ""), "endpoint-missing",
+        services=(WEB,),
+    ),
+    Damage(
+        "uneven shares", change(r"(shop/web:http .*--probability) 0.5\d*", r"\1 0.90000000000"), "share-uneven",
+        services=(WEB,),
+    ),
+    Damage(
+        "no masquerade of node ports", change(r"^-A KUBE-EXT-.*shop/web:http.*-j KUBE-MARK-MASQ\n", ""),
+        "masquerade-missing", services=(WEB,),
+    ),
+    Damage("wrong clusterCIDR when it was rendered", rendered_otherwise, "masquerade-extra", services=ALL, rule="MASQ",
+           also=("endpoint-missing",)),
+    Damage(
+        "refused", before("KUBE-FORWARD", "-d 10.244.1.5/32 -p tcp -j REJECT"), "refused", services=(WEB,),
+        rule="-d 10.244.1.5/32 -p tcp -j REJECT",
+    ),
+    Damage("rules flushed", put("iptables-save", b""), "rules-missing"),
+    Damage(
+        "DROP in FORWARD", before("FORWARD", "-d 10.244.2.0/24 -p tcp -m tcp --dport 8080 -j DROP"), "foreign-drop",
+        services=(WEB,), rule="-A FORWARD -d 10.244.2.0/24 -p tcp -m tcp --dport 8080 -j DROP",
+    ),
+    Damage(
+        "DROP where the endpoint is", before("FORWARD", "-i vxlan1 -p udp -m udp --dport 53 -j DROP", nodes="2"),
+        "foreign-drop", ("n2",), (DNS,), "-i vxlan1 -p udp",
+    ),
+    Damage(
+        "one DROP on every node", before("FORWARD", "-p udp -m udp --dport 53 -j DROP", nodes="123"), "foreign-drop",
+        ("n1", "n2", "n3"), (DNS,), "--dport 53 -j DROP",
+    ),
+    Damage(
+        "DROP of clients outside",
+        before("FORWARD", "-i eth0 -p tcp -m tcp --dport 8080 -j DROP"),
+        "foreign-drop-outside", services=(WEB,), rule="-i eth0",
+    ),
+    Damage(
+        "node port redirected",
+        before("PREROUTING", "-p tcp -m tcp --dport 30080 -j REDIRECT --to-ports 22", "nat"),
+        "node-port-shadowed", services=(WEB,), rule="REDIRECT",
+    ),
+    Damage(
+        "cluster IP sent elsewhere", before("PREROUTING", "-d 10.96.0.7/32 -j DNAT --to-destination 192.0.2.1", "nat"),
+        "foreign-redirect", services=(WEB,), rule="192.0.2.1",
+    ),
+    Damage(
+        "accepted before kube-proxy", before("PREROUTING", "-d 10.96.0.0/12 -j ACCEPT", "nat"), "foreign-bypass",
+        services=ALL, rule="-d 10.96.0.0/12 -j ACCEPT",
+    ),
+    Damage(
+        "pods hidden from pods", before("POSTROUTING", "-s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE", "nat"),
+        "foreign-masquerade", services=ALL, rule="MASQUERADE",
+    ),
+    Damage("rules of the other variant", legacy_leftovers, "leftover-rules"),
+    Damage(
+        "DROP by nft", put("nft", b"table inet wall { chain f { type filter hook forward priority 0; policy accept; "
+        b"udp dport 53 drop; } }"), "foreign-drop", services=(DNS,), rule="udp dport 53 drop",
+    ),
+    Damage("no forwarding", sysctl("net.ipv4.ip_forward", 0), "ip-forward"),
+    Damage("route_localnet", sysctl("net.ipv4.conf.all.route_localnet", 0), "route-localnet"),
+    Damage("bridge-nf", sysctl("net.bridge.bridge-nf-call-iptables", 0, "2"), "bridge-nf", ("n2",)),
+    Damage("full table", sysctl("net.netfilter.nf_conntrack_count", 950), "conntrack-full"),
+    Damage(
+        "another way back",
+        change(r'("dst": "default", "gateway": "172.30.0.1", "dev": )"eth0"', r'\1"eth1"', "ip-route.json"),
+        "rp-filter",
+    ),
+    Damage(
+        "route withdrawn", change(r', \{"dst": "10.244.2.0/24".*?\}', "", "ip-route.json", "3"),
+        "no-route", ("n3",), ALL,
+    ),
+    Damage(
+        "blackhole", change(r'"dst": "10.244.2.0/24"', '"type": "blackhole", "dst": "10.244.2.0/24"', "ip-route.json"),
+        "no-route", services=ALL,
+    ),
+    Damage("dead flow", change("src=10.244.2.6", "src=10.244.2.66", "conntrack"), "stale-flow", services=(DNS,)),
+    Damage("unhealthy", change("HTTP 200", "HTTP 503", "kube-proxy/healthz"), "proxy-unhealthy"),
+    Damage(
+        "behind", change('"lastUpdated": "2026-11-22T10:00', '"lastUpdated": "2026-11-22T09:58', "kube-proxy/healthz"),
+        "proxy-behind",
+    ),
+    Damage("old version", put("kube-proxy/version", b"Kubernetes v1.34.1\n", "3"), "versions-mixed", ("n3",)),
+    Damage(
+        "pods outside of clusterCIDR",
+        lambda files: files.update(
+            {f"nodes/n{n}/kube-proxy/configz": audited.configz("iptables", "10.9.0.0/16") for n in (1, 2, 3)}
+            | {k: v for n in (1, 2, 3) for k, v in audited.rules(files, n, "iptables", "10.9.0.0/16").items()}
+        ),
+        "cluster-cidr", ("n1", "n2", "n3"),
+    ),
+    Damage("nftables: stale endpoint", change(r"10\.244\.2\.5 \. 8080", "10.244.2.99 . 8080", "nft"),
+           "endpoint-stale", services=(WEB,), rule="10.244.2.99 . 8080", mode="nftables"),
+    Damage("nftables: Service gone", change(r"(?<=[ \t{])10\.96\.0\.10 \. udp \. 53 : goto [^,}\s]+,?", "", "nft"),
+           "refused", services=(DNS,), mode="nftables"),
+    Damage(
+        "nftables: iptables mode's rules left",
+        lambda files: files.update(
+            {"nodes/n2/iptables-save": audited.rules(files, 2, "iptables")["nodes/n2/iptables-save"]}
+        ),
+        "leftover-rules", ("n2",), mode="nftables",
+    ),
+    Damage("nftables: table gone", put("nft", b""), "rules-missing", mode="nftables"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda each: each.name)
+def test_damage_is_named(damage: Damage) -> None:
+    files = audited.cluster(damage.mode)
+    damage.apply(files)
+    report = judged(files)
+    found = [each for each in report.findings if each.kind == damage.kind]
+    assert len(found) == 1, [(each.kind, each.nodes, each.services, each.details) for each in report.findings]
+    finding: Finding = found[0]
+    assert (finding.nodes, finding.services) == (damage.nodes, damage.services)
+    assert len(report.findings) == 1 + len(damage.also), [
+        (each.kind, each.nodes, each.services, each.details) for each in report.findings
+    ]
+    assert {each.kind for each in report.findings} == {damage.kind, *damage.also}
+    assert not report.is_well
+    if damage.rule:
+        assert any(damage.rule in rule.text for rule in finding.rules), finding.rules
+        for rule in finding.rules:
+            if rule.line:
+                assert files[rule.file].decode().splitlines()[rule.line - 1] == rule.text
+
+
+@pytest.mark.parametrize("kind", ["EndpointSlice", "Node", "Service"])
+def test_without_objects_nothing_is_made_up(kind: str) -> None:
+    files = audited.cluster()
+    del files[f"objects/{kind}.json"]
+    report = judged(files)
+    assert (report.findings, report.judged) == ((), ())
+    assert [gap.what for gap in report.undecided] == [f"no {kind}s"]
+
+
+def test_a_mode_that_is_not_known_is_not_judged() -> None:
+    files = audited.cluster()
+    put("kube-proxy/configz", audited.configz("ipvs"), "3")(files)
+    report = judged(files)
+    assert report.judged == ("n1", "n2")
+    assert [(gap.what, gap.nodes) for gap in report.undecided] == [("mode ipvs", ("n3",))]
+    assert [each.kind for each in report.findings] == ["modes-mixed"]
+
+
+def test_what_the_files_do_not_tell_is_not_found() -> None:
+    files = {
+        path: data
+        for path, data in audited.cluster().items()
+        if path.endswith(("/iptables-save", "/configz")) or path.startswith("objects/")
+    }
+    report = judged(files)
+    assert report.findings == ()
+    assert report.judged == ("n1", "n2", "n3")
+    assert {gap.what for gap in report.missing} >= {"ip-route.json", "sysctl", "conntrack"}
