@@ -78,6 +78,22 @@ def test_what_is_open_makes_only_what_depends_on_it_indeterminate() -> None:
     assert [item.verdict for item in filtered("meta cgroup 5 ip daddr 10.9.9.9")] == ["ACCEPT"]
 
 
+@pytest.mark.parametrize(
+    ("match", "name"),
+    [
+        ('osf ttl loose name "Linux"', "osf name"),
+        ('osf version != "Linux:4.20"', "osf version"),
+        ("socket wildcard 1", "socket wildcard"),
+        ("rt classid 10", "rt classid"),
+        ("ipsec in reqid 1", "ipsec reqid"),
+    ],
+)
+def test_what_is_open_is_named_and_printed_as_it_was_read(match: str, name: str) -> None:
+    (outcome,) = filtered(match)
+    assert outcome.reasons == (f"ip t c rule 1: {name} is not known",)
+    assert outcome.hints == (f"--assume '{match}=yes|no'",)
+
+
 @pytest.mark.parametrize(("expression", "verdict"), [("meta cgroup 5", "DROP"), ("cgroup", "DROP")])
 def test_assumptions_decide_what_is_open(expression: str, verdict: str) -> None:
     for answer, expected in ((True, verdict), (False, "ACCEPT")):
