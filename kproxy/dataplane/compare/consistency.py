@@ -7,6 +7,7 @@ functions; it is put in here, for one destination at a time, before a difference
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,7 +15,7 @@ from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.free_variables import FreeVariable
+from kproxy.dataplane.symbolic.free_variables import FreeVariable, Listed
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
@@ -147,6 +148,25 @@ def tuples_fit(variables: Variables) -> Node:
         held = diagrams.ite(diagrams.equals(variables.reply, 1), ways[1], ways[0])
         yes = diagrams.equals(level, 1)
         result = diagrams.both(result, diagrams.ite(held, yes, diagrams.negate(yes)))
+    return result
+
+
+def lists_fit(variables: Variables) -> Node:
+    """What a list of `-m recent` can say of one address at one moment: who was seen so often in a short time was in a
+    longer one, and who was seen more often was seen less often, too."""
+    diagrams = variables.diagrams
+    asked = [
+        (key.where, level)
+        for key, level in variables.free_variables.items()
+        if isinstance(key, FreeVariable) and isinstance(key.where, Listed)
+    ]
+    result = TRUE
+    for (one, level), (other, beside) in itertools.permutations(asked, 2):
+        if one._replace(seconds=None, hits=1) != other._replace(seconds=None, hits=1) or one.hits < other.hits:
+            continue
+        if other.seconds is None or (one.seconds is not None and one.seconds <= other.seconds):
+            implied = diagrams.ite(diagrams.equals(level, 1), diagrams.equals(beside, 1), TRUE)
+            result = diagrams.both(result, implied)
     return result
 
 

@@ -41,6 +41,8 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.targets import SnatTarget
 
 _MAX_TRIES: Final = 60
+_MAX_MULTICAST: Final = 8
+"""How many packets to one multicast address are tried: which of them are routed, and so not modelled, is not asked."""
 _MAX_BOXES: Final = 3
 NOT_MODELLED: Final = "multicast is not modelled"
 """What the evaluator says of multicast once it is routed."""
@@ -199,7 +201,7 @@ class Examiner:
     def _find(self, region: Region, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
         """A confirmed difference inside a condition, and what is left of the condition without its box."""
         variables, diagrams = self._variables, self._diagrams
-        everywhere = [correlated(self._setup, node, region.state) for node in (region.one, region.other)]
+        everywhere = self._correlated(region)
         rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], variables.destination))
         if rest == FALSE:
             return None, rest, reason
@@ -208,23 +210,29 @@ class Examiner:
             if values is None:
                 exhausted = True
                 break
-            nodes = [correlated(self._setup, node, region.state, values) for node in (region.one, region.other)]
+            nodes = self._correlated(region, values)
             inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], variables.destination), rest)
             inside = diagrams.both(inside, feasible)
+            multicast = 0
             for _ in range(_MAX_TRIES):
-                if inside == FALSE:
+                if inside == FALSE or multicast == _MAX_MULTICAST:
                     break
                 agreed = diagrams.both(inside, self._picker.agreed(inside))
                 chosen, path = self._picker.pick(inside if agreed == FALSE else agreed, values)
                 found = self._try(region, nodes, {**values, **self._picker.same_answers(chosen)})
                 if isinstance(found, str):
                     reason = found or reason
+                    multicast += found == NOT_MODELLED
                     inside = diagrams.both(inside, diagrams.negate(path))
                     continue
                 return (*self._put(region, found, rest, feasible), reason)
             else:
                 reason = reason or TOO_MANY
         return None, rest, reason if exhausted else reason or TOO_MANY
+
+    def _correlated(self, region: Region, values: Mapping[int, int] | None = None) -> list[Node]:
+        nodes = [correlated(self._setup, node, region.state, values) for node in (region.one, region.other)]
+        return self._setup.outcomes.settle_together(nodes)
 
     def _put(self, region: Region, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
         """A confirmed difference in words, and what is left of its condition without its box."""

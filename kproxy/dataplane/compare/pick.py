@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kproxy.dataplane.compare.consistency import tuples_fit
+from kproxy.dataplane.compare.consistency import lists_fit, tuples_fit
 from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
@@ -169,6 +169,7 @@ class Picker:
             result = diagrams.both(result, variables.possible(level, kind))
             if level != variables.translated_dst or not state.fresh:
                 result = diagrams.both(result, self._on_host(level, kind))
+        result = diagrams.both(result, lists_fit(variables))
         if state.tracked and not state.fresh:
             result = diagrams.both(result, tuples_fit(variables))
         # Connections are translated to addresses that hosts have.

@@ -8,7 +8,7 @@ the rules: the match is taken out, or the rule.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -270,7 +270,10 @@ def _host(
     for number, address in enumerate(wide):
         beside = InterfaceAddress(family, address ^ 1, 24, address)
         interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
-    recent = _recent(read, packet, answers, destinations, sources)
+    rewritten = [read.number(variables.translated_src), *(() if moved else sources)]
+    if moved and not _translated(read)[1]:
+        rewritten = []
+    recent = _recent(packet, answers, destinations, rewritten)
     if recent is None:
         return None
     sockets = frozenset(
@@ -290,13 +293,13 @@ def _host(
 
 
 def _recent(
-    read: Values,
     packet: Packet,
     answers: Mapping[FreeVariable, bool],
     destinations: tuple[Destination, ...],
-    sources: tuple[int, ...],
+    rewritten: Sequence[int],
 ) -> dict[str, dict[int, tuple[int, ...]]] | None:
-    """Contents of the lists that give all these answers; None if there are none."""
+    """Contents of the lists that give all these answers; None if there are none. `rewritten` are the sources that the
+    packet may have when it loops."""
     asked: dict[tuple[str, int], list[tuple[Listed, bool]]] = {}
     for key, answer in answers.items():
         about = key.where
@@ -304,7 +307,7 @@ def _recent(
             continue
         addresses = [packet.src or 0]
         if about.moment == LOOPED:
-            addresses = [packet.src or 0, read.number(read.variables.translated_src), *sources]
+            addresses = list(rewritten)
         if about.side != "source":
             addresses = [packet.dst or 0]
             if about.moment == AFTER:

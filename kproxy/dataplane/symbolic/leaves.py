@@ -13,7 +13,7 @@ at the end follows from the marks at the beginning, for each bit as an exclusive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -288,6 +288,23 @@ class Outcomes:
 
         return diagrams.compose(node, 0, "settle", change)
 
+    def settle_together(self, nodes: Sequence[Node]) -> list[Node]:
+        """The functions in a form in which they are the same number where they are equal: a mark bit that one of them
+        asks is decided in the outcomes of all."""
+        if not self.watched or len(set(nodes)) < 2:
+            return list(nodes)
+        variables, diagrams = self.variables, self.variables.diagrams
+        asked: set[int] = set().union(*(diagrams.support(node) for node in nodes))
+        settled = list(nodes)
+        for level in sorted(asked & set(range(variables.mark, variables.connmark + 32))):
+            yes = diagrams.equals(level, 1)
+            for number, node in enumerate(settled):
+                off, on = (
+                    self._settle_below(diagrams.restrict(node, ((level, value),)), level, value) for value in (0, 1)
+                )
+                settled[number] = diagrams.ite(yes, on, off)
+        return settled
+
     def _settle_below(self, node: Node, level: int, value: int) -> Node:
         known = frozenset({ONE}) if value else frozenset()
 
@@ -297,6 +314,8 @@ class Outcomes:
                 expression = held.get(at, frozenset({at}))
                 if level in expression:
                     held[at] = (expression - {level}) ^ known
+                    if held[at] == {at}:  # keeps its value, which is not written down
+                        del held[at]
             return outcome._replace(marks=tuple(sorted(held.items(), key=lambda item: item[0])))
 
         return self.map_outcomes(node, ("settle", level, value), change)
