@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import click
 
 from kproxy.cli.cluster_source import Connection, connection_options
-from kproxy.cli.output import counted, report_error, report_note, write_output
+from kproxy.cli.output import counted, report_error, report_note, write_output, write_private
 from kproxy.client import TransportError
+from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.snapshot.write import write_snapshot
 from kproxy.collect.collect import Collected, Collector
@@ -27,6 +31,9 @@ VIA = ("netns", "lab", "none")
 @click.option("--via", type=click.Choice(VIA), help="How nodes are read. Default: lab with --lab, else none.")
 @click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.")
 @click.option("-o", "--output", "path", metavar="FILE", help="A directory, or .tar.gz, .tar.zst, .tar.")
+@click.option("--redact", is_flag=True, help="Replace names and addresses; the answers stay the same.")
+@click.option("--redact-map", "map_path", metavar="FILE", help="With --redact: write what stands for what; keep it.")
+@click.option("--from", "source_path", metavar="SNAPSHOT", help="With --redact: redact this one; ask no cluster.")
 @click.option("--script", "show_script", is_flag=True, help="Print the script that reads one node.")
 def command(
     connection: Connection,
@@ -34,6 +41,9 @@ def command(
     via: str | None,
     lab: str | None,
     path: str | None,
+    redact: bool,
+    map_path: str | None,
+    source_path: str | None,
     show_script: bool,
 ) -> None:
     """Gather what decides a cluster's Service traffic into one file: the objects, and of each node its rules, addresses
@@ -54,13 +64,23 @@ def command(
       kproxy collect --lab lab -o lab.tar.gz
       kproxy collect --context prod --via none -o prod/
       kproxy collect --script | ssh worker-1 sudo sh -s worker-1 /tmp/snap
+      kproxy collect --from prod/ --redact -o prod-redacted.tar.gz
 
     Exit code 1 if something is missing, which the file names.
     """
     if show_script:
-        if any((connection.given, nodes, via, lab, path)):
+        if any((connection.given, nodes, via, lab, path, redact, map_path, source_path)):
             raise click.UsageError("--script stands alone")
         write_output(script(), None)
+        return
+    if (map_path or source_path) and not redact:
+        raise click.UsageError(f"{'--redact-map' if map_path else '--from'} goes with --redact")
+    suffix = "-redacted" if redact else ""
+    target = path or time.strftime(f"kproxy-snapshot-%Y%m%d-%H%M%S{suffix}.tar.gz", time.gmtime())
+    if source_path is not None:
+        if any((connection.given, nodes, via, lab)):
+            raise click.UsageError("--from asks no cluster: it goes with --redact, --redact-map and -o only")
+        _write(open_files(source_path), target, redact, map_path)
         return
     chosen = via or ("lab" if lab is not None else "none")
     if lab is not None and chosen != "lab":
@@ -69,10 +89,8 @@ def command(
         raise click.UsageError("a lab has its own kubeconfig")
     if chosen == "none" and nodes:
         raise click.UsageError("--node goes with --via netns or lab: without --via no node is read")
-    target = path or time.strftime("kproxy-snapshot-%Y%m%d-%H%M%S.tar.gz", time.gmtime())
     collected = gather(connection, chosen, lab or "lab", nodes, target)
-    write_snapshot(collected.files, target, int(time.time()))
-    click.echo(target)
+    _write(collected.files, target, redact, map_path)
     failed = collected.info.failed
     if failed:
         report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
@@ -105,6 +123,19 @@ def gather(connection: Connection, via: str, lab: str, nodes: Sequence[str], lab
         finally:
             client.close()
     return collector.nodes(runners, {})
+
+
+def _write(files: Files, target: str, redact: bool, map_path: str | None) -> None:
+    """Writes the snapshot, and what stands for what."""
+    if redact:
+        from kproxy.cluster.redact.redact import KEY_OCTETS, redact_snapshot
+
+        found = redact_snapshot(files, secrets.token_bytes(KEY_OCTETS), report_note)
+        files = found.files
+    write_snapshot(files, target, int(time.time()))
+    if redact and map_path is not None:
+        write_private(Path(map_path), json.dumps(found.replaced, indent=1, ensure_ascii=False) + "\n")
+    click.echo(target)
 
 
 def _namespaces(nodes: Sequence[str]) -> Mapping[str, Runner]:

@@ -142,6 +142,20 @@ def write_files(texts: Mapping[Path, str]) -> None:
                 os.unlink(name)
 
 
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def _mode_for(path: Path) -> int:
     """The permissions a file written in place would have."""
     with contextlib.suppress(OSError):

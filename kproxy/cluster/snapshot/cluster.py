@@ -56,7 +56,7 @@ class Cluster:
         self.label = files.label
         self.info: SnapshotInfo = read_info(files)
         paths = files.paths()
-        contents = {path: files.read(path) or b"" for path in paths if _is_objects(path)}
+        contents = {path: files.read(path) or b"" for path in paths if is_objects(path)}
         names = sorted({path.split("/")[1] for path in paths if path.startswith(f"{NODES}/") and path.count("/") > 1})
         if not contents and not names and self.info is UNKNOWN:
             raise InputError(f"{files.label}: not a snapshot: no objects/*.json and no nodes/NAME/ in it")
@@ -106,7 +106,8 @@ def read_snapshot(path: str | os.PathLike[str], tell: Callable[[str], None] = la
     return Cluster(open_files(path), tell=tell)
 
 
-def _is_objects(path: str) -> bool:
+def is_objects(path: str) -> bool:
+    """Whether a file of a snapshot holds objects."""
     return path.startswith(f"{OBJECTS}/") and path.endswith(_SUFFIXES)
 
 

@@ -55,7 +55,7 @@ def nft_family(family: IPFamily) -> str:
 
 def service_port_base(name: ServicePortName) -> str:
     """What follows the prefix in the names of a ServicePort's chains."""
-    return _hashed(f"{name.namespace}/{name.name}/{name.protocol.lower()}/{name.port}")
+    return hashed_base(f"{name.namespace}/{name.name}/{name.protocol.lower()}/{name.port}")
 
 
 def endpoint_base(name: ServicePortName, endpoint: Endpoint) -> str:
@@ -64,7 +64,7 @@ def endpoint_base(name: ServicePortName, endpoint: Endpoint) -> str:
     A colon must not be in a name, so the dots of an IPv6 address stand for its colons.
     """
     ip = endpoint.ip.replace(":", ".")
-    return _hashed(f"{name.namespace}/{name.name}/{name.protocol.lower()}/{name.port}__{ip}/{port_of(endpoint)}")
+    return hashed_base(f"{name.namespace}/{name.name}/{name.protocol.lower()}/{name.port}__{ip}/{port_of(endpoint)}")
 
 
 def port_of(endpoint: Endpoint) -> str:
@@ -77,8 +77,8 @@ def is_service_chain(name: str) -> bool:
     return "/" in name
 
 
-def _hashed(name: str) -> str:
-    """The name with 8 characters of its hash before it, cut to `MAX_BASE`; the hash keeps cut names apart."""
+def hashed_base(name: str) -> str:
+    """A name with 8 characters of its hash before it, cut to `MAX_BASE`; the hash keeps cut names apart."""
     # 5 bytes are exactly 8 base32 characters.
     text = f"{b32encode(sha256(name.encode()).digest()[:5]).decode('ascii')}-{name}"
     return text if len(text) <= MAX_BASE else text[: MAX_BASE - 3] + "..."

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 from kproxy.cli.collect import command
-from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.cluster import Cluster, read_snapshot
 from kproxy.cluster.snapshot.script import script
 from kproxy.collect.collect import Collector
 from kproxy.errors import KproxyError
+from tests.support.cluster.snapshots import vxlan_cluster, write_files
 
 
 class Printer:
@@ -59,6 +63,10 @@ def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:
         (("--lab", "x", "--via", "none"), "--lab goes with --via lab"),
         (("--lab", "x", "--context", "c"), "a lab has its own kubeconfig"),
         (("--lab", "nosuch"), "there is no lab"),
+        (("--from", "s"), "--from goes with --redact"),
+        (("--redact-map", "m"), "--redact-map goes with --redact"),
+        (("--from", "s", "--redact", "--context", "c"), "--from asks no cluster"),
+        (("--from", "nosuch", "--redact"), "nosuch: No such file or directory"),
     ],
 )
 def test_bad_arguments_are_errors(arguments: tuple[str, ...], message: str) -> None:
@@ -72,3 +80,15 @@ def test_the_script_is_printed() -> None:
     done = CliRunner().invoke(command, ["--script"])
     assert done.exit_code == 0
     assert done.output == script()
+
+
+def test_a_snapshot_is_redacted(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "s", vxlan_cluster())
+    names, target = tmp_path / "names.json", tmp_path / "r"
+    done = CliRunner().invoke(
+        command, ["--from", str(source), "--redact", "-o", str(target), "--redact-map", str(names)]
+    )
+    assert (done.exit_code, done.stdout) == (0, f"{target}\n")
+    assert names.stat().st_mode & 0o777 == 0o600
+    assert json.loads(names.read_text())["pod"] == {"cart-0": "pod-1", "web-0": "pod-2", "web-1": "pod-3"}
+    assert sorted(read_snapshot(target).pods) == ["ns-1/pod-1", "ns-1/pod-2", "ns-1/pod-3"]

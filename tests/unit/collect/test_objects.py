@@ -40,6 +40,7 @@ def test_objects_come_from_the_server_without_what_may_be_secret(tmp_path: Path)
         arguments = ["--kubeconfig", str(server.kubeconfig), "-o", str(tmp_path / "s")]
         done = CliRunner().invoke(command, arguments)
         refused = CliRunner().invoke(command, arguments)
+        redacted = CliRunner().invoke(command, [*arguments[:-1], str(tmp_path / "r"), "--redact"])
     assert done.exit_code == 0, done.output
     assert done.output.endswith(f"{tmp_path}/s\n")
     assert isinstance(refused.exception, WriteError)
@@ -51,6 +52,9 @@ def test_objects_come_from_the_server_without_what_may_be_secret(tmp_path: Path)
     assert found.proxy_config.mode == "nftables"
     texts = [path.read_text() for path in (tmp_path / "s").rglob("*.json")]
     assert not any("hidden" in text for text in texts)
+    assert redacted.exit_code == 0, redacted.output
+    assert list(read_snapshot(tmp_path / "r").pods) == ["default/pod-1"]
+    assert not any("cart-0" in path.read_text() for path in (tmp_path / "r").rglob("*.json"))
     gone = CliRunner().invoke(command, [*arguments[:-1], str(tmp_path / "t")])
     assert gone.exit_code == 1
     assert "cannot reach the server" in gone.output
