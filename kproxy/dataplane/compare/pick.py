@@ -17,6 +17,7 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.hooks import ConntrackCase, feasible_start
+from kproxy.dataplane.symbolic.nat import KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
@@ -115,6 +116,8 @@ class Picker:
                 possible = diagrams.restrict(feasible, upper)
                 if region.origin == "local" and region.state.fresh and variables.family is Family.IPV6:
                     possible = diagrams.both(possible, self._masqueraded(values))
+                if region.origin == "arriving" and region.state.fresh:
+                    possible = diagrams.both(possible, self._redirected(values))
                 yield values, possible
 
     def _masqueraded(self, values: Mapping[int, int]) -> Node:
@@ -131,6 +134,14 @@ class Picker:
         for address in sorted({Values(variables, values).number(variables.dst), *self.addresses}):
             result = diagrams.either(result, variables.between(variables.translated_src, address, address))
         return result
+
+    def _redirected(self, values: Mapping[int, int]) -> Node:
+        """REDIRECT's address is the packet's own destination, or another."""
+        variables, diagrams = self._variables, self._diagrams
+        if KEPT_DESTINATION not in variables.free_variables:
+            return TRUE
+        same = variables.address_is(variables.translated_dst, Values(variables, values).number(variables.dst))
+        return diagrams.either(variables.free(KEPT_DESTINATION), diagrams.negate(same))
 
     def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
         node = TRUE

@@ -18,7 +18,7 @@ from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, Interfac
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
 from kproxy.dataplane.symbolic.hooks import ConntrackCase
-from kproxy.dataplane.symbolic.nat import KEPT
+from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
@@ -243,11 +243,13 @@ def _host(
         kinds.append((own, LOCAL))
         interfaces["own"] = Interface("own", (InterfaceAddress(family, own, family.bits),))
     if (
-        not moved
+        state.fresh
         and origin == "arriving"
-        and any(destination.text.startswith("REDIRECT") for destination in destinations)
+        and (KEPT_DESTINATION in answers or any(item.text.startswith("REDIRECT") for item in destinations))
     ):
-        own = read.number(variables.translated_dst)
+        own = dst if answers.get(KEPT_DESTINATION) else read.number(variables.translated_dst)
+        if KEPT_DESTINATION in answers and answers[KEPT_DESTINATION] != (own == dst):
+            return None
         kinds.append((own, LOCAL))
         name = packet.in_interface or ""
         interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))

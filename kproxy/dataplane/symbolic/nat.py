@@ -42,6 +42,7 @@ from kproxy.netfilter.iptables.targets import (
 )
 
 KEPT: Final = FreeVariable("kept", "the source that is chosen is the one that the packet has")
+KEPT_DESTINATION: Final = FreeVariable("kept", "REDIRECT takes the packet's own destination")
 """What MASQUERADE and the like choose is the host's business."""
 
 
@@ -192,7 +193,8 @@ class Translation:
             wanted, random = redirect_range(target, variables.family, continuation.stage.hook), target.random
         else:
             assert isinstance(target, NetmapTarget), target
-            return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), fixed, continuation)
+            inside = variables.address_under(variables.dst, target.to)  # is mapped to itself
+            return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), fixed, continuation, there=inside)
         redirected = isinstance(target, RedirectTarget)
         result = []
         addresses = address_choices(wanted, redirected)
@@ -229,9 +231,14 @@ class Translation:
         return result
 
     def _sent_to(
-        self, destination: Destination, fixed: tuple[tuple[int, int], ...], continuation: Continuation
+        self,
+        destination: Destination,
+        fixed: tuple[tuple[int, int], ...],
+        continuation: Continuation,
+        there: Node | None = None,
     ) -> Node:
-        """The function for a packet that is sent to a translated destination."""
+        """The function for a packet that is sent to a translated destination; `there` says which packets have its
+        address already, if that does not follow from the address."""
         variables, diagrams = self._variables, self._diagrams
         if destination == UNCHANGED:
             return diagrams.restrict(self.with_destination(continuation.onward, 0), fixed)
@@ -239,23 +246,37 @@ class Translation:
         sent = self._with_exact_destination(
             diagrams.restrict(self.treated(destination, continuation), ((variables.dnat, 1),)), destination, number
         )
-        if UNKNOWN in (destination.address, destination.port):
-            return diagrams.restrict(sent, fixed)
+        if there is None:
+            there = self._has_address(destination)
+        there = diagrams.restrict(there, fixed)
         # Sent to where it goes anyway, a packet does not count as translated; to another port there, it is not routed
         # again.
-        there = TRUE if destination.address == KEEP else diagrams.restrict(self._at_address(destination.address), fixed)
-        if there == FALSE:
+        if there == FALSE or destination.port == UNKNOWN:
             return diagrams.restrict(sent, fixed)
         if destination.port == KEEP:
             stays = continuation.kept
         else:
-            other_port = self._send(Destination(KEEP, destination.port), continuation.onward)
+            same = Destination(KEEP, destination.port)
+            other_port = self._send(same, continuation.onward)
+            if destination.address == UNKNOWN:
+                destination, number = same, self._numbers[same]
             stays = self._with_exact_destination(
                 diagrams.restrict(other_port, ((variables.dnat, 1),)), destination, number
             )
             here = variables.port_in(variables.dport, Range(destination.port, destination.port))
             stays = diagrams.ite(here, continuation.kept, stays)
         return diagrams.restrict(diagrams.ite(there, stays, sent), fixed)
+
+    def _has_address(self, destination: Destination) -> Node:
+        """Which packets have a translated destination's address already."""
+        variables = self._variables
+        if destination.address == KEEP:
+            return TRUE
+        if destination.address != UNKNOWN:
+            return self._at_address(destination.address)
+        if destination.text.startswith("REDIRECT"):
+            return self._diagrams.equals(variables.dst_kind, LOCAL, variables.free(KEPT_DESTINATION))
+        return FALSE  # of a large range: the kernel's hash decides, which nobody knows
 
     def treated(self, destination: Destination, continuation: Continuation) -> Node:
         """The function for a packet that is sent on to a destination, in terms of the packet before."""

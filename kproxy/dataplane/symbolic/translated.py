@@ -96,4 +96,6 @@ def destinations_of(target: Target | None, family: Family) -> list[Destination]:
         for address, text in address_choices(wanted, redirected):
             for port, about in [*port_choices(wanted, random), (KEEP, "")]:
                 found.append(Destination(address, port, " ".join(filter(None, (text, about)))))
+                if redirected and address == UNKNOWN and port >= 0:  # the interface's address is the packet's own
+                    found.append(Destination(KEEP, port))
     return found

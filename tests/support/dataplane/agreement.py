@@ -15,7 +15,7 @@ from kproxy.dataplane.compare.witness import Values, situation_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
-from kproxy.dataplane.symbolic.nat import KEPT
+from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import TRUE, Node
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family
@@ -80,6 +80,9 @@ def random_values(
         if key == KEPT:
             read = Values(variables, values)
             values[level] = int(read.number(variables.src) == read.number(variables.translated_src))
+        if key == KEPT_DESTINATION:
+            read = Values(variables, values)
+            values[level] = int(read.number(variables.dst) == read.number(variables.translated_dst))
     if state.tracked and not state.fresh:
         fit = tuples_fit(variables)
         asked = [

@@ -206,6 +206,21 @@ def test_splitting_by_chance_twice_is_the_same_as_once() -> None:
     assert compare(rules(f"{drop} 0.75 -j DROP"), rules(f"{drop} 0.5 -j DROP", f"{drop} 0.5 -j DROP")).alike
 
 
+def test_redirect_may_choose_the_address_that_the_packet_has() -> None:
+    rule = "nat: -A PREROUTING -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j"
+    assert statements(rules(f"{rule} REDIRECT"), rules()) == [
+        "10.0.0.1:80/tcp from anywhere, arriving, where `REDIRECT takes the packet's own destination` does not hold: "
+        "A sends all to REDIRECT; B sends all to 10.0.0.1:80"
+    ]
+
+
+def test_netmap_maps_addresses_of_its_network_to_themselves() -> None:
+    rule = "nat: -A PREROUTING -d 10.0.0.0/24 -j"
+    assert compare(rules(f"{rule} NETMAP --to 10.0.0.0/24"), rules(f"{rule} ACCEPT")).alike
+    other = statements(rules(f"{rule} NETMAP --to 10.0.0.0/25"), rules(f"{rule} ACCEPT"))
+    assert [text.partition(" from")[0] for text in other] == ["10.0.0.128/25"]
+
+
 def test_disjoint_rules_in_any_order() -> None:
     lines = [
         f"filter: -A INPUT -p tcp -m tcp --dport {port} -j {target}" for port, target in ((80, "DROP"), (81, "ACCEPT"))

@@ -47,6 +47,11 @@ def test_with_iptables_beside_them(seed: int) -> None:
     check(seed, 2, mixed=True)
 
 
+def test_redirect_to_the_address_that_the_packet_has() -> None:
+    """The interface's address, which REDIRECT takes, is the packet's destination: then it is not translated."""
+    assert check(600541, 8, mixed=True) > 50
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1 << 40), st.booleans())
