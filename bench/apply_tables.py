@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import statistics
 import subprocess
 import time
@@ -12,6 +13,8 @@ import msgspec
 
 from bench.apply import CHANGES, FirstApply, OneSlice, fresh_namespace, load
 
+ROUNDS = 3
+
 
 def load_table(namespace: str, script: str) -> float:
     """Seconds that one `nft -f` takes."""
@@ -20,8 +23,24 @@ def load_table(namespace: str, script: str) -> float:
     return time.perf_counter() - start
 
 
+def children_cpu() -> float:
+    """Seconds of processor time that ended child processes have taken, in user space and the kernel."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class Loads(msgspec.Struct):
+    """What first applies and plain loads took, in turn: seconds of each round."""
+
+    plain: list[float] = []
+    plain_cpu: list[float] = []
+    written: list[float] = []
+    cpu: list[float] = []
+    verified: list[float] = []
+
+
 def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
-    """Measures a first apply, and one `nft -f` of the same table, one object a line."""
+    """Measures a first apply, and one `nft -f` of the same table, one object a line, in turn: medians of the rounds."""
     from kproxy.linux.namespace import Namespace
     from kproxy.linux.nftables.binary import find_nft
     from kproxy.linux.nftables.executor import NftExecutor
@@ -30,26 +49,43 @@ def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
     from kproxy.render.nftables.renderer import Renderer
     from kproxy.services import IPFamily
 
+    class Counting(NftExecutor):
+        """Counts the processor time of what writes."""
+
+        cpu = 0.0
+
+        def run(self, script: str) -> None:
+            before = children_cpu()
+            super().run(script)
+            self.cpu += children_cpu() - before
+
     _, state, other = load(size, directory)
     renderer = Renderer(other.options)
     renderer.render(state)
     text = table_text(renderer)
-    with fresh_namespace() as name:
-        plain = load_table(name, text.script)
+    desired = DesiredTable(IPFamily.IPV4, text)
+    loads = Loads()
     gc.collect()
     gc.disable()
-    with fresh_namespace() as name, Namespace.named(name) as namespace:
-        executor = NftExecutor(namespace, find_nft(), IPFamily.IPV4)
-        start = time.perf_counter()
-        outcome = reconcile_table(executor, DesiredTable(IPFamily.IPV4, text))
-        verified = time.perf_counter() - start
-        parts = {step.step: step.seconds for step in outcome.report.steps}
-        start = time.perf_counter()
-        again = reconcile_table(executor, DesiredTable(IPFamily.IPV4, text))
-        seconds = time.perf_counter() - start
-        assert not again.difference, "a second apply has nothing to write"
-    written = parts["read"] + parts["compare"] + parts["write"]
-    return FirstApply(plain, written, verified, seconds, parts)
+    for _ in range(ROUNDS):
+        with fresh_namespace() as name:
+            before = children_cpu()
+            loads.plain.append(load_table(name, text.script))
+            loads.plain_cpu.append(children_cpu() - before)
+        with fresh_namespace() as name, Namespace.named(name) as namespace:
+            executor = Counting(namespace, find_nft(), IPFamily.IPV4)
+            start = time.perf_counter()
+            outcome = reconcile_table(executor, desired)
+            loads.verified.append(time.perf_counter() - start)
+            loads.cpu.append(executor.cpu)
+            parts = {step.step: step.seconds for step in outcome.report.steps}
+            loads.written.append(parts["read"] + parts["compare"] + parts["write"])
+            start = time.perf_counter()
+            again = reconcile_table(executor, desired)
+            seconds = time.perf_counter() - start
+            assert not again.difference, "a second apply has nothing to write"
+    plain, plain_cpu, written, cpu, verified = map(statistics.median, msgspec.structs.astuple(loads))
+    return FirstApply(plain, written, verified, seconds, parts, cpu, plain_cpu)
 
 
 def one_slice(size: tuple[int, int], directory: Path) -> OneSlice:

@@ -1,9 +1,9 @@
-"""`kproxy run` from an API server, iptables-nft: start to rules, one change to a rule, a rolling update, idle cost.
+"""`kproxy run` from an API server, both modes (iptables-nft): start to rules, one change, a rolling update, idle cost.
 
 Server, agent and this process share the machine's cores, as the reference's did. The start is from the process's first
-instruction until iptables-restore has ended, and until the agent has read the rules back and found them right. A change
-is timed from the server's answer to the kernel's commit, which netfilter itself announces (NFT_MSG_NEWGEN); afterwards
-the kernel's rules are compared with a fresh rendering of the server's objects.
+instruction until iptables-restore or nft has ended, and until the first sync has, in which iptables mode reads back
+what it wrote. A change is timed from the server's answer to the kernel's commit, which netfilter itself announces
+(NFT_MSG_NEWGEN); afterwards the kernel's rules are compared with a fresh rendering of the server's objects.
 """
 
 from __future__ import annotations
@@ -40,8 +40,15 @@ ROLLING_SERVICE = 9000
 IDLE_SECONDS = 40
 SETTLE_SECONDS = 33
 """After a change, the check of the next sync period still has to read everything once."""
+MODES = ("iptables", "nftables")
+TARGETS = {
+    "iptables": {"written": "< 3 s", "median": "< 60 ms", "worst": "< 250 ms", "idle": "< 1 %"},
+    "nftables": {"written": "", "median": "< 20 ms", "worst": "", "idle": ""},
+}
 REFERENCE = {"start": 7.0, "change": 0.227, "resident": 119}
 """kube-proxy v1.36.2 on such a machine: seconds, seconds (minSyncPeriod 1ms, median), megabytes."""
+
+VARIANT = {"iptables": ["--variant", "nft"], "nftables": []}
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/bench/endpointslices"
 
@@ -92,27 +99,40 @@ class Commits:
         self._socket.close()
 
 
+def write_config(path: Path, **fields: object) -> None:
+    """A configuration of kube-proxy's, with what all here have in common."""
+    kind = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
+    path.write_text(json.dumps({**kind, "clusterCIDR": "10.0.0.0/8", **fields}))
+
+
 class Agent:
     """A running `kproxy run`, and what its log says."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, directory: Path) -> None:
+    def __init__(self, mode: str, kubeconfig: Path, namespace: str, directory: Path) -> None:
         self.log = directory / f"{namespace}.log"
-        command = [sys.executable, "-m", "kproxy", "run"]
-        command += ["--kubeconfig", str(kubeconfig), "--node", "node-0", "--netns", namespace, "--variant", "nft"]
-        command += ["--cluster-cidr", "10.0.0.0/8", "--iptables-min-sync-period", "1ms"]
-        command += ["--healthz-bind-address", "127.0.0.1:20256", "--metrics-bind-address", "127.0.0.1:20249"]
+        config = directory / f"{mode}.json"
+        write_config(
+            config,
+            mode=mode,
+            clientConnection={"kubeconfig": str(kubeconfig)},
+            healthzBindAddress="127.0.0.1:20256",
+            metricsBindAddress="127.0.0.1:20249",
+            **{mode: {"minSyncPeriod": "1ms"}},
+        )
+        command = [sys.executable, "-m", "kproxy", "run", "--config", str(config), "--node", "node-0"]
+        command += ["--netns", namespace, *VARIANT[mode]]
         self.started = time.perf_counter()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL)
 
     def wait_synced(self) -> tuple[float, float]:
-        """Seconds from the start until IPv4's rules are in the kernel, and until both families' are read back."""
+        """Seconds from the start until IPv4's rules are in the kernel, and until both families' syncs have ended."""
         while True:
             text = self.log.read_text()
             if len(set(re.findall(r'synced family="(IPv[46])"', text))) == 2:
                 done = time.perf_counter() - self.started
                 steps = json.loads(re.findall(r'synced family="IPv4".*steps=({.*})', text)[0])
-                return done - steps["verify"] - steps["report"] - steps["conntrack"], done
+                return done - sum(steps.get(step, 0.0) for step in ("verify", "report", "conntrack")), done
             if self.process.poll() is not None or time.perf_counter() - self.started > 120:
                 raise RuntimeError(f"kproxy run did not sync:\n{text[-2000:]}")
             time.sleep(0.005)
@@ -224,69 +244,99 @@ async def rolling_update(client: Client, commits: Commits) -> tuple[float, float
     return accepted - start, max(0.0, last - accepted), count
 
 
-def check_kernel(kubeconfig: Path, namespace: str) -> None:
+def check_kernel(mode: str, kubeconfig: Path, namespace: str) -> None:
     """The kernel holds what a fresh rendering of the server's objects gives. Raises RuntimeError."""
     get = [sys.executable, "-m", "kproxy", "get", "--kubeconfig", str(kubeconfig)]
     manifests = b"".join(
         subprocess.run([*get, kind, "-A", "-o", "yaml"], check=True, stdout=subprocess.PIPE).stdout + b"\n---\n"
-        for kind in ("services", "endpointslices", "nodes")
+        for kind in ("services", "endpointslices", "nodes", "servicecidrs")
     )
-    drift = [sys.executable, "-m", "kproxy", "drift", "-f", "-", "--node", "node-0"]
-    config = b"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.0.0.0/8\n"
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(config)
-        file.flush()
-        drift += ["--config", file.name, "--netns", namespace, "--variant", "nft", "--feature", "nfacct=on"]
-        done = subprocess.run(drift, input=manifests, check=False, capture_output=True)
+    drift = [sys.executable, "-m", "kproxy", "drift", "-f", "-", "--node", "node-0", "--netns", namespace]
+    drift += [*VARIANT[mode], "--feature", "nfacct=on"] if mode == "iptables" else []
+    with tempfile.TemporaryDirectory() as made:
+        config = Path(made) / "config.json"
+        write_config(config, mode=mode)
+        done = subprocess.run([*drift, "--config", str(config)], input=manifests, check=False, capture_output=True)
     if done.returncode:
-        raise RuntimeError(f"the kernel's rules are not the server's state:\n{done.stdout.decode()[-3000:]}")
+        said = done.stdout.decode()[-3000:] + done.stderr.decode()[-3000:]
+        raise RuntimeError(f"the kernel's rules are not the server's state:\n{said}")
 
 
-async def measure(directory: Path, kubeconfig: Path) -> list[tuple[str, str, str, str]]:
-    """Rows: what, kproxy, target, kube-proxy."""
-    rows = []
+Figures = dict[str, str]
+"""What was measured in one mode, in words, by the name of its row."""
+
+
+async def measure(directory: Path, kubeconfig: Path) -> dict[str, Figures]:
+    """The figures of each mode."""
     await load(directory)
-    starts, resident = [], 0.0
-    with fresh_namespace() as name:
-        for _ in range(STARTS - 1):
+    starts: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+    for _ in range(STARTS - 1):
+        for mode in MODES:
             with fresh_namespace() as other:
-                agent = Agent(kubeconfig, other, directory)
-                starts.append(agent.wait_synced())
+                agent = Agent(mode, kubeconfig, other, directory)
+                starts[mode].append(agent.wait_synced())
                 agent.stop()
-        agent = Agent(kubeconfig, name, directory)
+    return {mode: await measure_mode(mode, starts[mode], directory, kubeconfig) for mode in MODES}
+
+
+async def measure_mode(mode: str, starts: list[tuple[float, float]], directory: Path, kubeconfig: Path) -> Figures:
+    """One start more, and what comes after it."""
+    found: Figures = {}
+    with fresh_namespace() as name:
+        agent = Agent(mode, kubeconfig, name, directory)
         commits = Commits(name)
         try:
             starts.append(agent.wait_synced())
-            written, read_back = (statistics.median(each) for each in zip(*starts, strict=True))
-            rows.append(("start to all rules in the kernel", _s(written), "< 3 s", f"{REFERENCE['start']} s"))
-            rows.append(("start to all rules read back too", _s(read_back), "", ""))
+            written, done = (statistics.median(each) for each in zip(*starts, strict=True))
+            found |= {"written": _s(written), "done": _s(done)}
             await asyncio.sleep(3)
             client = await connect(directory)
             times = [await one_change(client, commits, 7 * number) for number in range(CHANGES)]
-            median = statistics.median(times)
-            rows.append(("one change, median", _s(median), "< 60 ms", f"{REFERENCE['change'] * 1000:.0f} ms"))
-            rows.append(("one change, worst", _s(max(times)), "< 250 ms", ""))
+            found |= {"median": _s(statistics.median(times)), "worst": _s(max(times))}
             before = agent.syncs
             server, after, count = await rolling_update(client, commits)
-            what = f"rolling update of {ROLLING} endpoints ({_s(server)} for the server), last one"
-            rows.append((what, f"{_s(after)}, {agent.syncs - before} syncs, {count} commits", "", ""))
-            check_kernel(kubeconfig, name)
-            resident = agent.resident()
+            found["rolling"] = (
+                f"{_s(after)}, {agent.syncs - before} syncs, {count} commits ({_s(server)} for the server)"
+            )
+            check_kernel(mode, kubeconfig, name)
+            found["resident"] = f"{agent.resident():.0f} MB"
             await asyncio.sleep(SETTLE_SECONDS)
             begin, cpu = time.perf_counter(), agent.cpu()
             await asyncio.sleep(IDLE_SECONDS)
             share = (agent.cpu() - cpu) / (time.perf_counter() - begin)
-            rows.append((f"CPU when idle, over {IDLE_SECONDS} s", f"{share * 100:.2f} %", "< 1 %", ""))
-            rows.append(("resident", f"{resident:.0f} MB", "", f"{REFERENCE['resident']} MB"))
+            found["idle"] = f"{share * 100:.2f} %"
             client.close()
+            await restore(directory)
         finally:
             commits.close()
             agent.stop()
-    return rows
+    return found
+
+
+async def restore(directory: Path) -> None:
+    """Brings the slices back that changes have altered, for the next mode."""
+    client = await connect(directory)  # the server has closed the one that was idle
+    changed = [7 * number for number in range(CHANGES)]
+    bodies = [endpoint_slice(number, [endpoint_ip(number, index) for index in range(SIZE[1])]) for number in changed]
+    for body in [*bodies, *rolling_slices()]:
+        name = body["metadata"]["name"]  # type: ignore[index]
+        await client.request("PUT", f"{SLICES}/{name}", json.dumps(body).encode())
+    client.close()
 
 
 def _s(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+ROWS = {
+    "written": ("start to all rules in the kernel", f"{REFERENCE['start']} s"),
+    "done": ("start to the end of the first sync", ""),
+    "median": ("one change, median", f"{REFERENCE['change'] * 1000:.0f} ms"),
+    "worst": ("one change, worst", ""),
+    "rolling": (f"rolling update of {ROLLING} endpoints, last one", ""),
+    "idle": (f"CPU when idle, over {IDLE_SECONDS} s", ""),
+    "resident": ("resident", f"{REFERENCE['resident']} MB"),
+}
 
 
 def main() -> None:
@@ -301,12 +351,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         with api_server(directory) as kubeconfig:
-            rows = asyncio.run(measure(directory, kubeconfig))
-    table = Table(title=f"run: {SIZE[0]} Services of {SIZE[1]} endpoints, iptables-nft, from an API server")
-    for heading in ("", "kproxy", "target", "kube-proxy v1.36.2"):
+            found = asyncio.run(measure(directory, kubeconfig))
+    table = Table(title=f"run: {SIZE[0]} Services of {SIZE[1]} endpoints, from an API server")
+    headings = (part for mode in MODES for part in (f"{mode} mode", "target"))
+    for heading in ("", *headings, "kube-proxy v1.36.2, iptables"):
         table.add_column(heading)
-    for row in rows:
-        table.add_row(*row)
+    for name, (what, reference) in ROWS.items():
+        cells = [part for mode in MODES for part in (found[mode][name], TARGETS[mode].get(name, ""))]
+        table.add_row(what, *cells, reference)
     console.print(table)
 
 

@@ -4,9 +4,12 @@ A script of nft is one transaction, so what is in one script switches at once fo
 in the same script as the rest:
 
 - Rules of new chains, if there are many. A map that is written in a rule is a set of its own to the kernel, and binding
-  it to its rule walks the whole transaction (__nft_set_trans_bind): 5000 of them in one transaction take half of the
-  time that everything takes. 1000 at a time take a tenth of that. Nothing leads to a new chain before the last of these
-  scripts, which adds the elements and rewrites the chains that were there, so no packet sees what the others prepare.
+  it to its rule walks the whole transaction (__nft_set_trans_bind): of one transaction for 5000 Services that is a
+  quarter of the processor time or more, of 500 rules at a time a fiftieth. Most of the rest grows with the square
+  of the sets in the table, whatever the transactions: the kernel walks all of them for each new one, to find it a name
+  (nf_tables_set_alloc_name) and three times to look for it by name. Nothing leads to a new chain before the last of
+  these scripts, which adds the elements and rewrites the chains that were there, so no packet sees what the others
+  prepare.
 - Deletions of chains. Kernels before 6.2 notice some time later only that a map element which is gone refers to a chain
   no more, and refuse to delete it until then. kube-proxy v1.36 flushes a stale chain when it becomes stale and deletes
   it at least a second later; see `STALE`.
@@ -27,9 +30,9 @@ from kproxy.linux.nftables.table import SetText, TableText
 from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 from kproxy.render.nftables.table import element_text
 
-RULES_PER_TRANSACTION: Final = 1000
-SPLIT_ABOVE: Final = 2.5
-"""Batches of rules from which on it pays to have several: each is a process, which reads the table's chains."""
+RULES_PER_TRANSACTION: Final = 500
+SPLIT_ABOVE: Final = 2
+"""Batches of rules above which it pays to have several: each is a process, which reads the table's chains."""
 ELEMENTS_PER_LINE: Final = 100
 
 STALE: Final = 1.0

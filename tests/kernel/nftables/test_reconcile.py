@@ -113,7 +113,6 @@ def test_a_refusal_leaves_everything_as_it_was() -> None:
 def test_a_failure_at_any_transaction_leaves_no_packet_a_half_state(
     start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change, "RULES_PER_TRANSACTION", 3)
     monkeypatch.setattr(reconcile, "plan_transactions", lambda wanted: change.plan_transactions(wanted, 3))
     with made() as executor:
         if start:

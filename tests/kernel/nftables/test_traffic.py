@@ -72,6 +72,8 @@ def test_the_modes_replace_one_another_under_traffic(net: Network, last: str) ->
     assert ("kube-proxy" in run("nft", "list", "tables", namespace=node)) is (last == "nftables")
 
 
-@pytest.mark.slow
-def test_endpoints_change_under_traffic(net: Network) -> None:
-    keep_changing(net, 20, ("nftables",))
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(20, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.soak)]
+)
+def test_endpoints_change_under_traffic(net: Network, rounds: int) -> None:
+    keep_changing(net, rounds, ("nftables",))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kproxy.linux.nftables.change import Change, deletion_script, difference, plan_transactions
+from kproxy.linux.nftables.change import RULES_PER_TRANSACTION, Change, deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.table import SetText, TableText
 from kproxy.render.nftables.serviceport import ElementValue
 from kproxy.render.nftables.table import element_text
 from tests.support.linux.nft_tables import make_table, parse_script, random_tables
 
 
-def lines(change: Change, rules_per_transaction: int = 1000) -> list[list[str]]:
+def lines(change: Change, rules_per_transaction: int = RULES_PER_TRANSACTION) -> list[list[str]]:
     return [each.script.splitlines() for each in plan_transactions(change, rules_per_transaction)]
 
 
