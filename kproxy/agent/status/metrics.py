@@ -95,63 +95,105 @@ class Metrics:
         def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
             return Histogram(name, text, labels, buckets=tuple(buckets), registry=registry)
 
-        sync, family = _SYNC, _FAMILY
+        self._count_syncs(counter, gauge, histogram)
+        self.nftables = nftables
+        if nftables:
+            self.nft_failures = counter(
+                f"{_SYNC}_nftables_sync_failures_total", "[ALPHA] Cumulative proxy nftables sync failures", _FAMILY
+            )
+            self.nft_cleanup_failures = counter(
+                f"{_SYNC}_nftables_cleanup_failures_total",
+                "[ALPHA] Cumulative proxy nftables cleanup failures",
+                _FAMILY,
+            )
+        else:
+            self._count_iptables(counter, gauge)
+        self._count_flows(counter, histogram)
+        self.healthz = counter("kubeproxy_proxy_healthz_total", "[ALPHA] Cumulative proxy healthz HTTP status", "code")
+        self.livez = counter("kubeproxy_proxy_livez_total", "[ALPHA] Cumulative proxy livez HTTP status", "code")
+        self._count_requests(counter, histogram)
+        self.sync_failing = gauge("kproxy_sync_failing", "Whether the last sync failed: 1 or 0.", _FAMILY)
+        self.drift_repairs = counter("kproxy_drift_repairs_total", "Syncs that undid what others had changed.", _FAMILY)
+        self.chains_written = counter("kproxy_chains_written_total", "Chains written to the kernel.", _FAMILY)
+        self.chains_deleted = counter("kproxy_chains_deleted_total", "Chains deleted from the kernel.", _FAMILY)
+        _build_info(registry)
+        prometheus_client.ProcessCollector(registry=registry)
+        registry.register(self._lookups)
+
+    def _count_syncs(
+        self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
+    ) -> None:
+        """What kube-proxy counts of its syncs in every mode."""
         self.sync_duration = histogram(
-            f"{sync}_duration_seconds", "[ALPHA] SyncProxyRules latency in seconds", SYNC_BUCKETS, family
+            f"{_SYNC}_duration_seconds", "[ALPHA] SyncProxyRules latency in seconds", SYNC_BUCKETS, _FAMILY
         )
         self.full_duration = histogram(
             "kubeproxy_sync_full_proxy_rules_duration_seconds",
             "[ALPHA] SyncProxyRules latency in seconds for full resyncs",
             SYNC_BUCKETS,
-            family,
+            _FAMILY,
         )
         self.partial_duration = histogram(
             "kubeproxy_sync_partial_proxy_rules_duration_seconds",
             "[ALPHA] SyncProxyRules latency in seconds for partial resyncs",
             SYNC_BUCKETS,
-            family,
+            _FAMILY,
         )
         self.last_synced = gauge(
-            f"{sync}_last_timestamp_seconds", "[ALPHA] The last time proxy rules were successfully synced", family
+            f"{_SYNC}_last_timestamp_seconds", "[ALPHA] The last time proxy rules were successfully synced", _FAMILY
         )
         self.last_queued = gauge(
-            f"{sync}_last_queued_timestamp_seconds", "[ALPHA] The last time a sync of proxy rules was queued", family
+            f"{_SYNC}_last_queued_timestamp_seconds", "[ALPHA] The last time a sync of proxy rules was queued", _FAMILY
         )
         self.programming = histogram(
             "kubeproxy_network_programming_duration_seconds",
             "[ALPHA] In Cluster Network Programming Latency in seconds",
             PROGRAMMING_BUCKETS,
-            family,
+            _FAMILY,
         )
         self.endpoint_changes = counter(
-            f"{sync}_endpoint_changes_total", "[ALPHA] Cumulative proxy rules Endpoint changes"
+            f"{_SYNC}_endpoint_changes_total", "[ALPHA] Cumulative proxy rules Endpoint changes"
         )
         self.service_changes = counter(
-            f"{sync}_service_changes_total", "[ALPHA] Cumulative proxy rules Service changes"
+            f"{_SYNC}_service_changes_total", "[ALPHA] Cumulative proxy rules Service changes"
         )
-        self.nftables = nftables
-        if nftables:
-            self.nft_failures = counter(
-                f"{sync}_nftables_sync_failures_total", "[ALPHA] Cumulative proxy nftables sync failures", family
-            )
-            self.nft_cleanup_failures = counter(
-                f"{sync}_nftables_cleanup_failures_total", "[ALPHA] Cumulative proxy nftables cleanup failures", family
-            )
-        else:
-            self._count_iptables(counter, gauge)
+
+    def _count_iptables(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        """What kube-proxy counts in iptables mode only."""
+        self.restore_failures = counter(
+            f"{_SYNC}_iptables_restore_failures_total", "[ALPHA] Cumulative proxy iptables restore failures", _FAMILY
+        )
+        self.partial_failures = counter(
+            f"{_SYNC}_iptables_partial_restore_failures_total",
+            "[ALPHA] Cumulative proxy iptables partial restore failures",
+            _FAMILY,
+        )
+        self.rules_total = gauge(
+            f"{_SYNC}_iptables_total", "[ALPHA] Total number of iptables rules owned by kube-proxy", _FAMILY, "table"
+        )
+        self.rules_last = gauge(
+            f"{_SYNC}_iptables_last",
+            "[ALPHA] Number of iptables rules written by kube-proxy in last sync",
+            _FAMILY,
+            "table",
+        )
+
+    def _count_flows(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
+        """What kube-proxy counts of connection tracking entries that it deletes."""
         self.flows_deleted = counter(
             "kubeproxy_conntrack_reconciler_deleted_entries_total",
             "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler",
-            family,
+            _FAMILY,
         )
         self.flows_duration = histogram(
             "kubeproxy_conntrack_reconciler_sync_duration_seconds",
             "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds",
             SYNC_BUCKETS,
-            family,
+            _FAMILY,
         )
-        self.healthz = counter("kubeproxy_proxy_healthz_total", "[ALPHA] Cumulative proxy healthz HTTP status", "code")
-        self.livez = counter("kubeproxy_proxy_livez_total", "[ALPHA] Cumulative proxy livez HTTP status", "code")
+
+    def _count_requests(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
+        """What client-go counts of requests to the API server."""
         self.requests = counter(
             "rest_client_requests_total",
             "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
@@ -179,33 +221,6 @@ class Metrics:
             SIZE_BUCKETS,
             "verb",
             "host",
-        )
-        self.sync_failing = gauge("kproxy_sync_failing", "Whether the last sync failed: 1 or 0.", family)
-        self.drift_repairs = counter("kproxy_drift_repairs_total", "Syncs that undid what others had changed.", family)
-        self.chains_written = counter("kproxy_chains_written_total", "Chains written to the kernel.", family)
-        self.chains_deleted = counter("kproxy_chains_deleted_total", "Chains deleted from the kernel.", family)
-        _build_info(registry)
-        prometheus_client.ProcessCollector(registry=registry)
-        registry.register(self._lookups)
-
-    def _count_iptables(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        """What kube-proxy counts in iptables mode only."""
-        self.restore_failures = counter(
-            f"{_SYNC}_iptables_restore_failures_total", "[ALPHA] Cumulative proxy iptables restore failures", _FAMILY
-        )
-        self.partial_failures = counter(
-            f"{_SYNC}_iptables_partial_restore_failures_total",
-            "[ALPHA] Cumulative proxy iptables partial restore failures",
-            _FAMILY,
-        )
-        self.rules_total = gauge(
-            f"{_SYNC}_iptables_total", "[ALPHA] Total number of iptables rules owned by kube-proxy", _FAMILY, "table"
-        )
-        self.rules_last = gauge(
-            f"{_SYNC}_iptables_last",
-            "[ALPHA] Number of iptables rules written by kube-proxy in last sync",
-            _FAMILY,
-            "table",
         )
 
     @property
@@ -300,15 +315,14 @@ class _Lookups(Collector):
         if self.sources is None:
             return
         services, slices = self.sources.pending()
-        sync = "kubeproxy_sync_proxy_rules"
         yield GaugeMetricFamily(
-            f"{sync}_service_changes_pending", "[ALPHA] Pending proxy rules Service changes", value=services
+            f"{_SYNC}_service_changes_pending", "[ALPHA] Pending proxy rules Service changes", value=services
         )
         yield GaugeMetricFamily(
-            f"{sync}_endpoint_changes_pending", "[ALPHA] Pending proxy rules Endpoint changes", value=slices
+            f"{_SYNC}_endpoint_changes_pending", "[ALPHA] Pending proxy rules Endpoint changes", value=slices
         )
         lonely = GaugeMetricFamily(
-            f"{sync}_no_local_endpoints_total",
+            f"{_SYNC}_no_local_endpoints_total",
             "[ALPHA] Number of services with a Local traffic policy and no endpoints",
             labels=("ip_family", "traffic_policy"),
         )
