@@ -55,29 +55,6 @@ def cluster_roles() -> list[Json]:
     health = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
     discovery = [*health, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
     issuer = [f"{path}{end}" for path in (CONFIGURATION_PATH, JWKS_PATH) for end in ("", "/")]
-    view = [
-        _rule([""], [*_CORE, "namespaces"], _READ),
-        _rule(["apps"], _APPS, _READ),
-        _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
-        _rule(["networking.k8s.io"], ["networkpolicies"], _READ),
-        _rule(["policy"], ["poddisruptionbudgets"], _READ),
-        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _READ),
-    ]
-    edit = [
-        _rule([""], [*_CORE[:-1], "secrets"], _WRITE),
-        _rule([""], ["secrets"], _READ),
-        _rule([""], ["serviceaccounts"], ["impersonate"]),
-        _rule(["apps"], _APPS, _WRITE),
-        _rule(["networking.k8s.io"], ["networkpolicies"], _WRITE),
-        _rule(["policy"], ["poddisruptionbudgets"], _WRITE),
-        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _WRITE),
-        _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
-    ]
-    admin = [
-        _rule(["rbac.authorization.k8s.io"], ["roles", "rolebindings"], [*_READ, *_WRITE]),
-        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
-        _rule([""], ["serviceaccounts/token"], ["create"]),
-    ]
     return [
         _role("cluster-admin", [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]),
         _role("system:discovery", [{"verbs": ["get"], "nonResourceURLs": discovery}]),
@@ -122,12 +99,47 @@ def cluster_roles() -> list[Json]:
                 _rule([""], ["persistentvolumeclaims"], ["get", "list", "patch", "update", "watch"]),
             ],
         ),
-        _role("system:aggregate-to-view", view, {_AGGREGATE + "view": "true"}),
-        _role("system:aggregate-to-edit", edit, {_AGGREGATE + "edit": "true"}),
-        _role("system:aggregate-to-admin", admin, {_AGGREGATE + "admin": "true"}),
+        _role("system:aggregate-to-view", _view_rules(), {_AGGREGATE + "view": "true"}),
+        _role("system:aggregate-to-edit", _edit_rules(), {_AGGREGATE + "edit": "true"}),
+        _role("system:aggregate-to-admin", _admin_rules(), {_AGGREGATE + "admin": "true"}),
         _role("view", None, {_AGGREGATE + "edit": "true"}, "view"),
         _role("edit", None, {_AGGREGATE + "admin": "true"}, "edit"),
         _role("admin", None, None, "admin"),
+    ]
+
+
+def _view_rules() -> list[Json]:
+    """What those may read who look after a namespace's workloads, and nothing that is secret."""
+    return [
+        _rule([""], [*_CORE, "namespaces"], _READ),
+        _rule(["apps"], _APPS, _READ),
+        _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
+        _rule(["networking.k8s.io"], ["networkpolicies"], _READ),
+        _rule(["policy"], ["poddisruptionbudgets"], _READ),
+        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _READ),
+    ]
+
+
+def _edit_rules() -> list[Json]:
+    """What those may do in a namespace who look after its workloads, beside reading."""
+    return [
+        _rule([""], [*_CORE[:-1], "secrets"], _WRITE),
+        _rule([""], ["secrets"], _READ),
+        _rule([""], ["serviceaccounts"], ["impersonate"]),
+        _rule(["apps"], _APPS, _WRITE),
+        _rule(["networking.k8s.io"], ["networkpolicies"], _WRITE),
+        _rule(["policy"], ["poddisruptionbudgets"], _WRITE),
+        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _WRITE),
+        _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
+    ]
+
+
+def _admin_rules() -> list[Json]:
+    """What the owner of a namespace may do, beside all that."""
+    return [
+        _rule(["rbac.authorization.k8s.io"], ["roles", "rolebindings"], [*_READ, *_WRITE]),
+        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
+        _rule([""], ["serviceaccounts/token"], ["create"]),
     ]
 
 
