@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.api.fielderror import FieldError
-from kproxy.apiserver.errors import Json, bad_request, forbidden, not_found
+from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.metadata import metadata_errors
@@ -41,6 +41,20 @@ def require_namespace(namespaces: Table, resource: Resource, namespace: str, nam
         cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
         error.details = {**(error.details or {}), "causes": [cause | {"field": "metadata.namespace"}]}
         raise error
+
+
+def check_unchanged(resource: Resource, meta: Json, old: Json) -> None:
+    """Refuses an update of an object other than the one that the client has read: `meta` is what it sent.
+
+    Raises:
+        ApiError: 409.
+    """
+    version = meta.get("resourceVersion", "")
+    if version and version != old["resourceVersion"]:
+        raise stale(resource.group, resource.plural, old["name"])
+    if meta.get("uid") and meta["uid"] != old["uid"]:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
+        raise conflict(resource.group, resource.plural, old["name"], why)
 
 
 def object_metadata_errors(resource: Resource, value: Json) -> list[FieldError]:

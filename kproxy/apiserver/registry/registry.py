@@ -23,6 +23,7 @@ from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.registry import deletion, last_applied
 from kproxy.apiserver.registry.checks import (
     check_namespace,
+    check_unchanged,
     convertible,
     object_metadata_errors,
     refuse,
@@ -223,13 +224,8 @@ class Registry:
     ) -> WriteResult:
         live = entry.value
         meta, old = value["metadata"], live["metadata"]
-        name, group, plural = old["name"], resource.group, resource.plural
-        version = meta.get("resourceVersion", "")
-        if version and version != old["resourceVersion"]:
-            raise stale(group, plural, name)
-        if meta.get("uid") and meta["uid"] != old["uid"]:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
-            raise conflict(group, plural, name, why)
+        name = old["name"]
+        check_unchanged(resource, meta, old)
         given = meta.pop("managedFields", None)
         resource.strategy.default(value)
         keep_system_fields(meta, old)
