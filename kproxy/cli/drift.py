@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 import click
 
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
-from kproxy.cli.output import report_note, write_json, write_lines
+from kproxy.cli.output import counted, report_note, terminal_width, write_json, write_lines
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
+from kproxy.services import IPFamily
 
 MAX_LINES = 200
 
@@ -21,7 +23,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     """Tell every difference between a node's rules and what the kernel holds; only reads, unless --repair.
 
     Each difference comes with its Service and with what it means for packets. Rules of others do not count.
-    Exit code: 0 no drift, or all of it mended; 1 drift; 2 whether there is drift is unknown.
+    Exit code: 0 no drift, or all of it mended; 1 drift; 2 whether there is drift is unknown, also in one family only.
 
     \b
     Examples:
@@ -45,29 +47,53 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     else:
         for note in report.notes:
             report_note(note)
-        write_lines(describe(report))
+        write_lines(describe(report, terminal_width()))
     if report.findings and not report.repaired:
         raise click.exceptions.Exit(1)
+    if report.unread:
+        # Only what is asked for is known to be wanted: kube-proxy itself goes on with one family.
+        family = report.unread[0]
+        other = "-6" if family == IPFamily.IPV4.value else "-4"
+        what = f"its iptables is not installed ({other}: only the other family)"
+        raise CannotTellError(f"whether there is drift in {family} is unknown: {what}")
 
 
-def describe(report: DriftReport) -> Iterator[str]:
-    """The report in words."""
+def describe(report: DriftReport, width: int | None = None) -> Iterator[str]:
+    """The report in words, each line at most `width` columns wide if its words allow."""
+    for label, text in _parts(report):
+        if width is None:
+            yield label + text
+        else:
+            rest = " " * (len(label) or 2)
+            yield from textwrap.wrap(
+                text,
+                width,
+                initial_indent=label,
+                subsequent_indent=rest,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+
+
+def _parts(report: DriftReport) -> Iterator[tuple[str, str]]:
+    """What is said, each with the label that it stands behind."""
     for finding in report.findings[:MAX_LINES]:
         where = f"{finding.table} {finding.chain or finding.set}".strip() or "all tables"
         number = f" rule {finding.rule}" if finding.rule else ""
         whose = f" [Service {finding.service}]" if finding.service else ""
-        yield f"{finding.family} {finding.variant} {where}{number}: {finding.kind}{whose}"
+        yield "", f"{finding.family} {finding.variant} {where}{number}: {finding.kind}{whose}"
         if finding.wanted:
-            yield f"  wanted: {finding.wanted}"
+            yield "  wanted: ", finding.wanted
         if finding.found:
-            yield f"  found:  {finding.found}"
-        yield f"  meaning: {finding.explanation}"
+            yield "  found:  ", finding.found
+        yield "  meaning: ", finding.explanation
     if len(report.findings) > MAX_LINES:
-        yield f"and {len(report.findings) - MAX_LINES} more (-o json lists all)"
-    yield from (f"packets: {text}" for text in report.packets)
+        yield "", f"and {len(report.findings) - MAX_LINES} more (-o json lists all)"
+    yield from (("packets: ", text) for text in report.packets)
     where = f"node {report.node} in {report.where}, {variant_words(report.variant)}"
+    if report.unread:
+        where += f", {' and '.join(report.unread)} not looked at"
     if not report.findings:
-        yield f"{where}: no drift"
+        yield "", f"{where}: no drift"
         return
-    count = f"{len(report.findings)} difference{'s' if len(report.findings) > 1 else ''}"
-    yield f"{where}: {count}{', all mended' if report.repaired else ''}"
+    yield "", f"{where}: {counted(len(report.findings), 'difference')}{', all mended' if report.repaired else ''}"

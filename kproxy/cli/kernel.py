@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource
-from kproxy.cli.options import feature_option, manifest_options, tell_unused_options
+from kproxy.cli.options import feature_option, manifest_options, only_family_options, tell_unused_options
 from kproxy.cli.output import output_option, working
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
@@ -58,8 +58,7 @@ def variant_options(function: Function) -> Function:
     """Adds --variant, -4, -6 and --lock-wait."""
     for option in (
         lock_wait_option,
-        click.option("-6", "ipv6", is_flag=True, help="IPv6 only."),
-        click.option("-4", "ipv4", is_flag=True, help="IPv4 only. Default: both families."),
+        only_family_options,
         click.option(
             "--variant",
             type=click.Choice(list(VARIANTS)),

@@ -42,9 +42,16 @@ def mode_option(function: Function) -> Function:
 
 
 def family_options(function: Function) -> Function:
-    """Adds -4 and -6."""
+    """Adds -4 and -6 to a command that takes one family."""
     six = click.option("-6", "ipv6", is_flag=True, help="IPv6 rules.")
     four = click.option("-4", "ipv4", is_flag=True, help="IPv4 rules. Default: the family of the node's first IP.")
+    return four(six(function))
+
+
+def only_family_options(function: Function) -> Function:
+    """Adds -4 and -6 to a command that takes both families without them."""
+    six = click.option("-6", "ipv6", is_flag=True, help="IPv6 only.")
+    four = click.option("-4", "ipv4", is_flag=True, help="IPv4 only. Default: both families.")
     return four(six(function))
 
 

@@ -88,7 +88,7 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
 
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label, text, kind))
     if kind is RuleKind.IPSET:
-        raise InputError(f"{label}: rules expected, not what ipset save prints (which goes with --ipset)")
+        raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that, with --ipset)")
     ruleset = parse_save(text, source)
     rules = IptablesRules.of(ruleset)
     name = label.rpartition("/")[2]

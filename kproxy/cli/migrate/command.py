@@ -10,7 +10,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
-from kproxy.cli.options import chosen_family, family_options, feature_option
+from kproxy.cli.options import chosen_family, feature_option, only_family_options
 from kproxy.cli.output import colour_stdout, output_option, working, write_json
 from kproxy.cli.text_files import read_rule_files
 from kproxy.netfilter import Family
@@ -36,7 +36,7 @@ from kproxy.render import Features, Target, select_target
     multiple=True,
     help="What the node has now, from iptables-save, ip6tables-save or nft: other programs' rules count. Repeatable.",
 )
-@family_options
+@only_family_options
 @feature_option
 @output_option
 @click.option("--verify", is_flag=True, help="As root: send each packet through the kernel, in a namespace per mode.")
@@ -59,7 +59,7 @@ def command(
     connection states. Each finding has the Services it concerns, a packet that shows it, and advice; what is none of
     the known differences is listed, too. docs/migrate.md is the guide.
 
-    Exit 0 nothing changes, 1 something does, 2 bad input. Without -4 or -6, both families.
+    Exit 0 nothing changes, 1 something does, 2 bad input.
 
     \b
     Examples:

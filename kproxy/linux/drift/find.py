@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -46,6 +47,10 @@ NO_MATTER: Final = frozenset({"canary-missing", "chain-extra", "set-extra"})
 """Kinds of findings that no packet meets."""
 
 
+_IPV6: Final = Path("/proc/sys/net/ipv6")
+"""There if the kernel has IPv6."""
+
+
 class CannotTellError(KproxyError):
     """Whether there is drift is unknown."""
 
@@ -58,6 +63,8 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     Attributes:
         packets: what the data-plane model says of it.
         repaired: whether it was mended; None if that was not asked for.
+        unread: families whose rules could not be looked at, although the host may have some: their iptables is not
+            installed. `notes` say more.
     """
 
     node: str
@@ -68,6 +75,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     notes: tuple[str, ...] = ()
     packets: tuple[str, ...] = ()
     repaired: bool | None = None
+    unread: tuple[str, ...] = ()
 
 
 def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = False) -> DriftReport:
@@ -109,7 +117,14 @@ def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = Fal
         prepared.notes,
         tuple(packets),
         bool(findings) if repair else None,
+        _unread(request, prepared),
     )
+
+
+def _unread(request: NodeRequest, prepared: PreparedNode) -> tuple[str, ...]:
+    """The families that this host's kernel has and whose iptables is not installed."""
+    missing = [family for family in IPFamily if family not in prepared.choice.tools and not request.families]
+    return tuple(family.value for family in missing if family is IPFamily.IPV4 or _IPV6.exists())
 
 
 def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) -> DriftReport:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kproxy.cli.drift import describe
+from kproxy.linux.drift.find import DriftReport
+from kproxy.linux.drift.finding import Finding
+from kproxy.linux.programs import find_program
 from tests.support.cli import Run
 from tests.support.kernel.namespaces import fresh_namespace, run, save
 from tests.support.machine import only_these_programs
@@ -117,6 +122,35 @@ def test_what_is_unknown(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     done = kproxy("drift", *MINI, "--netns", namespace, prefix=only_these_programs(tmp_path))
     assert done.returncode == 2
     assert "whether there is drift is unknown" in done.stderr
+
+
+def test_a_family_whose_iptables_is_not_installed(kproxy: Run, namespace: str, tmp_path: Path) -> None:
+    """What was not looked at is not called free of drift, nor is what was found there kept back."""
+    for suffix in ("restore", "save"):
+        real = find_program(f"iptables-nft-{suffix}")
+        assert real is not None
+        shutil.copy(real, tmp_path / f"iptables-nft-{suffix}")  # what it does, it knows by its name
+    machine = only_these_programs(tmp_path)
+    done = kproxy("drift", *MINI, "--netns", namespace, prefix=machine)
+    assert done.returncode == 2
+    assert "IPv6 not looked at: no drift" in done.stdout
+    assert "whether there is drift in IPv6 is unknown: its iptables is not installed (-4: only the" in done.stderr
+    assert json.loads(kproxy("drift", *MINI, "--netns", namespace, "-o", "json", prefix=machine).stdout)["unread"]
+    assert kproxy("drift", *MINI, "--netns", namespace, "-4", prefix=machine).returncode == 0
+    run("iptables-nft", "-t", "nat", "-D", "KUBE-SVC-GCRHHKL6ZB4XAFBC", "1", namespace=namespace)
+    done = kproxy("drift", *MINI, "--netns", namespace, prefix=machine)
+    assert (done.returncode, "1 difference" in done.stdout) == (1, True)
+
+
+def test_lines_fit_a_terminal() -> None:
+    meaning = "traffic to the Service goes to other endpoints than it should, " * 3
+    rule = "-m comment --comment default/web -m statistic --mode random --probability 0.5 -j KUBE-SEP-AAAAAAAAAAAAAAAA"
+    finding = Finding("IPv4", "nft", "rule-missing", "nat", "KUBE-SVC-A", meaning.strip(), "default/web", 1, rule)
+    report = DriftReport("node-1", "here", "nft", "", (finding,), packets=(meaning.strip(),))
+    lines = list(describe(report, 80))
+    assert max(map(len, lines)) <= 80
+    assert [line.split(" ")[2] for line in lines if line.startswith("  w")] == ["wanted:"]
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(describe(report)).split())
 
 
 def test_repairing_the_machine_needs_a_yes(kproxy: Run) -> None:
