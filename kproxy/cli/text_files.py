@@ -23,6 +23,8 @@ def read_text_of(path: str) -> str:
     Raises:
         InputError: it cannot be read, or is not UTF-8.
     """
+    if not path:
+        raise InputError("the name of a file expected, not an empty one")
     if path != "-":
         return read_text(Path(path))
     try:

@@ -215,7 +215,7 @@ class HostRules:
                     tool = "ip6tables-save" if family is Family.IPV6 else "iptables-save"
                     raise InputError(
                         f"{file.label}: table {table.family.value} {table.name} is iptables-nft's, and nft does "
-                        f"not show all that its rules say: give what {tool} prints, too (--rules FILE)"
+                        f"not show all that its rules say: give what {tool} prints, too"
                     )
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)

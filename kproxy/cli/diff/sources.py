@@ -49,6 +49,8 @@ class SideInput:
     """
 
     def __init__(self, text: str, choices: Choices) -> None:
+        if not text:
+            raise InputError("A and B: a side expected, not an empty name")
         self.label = label(text)
         self._text = text
         self._choices = choices
@@ -96,6 +98,8 @@ def _families(files: HostRules) -> frozenset[Family]:
 def _read_files(text: str, name: str) -> HostRules:
     """Files of rules, each recognised by its content: `a.save,a.nft`; a single one may have a comma in its name."""
     paths = [text] if text == "-" or Path(text).exists() or "," not in text else text.split(",")
+    if "" in paths:
+        raise InputError(f"{text!r}: the name of a file expected before and after each comma, without blanks")
     return read_rule_files(paths, name)
 
 

@@ -14,15 +14,16 @@ from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import colour_stdout, counted, report_note, working, write_files, write_output
+from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.snapshot import check_alone, snapshot_option
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
-from kproxy.cluster.inputs import read_text
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.rules import read_ipsets
 from kproxy.dataplane import DataplaneError, IpSet
+from kproxy.dataplane.concrete.given import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, report
@@ -142,7 +143,7 @@ def command(
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)
     many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value]
-    _check_packet(given, many, output_format, html, rules, packets, source.filenames)
+    _check_packet(given, many, output_format, html, [*rules, *ipsets], packets, source.filenames)
     host = read_host(host_path) if host_path is not None else None
     traced: Source
     resolve: Callable[[Mapping[str, object]], Mapping[str, object]] = _refuse_names
@@ -230,13 +231,16 @@ def _assumptions(texts: Sequence[str]) -> _Assumptions:
             raise click.UsageError(f"--assume: EXPR=yes or EXPR=no expected, not {text!r}")
         if found.setdefault(expression.strip(), answer == "yes") != (answer == "yes"):
             raise click.UsageError(f"--assume: {expression.strip()!r} is both yes and no")
+    if against := contradiction(found):
+        parts = [f"{text}={'yes' if answer else 'no'}" for text, answer in found.items() if text in against]
+        raise click.UsageError(f"--assume: {' and '.join(parts)} cannot all hold")
     return found
 
 
 def _sets(paths: Sequence[str]) -> dict[str, IpSet]:
     found: dict[str, IpSet] = {}
     for path in paths:
-        found |= read_ipsets(read_text(Path(path)), path)
+        found |= read_ipsets(read_text_of(path), text_label(path))
     return found
 
 
@@ -267,7 +271,9 @@ def _check_usage(
     local_ips: Sequence[str],
 ) -> None:
     if sum((bool(rules), cluster, netns is not None)) != 1:
-        raise click.UsageError("one source of rules expected: --rules, -f, --kubeconfig (or --context) or --netns")
+        raise click.UsageError(
+            "one source of rules expected: --rules, -f, --kubeconfig (or --context), --netns or --snapshot"
+        )
     if not cluster and (config_path or node or features != Features()):
         raise click.UsageError("--config, -n, --mode, --node and --feature go with -f, --kubeconfig or --context")
     if ipsets and not rules:
@@ -292,6 +298,7 @@ def _check_packet(
     packets: str | None,
     filenames: Sequence[str],
 ) -> None:
+    """`rules` are all files about the host's rules."""
     if len(many) > 1 or (packets and given) or (many and set(given) - set(_COMMON)):
         raise click.UsageError("one source of packets expected: options, --pcap or --packets")
     if not many and "dst" not in given and "to" not in given:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from kproxy.dataplane.model.pipeline import Source
+
 
 @dataclass(slots=True)
 class Given:
@@ -49,6 +51,34 @@ class Given:
     def hint(self, reason: str) -> str:
         """What would settle a reason; empty if nothing that can be given does."""
         return self.hints.get(reason) or next((option for part, option in _OPTIONS if part in reason), "")
+
+
+def contradiction(assumed: Mapping[str, bool]) -> tuple[str, ...]:
+    """Assumptions that cannot all hold: a match and its negation answered alike, or orders that go in a circle; empty
+    if there are none."""
+    for text, answer in assumed.items():
+        plain = text.replace(" != ", " ", 1)
+        if text.startswith("-m ") and text.count("--") == 1:  # with several options, a negation is not the opposite
+            plain = text.replace(" ! ", " ", 1)
+        if plain != text and assumed.get(plain) is answer:
+            return plain, text
+    earlier: dict[str, dict[str, str]] = {}
+    for text, answer in assumed.items():
+        first, before, second = text.partition(" before ")
+        if before and {first, second} <= set(Source):
+            first, second = (first, second) if answer else (second, first)
+            earlier.setdefault(first, {})[second] = text
+    return next((found for name in earlier if (found := _circle(earlier, name, (name,)))), ())
+
+
+def _circle(earlier: Mapping[str, Mapping[str, str]], name: str, way: tuple[str, ...]) -> tuple[str, ...]:
+    """The assumptions that lead from the first of `way` back to it by way of `name`, the last."""
+    for following, text in earlier.get(name, {}).items():
+        if following == way[0]:
+            return (text,)
+        if following not in way and (rest := _circle(earlier, following, (*way, following))):
+            return (text, *rest)
+    return ()
 
 
 _OPTIONS: Final = (

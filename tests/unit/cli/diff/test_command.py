@@ -182,6 +182,8 @@ def test_bad_rules(kproxy: Run, tmp_path: Path, content: str, said: str) -> None
         ((RULES, "netns:kp-nowhere"), "kp-nowhere"),
         ((RULES, "netns:"), "name of a namespace"),
         ((RULES, "manifests:"), "a path expected"),
+        ((f"{RULES},", RULES), "the name of a file expected before and after each comma"),
+        ((RULES, ""), "a side expected, not an empty name"),
         ((RULES, f"manifests:{MINI / 'cluster.yaml'}@nobody"), "nobody"),
         ((RULES, RULES, "--config", MINI / "config.yaml"), "manifests"),
         ((RULES, RULES, "--variant", "nft"), "netns"),

@@ -32,6 +32,8 @@ RULES = """table ip kube-proxy {
 PACKET = ("--local-ip", "192.168.0.2", "--src", "198.51.100.9", "--dst", "10.96.0.1", "--proto", "tcp", "--dport", "80")
 OWNER = "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m owner --uid-owner 0 -j DROP\nCOMMIT\n"
 
+BEFORE, AFTER = "iptables-nft before nftables", "nftables before iptables-nft"
+
 
 @pytest.fixture
 def native(tmp_path: Path) -> Path:
@@ -79,8 +81,15 @@ def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> Non
     [
         (("--rules", NFT, "--assume", "rpfilter", *PACKET), "EXPR=yes or EXPR=no expected"),
         (("--rules", NFT, "--assume", "x=yes", "--assume", "x=no", *PACKET), "both yes and no"),
+        (
+            ("--rules", NFT, "--assume", f"{BEFORE}=yes", "--assume", f"{AFTER}=yes", *PACKET),
+            f"--assume: {BEFORE}=yes and {AFTER}=yes cannot all hold",
+        ),
         (("--rules", NFT, "--rules", NFT, *PACKET), "both rules of nftables"),
         (("--rules", NFT, "--summary", "-o", "json", *PACKET), "--summary"),
+        (("--rules", "", *PACKET), "the name of a file expected, not an empty one"),
+        (("--rules", NFT, "--ipset", "", *PACKET), "the name of a file expected, not an empty one"),
+        (PACKET, "-f, --kubeconfig (or --context), --netns or --snapshot"),
         (("--rules", NFT, "--dst", "10.0.0.1:80", "--dport", "81"), "differ"),
         (("--rules", NFT, "--dst", "10.0.0.1", "--sport", "81"), "--sport goes with --src"),
     ],

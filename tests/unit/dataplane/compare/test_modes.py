@@ -26,7 +26,15 @@ FEW = ("session-affinity/node-0.v4", "minikube/minikube.v4", "session-affinity/n
 
 
 class Sorter:
-    """Says why the modes treat a witness differently."""
+    """Says why the modes treat a witness differently.
+
+    Node ports, 127.0.0.0/8 and INVALID packets stand in "Migrating from iptables mode to nftables". The rest
+    is in pkg/proxy/nftables/README.md, which lists what the mode uses hooks for (ClusterIPs without a Service or port;
+    source ranges before DNAT; missing endpoints at input, forward and output, where iptables mode asks for external
+    addresses at INPUT and FORWARD alone), or follows from recorded rules: `ct state new` alone meets firewall-check,
+    service-endpoints-check and cluster-ips-check, and KUBE-FORWARD accepts what bears the masquerade mark before
+    KUBE-EXTERNAL-SERVICES is met (the README: the mark is not part of kube-proxy's API).
+    """
 
     def __init__(self, iptables: SideRules, nftables: NftRuleset) -> None:
         (ruleset,) = iptables.rulesets
@@ -65,7 +73,7 @@ class Sorter:
         if dst in self._no_endpoints and packet.mark:
             return "who brings the masquerade mark along is let through before missing endpoints in iptables mode"
         if dst in self._no_endpoints and packet.origin == LOCAL:
-            return "external addresses without endpoints are rejected to this host itself by nftables mode alone"
+            return "this host's own packets to external addresses without endpoints are rejected by nftables mode alone"
         if packet.src in self._endpoints and ("rewrite" in difference.one or "rewritten" in difference.one):
             return "only this node's endpoints can be hairpin traffic in nftables mode"
         return ""
