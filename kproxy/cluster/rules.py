@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -186,6 +186,20 @@ class HostRules:
             names = " and ".join(sorted(each.value for each in known if each is not None)) or "neither IPv4 nor IPv6"
             raise InputError(f"{self.label}: these are rules of {names}, and the packet is one of {family.value}")
         return index_ruleset(iptables, nftables=native if there else None, family=family)
+
+    def unused(self, families: Collection[Family]) -> tuple[str, ...]:
+        """The files of which packets of these families meet nothing."""
+        met = [rules for family in families for rules in self.iptables(family)]
+        found = []
+        for each in self.files:
+            if each.iptables is not None:
+                used = any(rules.ruleset is each.iptables.ruleset for rules in met)
+            else:
+                tables = () if each.nftables is None else each.nftables.tables
+                used = any(table.family in TABLE_FAMILIES[family] for table in tables for family in families)
+            if not used:
+                found.append(each.label)
+        return tuple(found)
 
     def assumptions(self) -> tuple[str, ...]:
         """What is not evaluated, as sentences."""

@@ -11,7 +11,7 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
-from kproxy.cli.output import colour_stdout, output_option, working, write_json
+from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
 from kproxy.cli.text_files import read_rule_files
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
@@ -85,7 +85,10 @@ def command(
     else:
         targets = [select_target(cluster.nodes, config, node)]
     asked = chosen_family(ipv4, ipv6)
+    families = tuple(Family) if asked is None else (asked,)
     dump = read_rule_files(rule_files) if rule_files else None
+    for label in dump.unused(families) if dump is not None else ():
+        report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Analysis, ForeignRules, NodeFacts, analyse, build_report
@@ -94,7 +97,7 @@ def command(
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
-            for family in Family if asked is None else (asked,):
+            for family in families:
                 which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
                     facts = NodeFacts.of(cluster, config, target, family, features)

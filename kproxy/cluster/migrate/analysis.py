@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.facts import NodeFacts
-from kproxy.cluster.migrate.foreign import ForeignRules
+from kproxy.cluster.migrate.foreign import ForeignRules, NamedRule, are_met
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
@@ -133,18 +133,15 @@ def _with_others(
     programs together treat differently in the two modes, and those of kube-proxy alone do not; what of the dump the
     model does not know, although packets depend on it; and how many packets were tried."""
     chains, mark, order = FOREIGN
-    found = [Found(chains, None, rules=foreign.kube)] if foreign.kube else []
     users = tuple(foreign.users_of(facts.iptables.masquerade_mark | facts.nftables.masquerade_mark))
-    if users:
-        found.append(Found(mark, None, rules=users))
-    if foreign.is_empty:
-        return found, (), 0
+    named = [(chains, foreign.kube), (mark, users)]
     firewall = next(reason for reason in REASONS if reason.firewall)
     shown: dict[str, Found] = {}
     orders: dict[str, None] = {}
     unknown: Counter[str] = Counter()
     tried = 0
-    for tried, candidate in enumerate(candidates, 1):  # noqa: B007
+    for candidate in () if foreign.is_empty else candidates:
+        tried += 1
         witness = beside.witness(candidate, sources_differ)
         if witness is None:
             first, second = beside.doubts(candidate)
@@ -156,11 +153,33 @@ def _with_others(
                 any(end.verdict != ACCEPT for end in each.outcomes) for each in (witness.iptables, witness.nftables)
             ]
             reason = firewall if refused[0] != refused[1] else order
+            met = (each for each, rules in named if are_met(rules, witness.iptables, witness.nftables))
+            reason = next(met, reason)
             shown.setdefault(reason.id, Found(reason, witness, with_dump=True))
+    for reason, rules in named:
+        if rules:
+            found = shown.pop(reason.id, None)
+            witness = found.witness if found is not None else _decided_by(rules, facts, foreign, judge, beside)
+            shown[reason.id] = Found(reason, witness, rules=tuple(rule.text for rule in rules), with_dump=True)
     if orders and order.id not in shown:
         shown[order.id] = Found(order, None, rules=tuple(orders))
     doubts = (Undecided(f"{count} of the packets tried", reason) for reason, count in unknown.most_common())
-    return found + list(shown.values()), tuple(doubts), tried
+    return list(shown.values()), tuple(doubts), tried
+
+
+def _decided_by(
+    rules: Collection[NamedRule], facts: NodeFacts, foreign: ForeignRules, judge: Judge, beside: Judge
+) -> Witness | None:
+    """A packet that meets another end in the other mode because of these rules of others, none that was tried: one of
+    those that meet another end in iptables mode without these rules."""
+    own = iptables_rules(facts)
+    sides = (foreign.with_iptables(own), foreign.without(rules).with_iptables(own))
+    for difference in compare(*sides, family=facts.family).differences:
+        situation, _ = difference.situations
+        witness = beside.find([Candidate.of(situation)], sources_differ, judge)
+        if witness is not None:
+            return witness
+    return None
 
 
 def _usual(packets: Packets, to_nftables: bool) -> Iterator[Candidate]:

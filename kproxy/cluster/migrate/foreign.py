@@ -7,11 +7,12 @@ either mode. kube-proxy puts its jumps before the rules of others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kproxy.cluster.rules import HostRules
+from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
@@ -36,22 +37,48 @@ _IS_NEW: Final = "-m conntrack --ctstate NEW"
 _ALL_BITS: Final = 0xFFFFFFFF
 
 
+Key = tuple[str, str, int | str]
+"""What tells a rule in a trace: table and chain, and its text in iptables, whose numbers are others once kube-proxy's
+rules stand before them, or its number in native nftables."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRule:
+    """A rule of another program: `key` tells it in a trace, `text` to people."""
+
+    key: Key
+    text: str
+
+    @classmethod
+    def of_iptables(cls, table: str, chain: str, place: int, rule: Rule) -> NamedRule:
+        """A rule of iptables."""
+        text = rule.to_save(chain)
+        return cls((table, chain, text), f"{table} {chain} {place}: {text}")
+
+
+def are_met(rules: Collection[NamedRule], *traces: TraceResult) -> bool:
+    """Whether a packet matched one of these rules on its way."""
+    keys = {rule.key for rule in rules}
+    steps = (step for trace in traces for outcome in trace.outcomes for step in outcome.path)
+    return any((step.table, step.chain, named) in keys for step in steps for named in (step.text, step.rule))
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignRules:
     """Other programs' rules for packets of one family.
 
     Attributes:
-        iptables: by variant, without kube-proxy's. main: the place of the one that kube-proxy's rules go into.
+        dump: of iptables, by variant, all that was there. main: the place of the one that kube-proxy's rules go into.
         nftables: without kube-proxy's tables.
-        kube: rules of others that name kube-proxy's chains, in words.
+        kube: rules of others that name kube-proxy's chains.
         kubelet: whether a kubelet keeps the guard of 127.0.0.0/8 (KUBE-FIREWALL).
     """
 
     family: Family
-    iptables: tuple[IptablesRules, ...]
+    dump: tuple[IptablesRules, ...]
     main: int
     nftables: NftRuleset
-    kube: tuple[str, ...]
+    kube: tuple[NamedRule, ...]
     kubelet: bool
 
     @classmethod
@@ -60,45 +87,58 @@ class ForeignRules:
         dumped = rules.iptables(family) or (IptablesRules(Ruleset(family), Variant.NFT),)
         kubelet = any(item.ruleset.chain("mangle", _KUBELET) is not None for item in dumped)
         with_kube = [place for place, item in enumerate(dumped) if _holds_ours(item.ruleset)]
-        kube = tuple(text for item in dumped for text in _namers(item.ruleset))
         native = rules.nftables or NftRuleset()
         others = tuple(
             table
             for table in native.tables
             if table.family in TABLE_FAMILIES[family] and table.name != TABLE and not table.managed_by
         )
-        return cls(
-            family,
-            tuple(replace(item, ruleset=_without_ours(item.ruleset)) for item in dumped),
-            with_kube[0] if with_kube else 0,
-            NftRuleset(others),
-            kube,
-            kubelet,
-        )
+        kube = tuple(rule for item in dumped for rule in _namers(item.ruleset))
+        return cls(family, dumped, with_kube[0] if with_kube else 0, NftRuleset(others), kube, kubelet)
+
+    @property
+    def iptables(self) -> tuple[IptablesRules, ...]:
+        """Without kube-proxy's chains and whatever jumps to them: what takes effect once they are gone."""
+        return tuple(replace(item, ruleset=_without_ours(item.ruleset)) for item in self.dump)
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no rules of others."""
-        return not self.nftables.has_effect and not any(item.ruleset.has_effect for item in self.iptables)
+        return not self.kube and not (
+            self.nftables.has_effect or any(item.ruleset.has_effect for item in self.iptables)
+        )
 
-    def users_of(self, bits: int) -> Iterator[str]:
-        """Rules of others that match on bits of the packet mark, or set them, in words."""
-        for item in self.iptables:
+    def users_of(self, bits: int) -> Iterator[NamedRule]:
+        """Rules of others that match on bits of the packet mark, or set them."""
+        for item in self.dump:
+            theirs = {(table.name, chain.name) for table, chain, _, _ in _without_ours(item.ruleset).rules()}
             for table, called, place, jump in item.ruleset.rules():
-                if _iptables_bits(jump) & bits:
-                    yield f"{table.name} {called.name} {place}: {jump.to_save(called.name)}"
+                if (table.name, called.name) in theirs and _iptables_bits(jump) & bits:
+                    yield NamedRule.of_iptables(table.name, called.name, place, jump)
         for native in self.nftables.tables:
             printer = RulePrinter(native.family, BOOKWORM, {item.name: item for item in native.sets})
+            name = f"{native.family.value} {native.name}"
             for chain in native.chains:
                 for place, rule in enumerate(chain.rules, 1):
                     if _native_bits(rule) & bits:
-                        yield f"{native.family.value} {native.name} {chain.name} {place}: {printer.rule(rule)}"
+                        yield NamedRule((name, chain.name, place), f"{name} {chain.name} {place}: {printer.rule(rule)}")
+
+    def without(self, rules: Collection[NamedRule]) -> ForeignRules:
+        """The same without some of its rules of iptables."""
+        keys = {rule.key for rule in rules}
+
+        def kept(table: str, chain: str, rule: Rule) -> bool:
+            return (table, chain, rule.to_save(chain)) not in keys
+
+        dump = tuple(replace(item, ruleset=_only(item.ruleset, kept)) for item in self.dump)
+        return replace(self, dump=dump, kube=tuple(rule for rule in self.kube if rule.key not in keys))
 
     def with_iptables(self, own: SideRules) -> SideRules:
-        """All rules of the node in iptables mode."""
+        """All rules of the node in iptables mode; rules of others still lead to kube-proxy's chains."""
         (ruleset,) = own.rulesets
         items = list(self.iptables)
-        items[self.main] = replace(items[self.main], ruleset=_joined(ruleset, items[self.main].ruleset))
+        others = _without_ours(self.dump[self.main].ruleset, own=ruleset)
+        items[self.main] = replace(items[self.main], ruleset=_joined(ruleset, others))
         return SideRules(tuple(items), self.nftables)
 
     def with_nftables(self, own: SideRules) -> SideRules:
@@ -117,41 +157,58 @@ def _holds_ours(ruleset: Ruleset) -> bool:
     return any(is_ours(table.name, chain.name) for table in ruleset.tables for chain in table.chains)
 
 
-def _without_ours(ruleset: Ruleset) -> Ruleset:
-    """The rule set without kube-proxy's chains and the jumps to them. KUBE-FIREWALL stays if a kubelet keeps it."""
+def _only(ruleset: Ruleset, kept: Callable[[str, str, Rule], bool]) -> Ruleset:
+    """The rule set with only the rules of which `kept`, asked with table and chain, is true."""
+    tables = [
+        Table(
+            table.name,
+            tuple(
+                replace(chain, rules=tuple(rule for rule in chain.rules if kept(table.name, chain.name, rule)))
+                for chain in table.chains
+            ),
+        )
+        for table in ruleset.tables
+    ]
+    return Ruleset(ruleset.family, tuple(tables), ruleset.comments)
+
+
+def _without_ours(ruleset: Ruleset, own: Ruleset | None = None) -> Ruleset:
+    """The rule set without kube-proxy's chains and the jumps to them. KUBE-FIREWALL stays if a kubelet keeps it.
+
+    Args:
+        own: kube-proxy's rules that it will be joined with: rules of others go on to lead to chains that these have.
+    """
     kubelet = ruleset.chain("mangle", _KUBELET) is not None
 
     def gone(table: str, chain: str) -> bool:
         return is_ours(table, chain) or (not kubelet and (table, chain) == ("filter", FIREWALL))
 
-    tables = []
-    for table in ruleset.tables:
-        chains = [
-            replace(
-                chain,
-                rules=tuple(
-                    rule
-                    for rule in chain.rules
-                    if not (isinstance(rule.target, Jump) and gone(table.name, rule.target.chain))
-                ),
-            )
-            for chain in table.chains
-            if not gone(table.name, chain.name)
-        ]
-        tables.append(Table(table.name, tuple(chains)))
-    return Ruleset(ruleset.family, tuple(tables), ruleset.comments)
+    def kept(table: str, chain: str, rule: Rule) -> bool:
+        if not isinstance(rule.target, Jump) or not gone(table, rule.target.chain):
+            return True
+        there = own is not None and own.chain(table, rule.target.chain) is not None
+        return there and not _is_own_jump(table, chain, rule)
+
+    tables = [
+        Table(table.name, tuple(chain for chain in table.chains if not gone(table.name, chain.name)))
+        for table in ruleset.tables
+    ]
+    return _only(Ruleset(ruleset.family, tuple(tables), ruleset.comments), kept)
 
 
-def _namers(ruleset: Ruleset) -> Iterator[str]:
+def _namers(ruleset: Ruleset) -> Iterator[NamedRule]:
     """Rules of others that jump to kube-proxy's chains."""
     for table, chain, place, rule in ruleset.rules():
         if not isinstance(rule.target, Jump) or is_ours(table.name, chain.name):
             continue
-        target = rule.target.chain
-        if is_ours(table.name, target) and not (
-            (table.name, chain.name, target) in _OWN_JUMPS and _is_unconditional(rule)
-        ):
-            yield f"{table.name} {chain.name} {place}: {rule.to_save(chain.name)}"
+        if is_ours(table.name, rule.target.chain) and not _is_own_jump(table.name, chain.name, rule):
+            yield NamedRule.of_iptables(table.name, chain.name, place, rule)
+
+
+def _is_own_jump(table: str, chain: str, rule: Rule) -> bool:
+    """Whether a rule of a built-in chain is one that kube-proxy puts there."""
+    target = rule.target.chain if isinstance(rule.target, Jump) else ""
+    return (table, chain, target) in _OWN_JUMPS and _is_unconditional(rule)
 
 
 def _is_unconditional(rule: Rule) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import Analysis, ForeignRules, Found, NodeFacts, analyse, build_report, ids
+from kproxy.cluster.migrate.witness import sources_differ
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
@@ -83,6 +84,31 @@ def test_the_rules_are_named(tmp_path: Path) -> None:
     (named,) = [each for each in found if each.id == ids.FOREIGN_CHAINS]
     assert named.rules == ("nat PREROUTING 2: -A PREROUTING -i tun0 -j KUBE-MARK-MASQ",)
     assert facts.node_ports
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "met"),
+    [
+        # a rule that usual packets meet, and one that only a comparison of all packets finds one for
+        (KUBE % "-A PREROUTING -s 198.51.100.0/24 -j KUBE-MARK-MASQ", ids.FOREIGN_CHAINS, ("ACCEPT", "ACCEPT")),
+        (KUBE % "-A PREROUTING -i tun0 -j KUBE-MARK-MASQ", ids.FOREIGN_CHAINS, ("ACCEPT", "ACCEPT")),
+        (FILTER % ("ACCEPT", "-A FORWARD -m mark --mark 0x4000/0x4000 -j DROP"), ids.FOREIGN_MARK, ("ACCEPT", "DROP")),
+        (MARKS % "iifname eth0 meta mark set 0x4000", ids.FOREIGN_MARK, None),
+        # kube-proxy's own jump follows: no packet meets another end
+        (KUBE % "-A PREROUTING -i tun0 -j KUBE-SERVICES", ids.FOREIGN_CHAINS, None),
+    ],
+)
+def test_a_packet_shows_what_the_rules_change(
+    tmp_path: Path, text: str, reason: str, met: tuple[str, str] | None
+) -> None:
+    _, found = run(tmp_path, text)
+    (named,) = [each for each in found if each.id == reason]
+    assert named.rules
+    assert (named.witness is None) == (met is None)
+    if named.witness is not None:
+        traces = (named.witness.iptables, named.witness.nftables)
+        assert tuple(trace.outcomes[0].verdict for trace in traces) == met
+        assert sources_differ(*traces)
 
 
 def test_a_kubelet_keeps_the_guard(tmp_path: Path) -> None:
