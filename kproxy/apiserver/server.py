@@ -30,12 +30,15 @@ from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
+from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
 from kproxy.apiserver.http.app import App
 from kproxy.apiserver.http.protocol import Http, Refusing
 from kproxy.apiserver.http.tls import TLSProtocol, server_context
+from kproxy.apiserver.http.websocket import WebSocket
 from kproxy.apiserver.kinds.allocator import Allocators
+from kproxy.apiserver.kubelet import Connect
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import utc_now
@@ -59,7 +62,8 @@ class Configuration:
     the ranges of cluster IPs (the primary family first), `history` the seconds of history that compaction leaves.
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
-    certificate into a ConfigMap of every namespace, as kube-controller-manager does.
+    certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
+    which execute commands and keep logs; None if there are none.
     """
 
     data: Path
@@ -74,6 +78,7 @@ class Configuration:
     advertise: str | None = None
     publish_root_ca: bool = False
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
+    kubelet: Connect | None = None
 
 
 class ApiServer:
@@ -182,9 +187,12 @@ class ApiServer:
             host = self._advertised() or host
         address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         openid = OpenIdDiscovery(ISSUER, tokens.public, address)
+        pods = self.catalog.builtin("", "pods")
+        pod_streams = PodStreams(self.registry, pods, self.authorizer, configuration.kubelet)
         self.app = App(
-            self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health, openid
-        )
+            self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health, openid,
+            pod_streams,
+        )  # fmt: skip
         self.controllers = Controllers(self.registry, self.catalog, self.authorizer, configuration.history)
         self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
         self.system_objects = SystemObjects(
@@ -210,8 +218,9 @@ class ApiServer:
     async def _listen(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         configuration = uvicorn.Config(
-            self.app, http=Http, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-            date_header=True, timeout_keep_alive=_KEEP_ALIVE, proxy_headers=False,
+            self.app, http=Http, ws=WebSocket, ws_per_message_deflate=False, lifespan="off", log_config=None,
+            access_log=False, server_header=False, date_header=True, timeout_keep_alive=_KEEP_ALIVE,
+            proxy_headers=False,
         )  # fmt: skip
         configuration.load()
         reached = (self.configuration.host, self._advertised() or "127.0.0.1")

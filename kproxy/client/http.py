@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
@@ -256,6 +256,50 @@ class HttpClient:
                 break
             stream.read_all()
         return stream
+
+    @property
+    def address(self) -> str:
+        """Host and port of the server."""
+        return self._address
+
+    def websocket(self, target: str, protocols: Sequence[str], timeout: float) -> Any:
+        """A WebSocket (websocket-client's), for one thread.
+
+        Args:
+            target: path and query, from "/".
+            protocols: those that are offered.
+            timeout: seconds of silence after which it has failed.
+
+        Raises websocket.WebSocketException, OSError, CredentialError and ConfigError.
+        """
+        import websocket
+
+        credential = self._config.credential
+        options: dict[str, Any] = {"timeout": timeout, "suppress_origin": True, "subprotocols": list(protocols)}
+        options["sockopt"] = KEEPALIVE
+        if self._is_tls:
+            options["sslopt"] = {"context": self._ssl_context(credential.certificate())}
+            if self._config.tls_server_name:
+                options["sslopt"]["server_hostname"] = self._config.tls_server_name
+        if self._proxy:
+            parts = urlsplit(self._proxy if "://" in self._proxy else f"http://{self._proxy}")
+            options |= {"http_proxy_host": parts.hostname, "http_proxy_port": parts.port, "proxy_type": "http"}
+            if parts.username:
+                options["http_proxy_auth"] = (parts.username, parts.password or "")
+        else:
+            options["http_no_proxy"] = ["*"]
+        url = f"ws{self._base.removeprefix('http')}{target}"
+        for attempt in (1, 2):
+            authorization = credential.authorization()
+            headers = [f"User-Agent: {self._user_agent}"]
+            headers += [f"{name}: {value}" for name, value in self._config.impersonation.headers()]
+            headers += [f"Authorization: {authorization}"] if authorization else []
+            try:
+                return websocket.create_connection(url, header=headers, **options)
+            except websocket.WebSocketBadStatusException as error:
+                if error.status_code != 401 or attempt == 2 or not credential.rejected(authorization):
+                    raise
+        raise AssertionError("not reached")
 
     def close(self) -> None:
         with self._lock:

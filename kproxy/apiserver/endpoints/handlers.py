@@ -10,6 +10,7 @@ from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.binding import handle_binding
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.endpoints.negotiation import MediaType, negotiate_for
+from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
@@ -31,10 +32,11 @@ from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, p
 class ResourceHandler:
     """Answers requests about resources."""
 
-    def __init__(self, registry: Registry, reviews: Reviews, pods: Resource) -> None:
+    def __init__(self, registry: Registry, reviews: Reviews, pods: Resource, pod_streams: PodStreams) -> None:
         self._registry = registry
         self._pods = pods
         self._reviews = reviews
+        self._pod_streams = pod_streams
         self._lists = Lists(registry)
 
     async def handle(self, request: Request, resource: Resource) -> Response:
@@ -185,6 +187,8 @@ class ResourceHandler:
         verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}.get(method, "")
         if verb not in found.verbs:
             raise method_not_allowed()
+        if target.subresource == "exec":
+            raise self._pod_streams.refuse(request)
         negotiated = negotiate_for(request, resource)
         if target.subresource == "binding":
             return await handle_binding(self._registry, request, resource, negotiated)

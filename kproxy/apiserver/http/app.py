@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,6 +21,7 @@ from kproxy.apiserver.endpoints.handlers import ResourceHandler
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.negotiation import negotiate_for
 from kproxy.apiserver.endpoints.nonresource import NonResourceHandler
+from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.request import Request, parse_path, parse_query
 from kproxy.apiserver.endpoints.response import Response
 from kproxy.apiserver.endpoints.reviews import Reviews
@@ -55,7 +56,7 @@ class App:
 
     def __init__(
         self, catalog: Catalog, registry: Registry, authenticator: Authenticator, authorizer: Authorizer,
-        reviews: Reviews, watches: Watches, health: Health, openid: OpenIdDiscovery,
+        reviews: Reviews, watches: Watches, health: Health, openid: OpenIdDiscovery, pod_streams: PodStreams,
     ) -> None:  # fmt: skip
         self._catalog = catalog
         self._authenticator = authenticator
@@ -63,36 +64,27 @@ class App:
         self._watches = watches
         self._health = health
         self._nonresource_handler = NonResourceHandler(catalog, health, openid)
-        self._resource_handler = ResourceHandler(registry, reviews, catalog.builtin("", "pods"))
+        self._pod_streams = pod_streams
+        self._resource_handler = ResourceHandler(registry, reviews, catalog.builtin("", "pods"), pod_streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
+        if scope["type"] == "websocket":
+            await self._exec(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
         self._health.requests += 1
-        headers: dict[str, str] = {}
-        for name, value in scope["headers"]:
-            key, text = name.decode("latin-1"), value.decode("latin-1")
-            headers[key] = f"{headers[key]},{text}" if key in headers else text
-        request = Request(scope["method"], "", {}, headers)
+        request = _new_request(scope, scope["method"])
         try:
-            request.path = _decoded_path(scope)
-            request.query = parse_query(scope["query_string"])
-            certificate = (scope.get("state") or {}).get("peer_certificate")
-            user = self._authenticator.authenticate(request.header("authorization"), certificate)
-            request.user = self._impersonated(request, user)
-            request.target = parse_path(request.path)
-            self._authorizer.require(request.user, request.attributes)
-            target = request.target
-            resource = None
-            if target.group is not None:
-                resource = self._catalog.find(target.group, target.version, target.resource)
-            if resource is not None and resource.deprecation:
-                request.deprecation = resource.deprecation
+            resource = self._authorized(request, scope)
             if resource is None:
                 response = self._nonresource_handler.handle(request)
             elif request.verb == "watch":
                 await self._watch(request, resource, receive, send, scope)
+                return
+            elif _is_log(request):
+                await self._log(request, receive, send, scope)
                 return
             else:
                 if request.method not in ("GET", "HEAD"):
@@ -113,6 +105,26 @@ class App:
                 request, ApiError(500, "InternalError", "Internal error occurred: unexpected error")
             )
         await self._respond(request, response, receive, send, scope)
+
+    def _authorized(self, request: Request, scope: Scope) -> Resource | None:
+        """Who asks and what for, if they may; None if the path names no known resource.
+
+        Raises:
+            ApiError: 400, 401 or 403.
+        """
+        request.path = _decoded_path(scope)
+        request.query = parse_query(scope["query_string"])
+        certificate = (scope.get("state") or {}).get("peer_certificate")
+        user = self._authenticator.authenticate(request.header("authorization"), certificate)
+        request.user = self._impersonated(request, user)
+        request.target = target = parse_path(request.path)
+        self._authorizer.require(request.user, request.attributes)
+        if target.group is None:
+            return None
+        resource = self._catalog.find(target.group, target.version, target.resource)
+        if resource is not None and resource.deprecation:
+            request.deprecation = resource.deprecation
+        return resource
 
     @staticmethod
     def _refusal(request: Request, error: ApiError) -> Response:
@@ -196,6 +208,13 @@ class App:
         watcher = self._watches.open(request, resource, negotiated)
         await watcher.ready()
         media = negotiated.media if negotiated.media == negotiation.JSON else negotiated.media + negotiation.STREAM
+        await self._stream(request, media, watcher.chunks(), watcher.stop, receive, send, scope)
+
+    async def _stream(
+        self, request: Request, media: str, chunks: AsyncGenerator[bytes, None], stop: Callable[[], None],
+        receive: Receive, send: Send, scope: Scope,
+    ) -> None:  # fmt: skip
+        """Sends an answer in pieces, until it ends or the client goes, which `stop` is told of."""
         headers = [
             (b"audit-id", secrets.token_hex(16).encode()),
             _UNCACHED,
@@ -208,10 +227,9 @@ class App:
         async def until_gone() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            watcher.stop()
+            stop()
 
         listening = asyncio.ensure_future(until_gone())
-        chunks = watcher.chunks()
         try:
             async for chunk in chunks:
                 async with asyncio.timeout(_SEND_TIME):
@@ -225,6 +243,54 @@ class App:
         finally:
             listening.cancel()
             await chunks.aclose()
+
+    # --- pods/log and pods/exec ---
+
+    async def _log(self, request: Request, receive: Receive, send: Send, scope: Scope) -> None:
+        stream = await self._pod_streams.log(request)
+        if stream is None:
+            await self._respond(request, Response(b"", "text/plain"), receive, send, scope)
+            return
+        await self._stream(request, "text/plain", stream.chunks(), stream.stop, receive, send, scope)
+
+    async def _exec(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket: it is accepted once the kubelet has begun."""
+        self._health.requests += 1
+        request = _new_request(scope, "GET")
+        await receive()
+        try:
+            resource = self._authorized(request, scope)
+            if resource is None or not _is_exec(request):
+                raise no_resource()
+            stream, protocol = await self._pod_streams.exec(request, scope["query_string"], scope["subprotocols"])
+        except ApiError as error:
+            response = self._refusal(request, error)
+            self._health.count(request, response.code)
+            headers = [(b"content-type", response.media.encode()), (b"content-length", b"%d" % len(response.body))]
+            await send({"type": "websocket.http.response.start", "status": response.code, "headers": headers})
+            await send({"type": "websocket.http.response.body", "body": response.body})
+            return
+        self._health.count(request, 101)
+        await send({"type": "websocket.accept", "subprotocol": protocol})
+        await stream.join(receive, send)
+
+
+def _new_request(scope: Scope, method: str) -> Request:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
+    return Request(method, "", {}, headers)
+
+
+def _is_log(request: Request) -> bool:
+    target = request.target
+    return (target.group, target.resource, target.subresource) == ("", "pods", "log") and request.method == "GET"
+
+
+def _is_exec(request: Request) -> bool:
+    target = request.target
+    return (target.group, target.resource, target.subresource) == ("", "pods", "exec")
 
 
 def _decoded_path(scope: Scope) -> str:

@@ -97,8 +97,14 @@ class Http(HttpToolsProtocol):
         self._stop_timer()
         self._timer = self.loop.call_later(_LINGER, self.transport.close)
 
+    def _should_upgrade(self) -> bool:
+        """Whether it is a WebSocket that the app knows; what else asks for one is answered as it stands."""
+        asked = dict(self.headers)
+        wanted = self.url.partition(b"?")[0].endswith(b"/exec") and self.scope["method"] == "GET"
+        return wanted and b"sec-websocket-key" in asked and super()._should_upgrade()
+
     def _unsupported_upgrade_warning(self) -> None:
-        """kubectl exec tries WebSockets; the answer, 404, says enough."""
+        """SPDY, and WebSockets for what has none: the answer says enough."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -75,7 +75,7 @@ class TLSTransport(asyncio.Transport):
             self._raw.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        raise NotImplementedError("the protocol over TLS stays")
+        self._tls.inner = cast(asyncio.Protocol, protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._tls.inner

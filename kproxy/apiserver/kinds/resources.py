@@ -194,6 +194,11 @@ _POD_FIELDS: Final = (
     "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
     "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
 )  # fmt: skip
+_POD_PARTS: Final = (
+    Subresource("binding", "Binding", CREATE_ONLY),
+    Subresource("exec", "PodExecOptions", ("create", "get")),
+    Subresource("log", "Pod", ("get",)),
+)
 _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
 
 
@@ -223,7 +228,7 @@ def _core() -> list[Resource]:
             fields=("spec.unschedulable",),
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
-             fields=_POD_FIELDS, labels=_POD_LABELS, others=[Subresource("binding", "Binding", CREATE_ONLY)]),
+             fields=_POD_FIELDS, labels=_POD_LABELS, others=_POD_PARTS),
         _row(
             "", "PersistentVolumeClaim", "persistentvolumeclaims", CORE + "PersistentVolumeClaim", short="pvc",
             status=True,

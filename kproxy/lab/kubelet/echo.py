@@ -48,9 +48,13 @@ class Identity(msgspec.Struct, frozen=True):
     pod: str
     namespace: str
     node: str
+    log: Callable[[str, str, str, bytes], None] | None = None
+    """Gets the protocol, the peer, the pod's own `address:port`, and what came."""
 
     def answer(self, protocol: str, peer: str, local: str, data: bytes) -> bytes:
         """The line that answers `data`."""
+        if self.log is not None:
+            self.log(protocol, peer, local, data)
         reply = {
             "pod": self.pod,
             "namespace": self.namespace,

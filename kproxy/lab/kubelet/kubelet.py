@@ -27,8 +27,10 @@ from kproxy.lab.errors import LabError
 from kproxy.lab.events import WARNING
 from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
+from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.probes import Prober, Target
 from kproxy.lab.kubelet.status import pod_status, same_status
+from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.network import delete_namespaces, set_up_pod
 from kproxy.lab.resources import FAILED, PODS, Json, Object, is_terminating, key_of, now, parse_timestamp, timestamp
 from kproxy.lab.spec import LabSpec, NodePlan, family_of
@@ -75,6 +77,8 @@ class Kubelet(Controller):
         self.network = network
         self.servers = EchoServers()
         self._prober = Prober(self._probed, self._unhealthy)
+        self._logs = PodLogs()
+        self.streams = Streams(directory, self._find, self._logs)
         self._directory = directory / "pods"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
@@ -96,6 +100,15 @@ class Kubelet(Controller):
         """The attachments that CNI's GC must leave."""
         with self._lock:
             return [(item.uid, "eth0") for item in self._sandboxes.values() if not item.host_network]
+
+    def _find(self, uid: str) -> RunningPod | None:
+        """A pod of this node that has its namespace."""
+        with self._lock:
+            sandbox = self._sandboxes.get(uid)
+        found = self._pods.indexer.get_by_key(sandbox.key) if sandbox is not None else None
+        if sandbox is None or found is None or found.metadata.uid != uid:
+            return None
+        return RunningPod(found.raw, sandbox.netns, self.servers.is_serving(uid))
 
     def _load(self) -> None:
         for file in self._directory.glob("*.json"):
@@ -197,13 +210,22 @@ class Kubelet(Controller):
         if self.servers.is_serving(uid):
             return
         meta = pod["metadata"]
-        identity = Identity(meta["name"], meta["namespace"], self.plan.name)
+
+        def said(protocol: str, peer: str, local: str, data: bytes) -> None:
+            text = data[:200].decode(errors="replace").rstrip()
+            port = int(local.rpartition(":")[2])
+            self._logs.add(uid, port, f"{protocol} {peer} to {local}: {text}", time.time())
+
+        identity = Identity(meta["name"], meta["namespace"], self.plan.name, said)
         try:
             self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
         except (OSError, LinuxError) as error:
             for _name, part in _containers(pod):
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
+        for port in pod_ports(pod):
+            self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
+        self._logs.add(uid, 0, f"pod {meta['name']} on {self.plan.name}", time.time())
         for _name, part in _containers(pod):
             self.recorder.event(pod, "Pod", "Created", "Container created", part=part)
             self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
@@ -282,6 +304,7 @@ class Kubelet(Controller):
     def _tear_down(self, uid: str) -> None:
         self._prober.stop(uid)
         self.servers.stop(uid)
+        self.streams.end(uid)
         with self._lock:
             sandbox = self._sandboxes.get(uid)
         if sandbox is None:

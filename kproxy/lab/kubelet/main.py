@@ -41,6 +41,7 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
     factory = SharedInformerFactory(client)
     kubelet = Kubelet(client, factory, spec, plan, network, Path(directory))
     threading.Thread(target=kubelet.servers.run, name="echo", daemon=True).start()
+    threading.Thread(target=kubelet.streams.run, name="streams", daemon=True).start()
     keeper = NodeKeeper(client, plan, network)
     keeper.register()
     threading.Thread(target=keeper.run, name="node-status", daemon=True).start()
@@ -53,6 +54,7 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
         _collect_garbage(kubelet)
     finally:
         kubelet.servers.close()
+        kubelet.streams.close()
         factory.shutdown(0.2)
 
 

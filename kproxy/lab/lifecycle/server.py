@@ -7,6 +7,7 @@ and is what the `kubernetes` Service leads to. Both have the same port.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from typing import Final
 from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.lab.errors import LabError
+from kproxy.lab.kubelet.streaming import SOCKET
 from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
@@ -43,6 +45,7 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         synchronous="OFF",
         advertise=spec.api_address,
         more_sockets=on_fabric,
+        kubelet=lambda node: _connect(lab, node),
     )
     sys.setswitchinterval(0.001)
     loop = event_loop()
@@ -50,6 +53,15 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         loop.run_until_complete(_serve(lab, record, configuration))
     finally:
         loop.close()
+
+
+async def _connect(lab: LabDirectory, node: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connects to a node's kubelet. Raises OSError."""
+    descriptor = os.open(lab.node(node), os.O_PATH | os.O_DIRECTORY)
+    try:
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{descriptor}/{SOCKET}")
+    finally:
+        os.close(descriptor)
 
 
 def _wait_for(lab: LabDirectory, spec: LabSpec) -> None:

@@ -1,0 +1,204 @@
+"""The kubelet's side of `kubectl exec` and `kubectl logs`: requests of the API server, on a socket in the node's
+directory, which only root can reach (`kproxy.apiserver.kubelet` has the protocol)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kproxy.apiserver.kubelet import STARTED, STDOUT, ExecRequest, KubeletRequest, LogRequest
+from kproxy.lab.kubelet.commands import PATH, Client, Command, failure
+from kproxy.lab.kubelet.logs import Line, PodLogs
+from kproxy.lab.resources import Object
+from kproxy.linux.errors import LinuxError
+
+log = logging.getLogger(__name__)
+
+SOCKET: Final = "kubelet.sock"
+_MAX_REQUEST: Final = 1 << 20
+_LOOK: Final = 1.0
+"""Seconds after which one who follows a log is looked at: whether he is still there."""
+
+
+class RunningPod(NamedTuple):
+    """A pod that has its namespace."""
+
+    pod: Object
+    netns: str
+    running: bool
+
+
+class Streams:
+    """Answers the API server. `find` gives the pod of a uid, None if this node has none."""
+
+    def __init__(self, directory: Path, find: Callable[[str], RunningPod | None], logs: PodLogs) -> None:
+        self._find = find
+        self._logs = logs
+        self._lock = threading.Lock()
+        self._commands: dict[str, set[Command]] = {}
+        self._listening = listen(directory)
+
+    def run(self) -> None:
+        """Serves until `close` is called by another thread."""
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="stream", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for uid in list(self._commands):
+            self.end(uid)
+
+    def end(self, uid: str) -> None:
+        """Ends a pod's commands, and forgets its log."""
+        with self._lock:
+            commands = self._commands.pop(uid, set())
+        for command in commands:
+            command.kill()
+        self._logs.forget(uid)
+
+    def _serve(self, connection: socket.socket) -> None:
+        client = Client(connection)
+        try:
+            asked = _read_request(connection)
+            if isinstance(asked, ExecRequest):
+                self._exec(client, asked)
+            elif asked is not None:
+                self._log(client, asked)
+        except OSError:
+            pass  # the client has gone
+        except Exception:
+            log.exception("a request of the API server")
+        finally:
+            connection.close()
+
+    def _exec(self, client: Client, asked: ExecRequest) -> None:
+        found = self._find(asked.uid)
+        if found is None or not found.running or asked.container not in _names(found.pod):
+            client.end(failure(f'unable to upgrade connection: container not found ("{asked.container}")'))
+            return
+        client.send(STARTED)
+        try:
+            command = Command(asked, found.netns, environment(found.pod, asked))
+        except (OSError, LinuxError, ValueError) as error:
+            client.end(failure(f"error executing command in container: {error}"))
+            return
+        with self._lock:
+            self._commands.setdefault(asked.uid, set()).add(command)
+        try:
+            command.serve(client)
+        finally:
+            with self._lock:
+                self._commands.get(asked.uid, set()).discard(command)
+
+    def _log(self, client: Client, asked: LogRequest) -> None:
+        found = self._find(asked.uid)
+        name = asked.container
+        what = f'container "{name}" in pod "{found.pod["metadata"]["name"]}"' if found else f'container "{name}"'
+        if asked.previous:
+            client.end(failure(f"previous terminated {what} not found", 400, "BadRequest"))
+            return
+        lines = self._logs.lines(asked.uid)
+        if found is None or not lines:
+            client.end(failure(f"{what} is waiting to start: ContainerCreating", 400, "BadRequest"))
+            return
+        ports = _ports(found.pod, name)
+        client.send(STARTED)
+        chosen = [line for line in lines if _is_of(line, ports) and (asked.since is None or line.time >= asked.since)]
+        if asked.tail is not None:
+            chosen = chosen[len(chosen) - min(asked.tail, len(chosen)) :]
+        left, seen = asked.limit, lines[-1].number
+        while True:
+            data = b"".join(_text(line, asked.timestamps) for line in chosen)[:left]
+            left = None if left is None else left - len(data)
+            for at in range(0, len(data), 1 << 16):
+                client.send(STDOUT, data[at : at + (1 << 16)])
+            if not asked.follow or left == 0:
+                break
+            more = self._logs.wait(asked.uid, seen, _LOOK)
+            if more is None:
+                break
+            client.send(STDOUT)  # fails if the client has gone
+            chosen = [line for line in more if _is_of(line, ports)]
+            seen = more[-1].number if more else seen
+        client.end({"metadata": {}, "status": "Success"})
+
+
+def listen(directory: Path) -> socket.socket:
+    """The listening socket. By way of a descriptor: a path may be longer than an address of a socket may be."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = directory / SOCKET
+    path.unlink(missing_ok=True)
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        listening.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+        os.chmod(path, 0o600)
+        listening.listen(64)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.close(descriptor)
+    return listening
+
+
+def environment(pod: Object, asked: ExecRequest) -> dict[str, str]:
+    """A command's environment: what the container's `env` says with values, and what images mostly have.
+
+    What tells `kproxy lab down` whose process it is, stays in it.
+    """
+    lab = {name: value for name, value in os.environ.items() if name.startswith("KPROXY_LAB")}
+    containers = pod["spec"].get("containers") or ()
+    given = next((item.get("env") or () for item in containers if item["name"] == asked.container), ())
+    own = {str(item["name"]): str(item["value"]) for item in given if item.get("value") is not None}
+    terminal = {"TERM": "xterm"} if asked.tty else {}
+    return {"PATH": PATH, "HOME": "/root", "HOSTNAME": pod["metadata"]["name"], **terminal, **own, **lab}
+
+
+def _read_request(connection: socket.socket) -> KubeletRequest | None:
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        piece = connection.recv(1)
+        if not piece or len(data) > _MAX_REQUEST:
+            return None
+        data += piece
+    found: KubeletRequest = msgspec.json.decode(bytes(data), type=KubeletRequest)
+    return found
+
+
+def _names(pod: Object) -> list[str]:
+    return [str(item["name"]) for item in pod["spec"].get("containers") or ()]
+
+
+def _ports(pod: Object, container: str) -> frozenset[int] | None:
+    """The ports of a container; None for all, if it is the first and no container declares any."""
+    found: dict[str, frozenset[int]] = {
+        str(item["name"]): frozenset(int(port["containerPort"]) for port in item.get("ports") or ())
+        for item in pod["spec"].get("containers") or ()
+    }
+    if not any(found.values()) and next(iter(found), "") == container:
+        return None
+    return found.get(container, frozenset())
+
+
+def _is_of(line: Line, ports: frozenset[int] | None) -> bool:
+    return ports is None or line.port == 0 or line.port in ports
+
+
+def _text(line: Line, timestamps: bool) -> bytes:
+    stamp = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ") if timestamps else ""
+    return f"{stamp}{line.text}\n".encode(errors="replace")

@@ -1,0 +1,136 @@
+"""`kubectl exec` and `kubectl logs` of a lab's pods, and `kproxy collect --via exec`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kproxy.client import RestClient, load_client_config
+from kproxy.client.exec import ExecError, execute
+from tests.support.lab.labtools import Lab, lab_up
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+PODS: list[dict[str, Any]] = [
+    {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cart", "namespace": "default"},
+        "spec": {"containers": [
+            {"name": "a", "image": "x", "ports": [{"containerPort": 8080}], "env": [{"name": "COLOR", "value": "red"}]},
+            {"name": "b", "image": "x", "ports": [{"containerPort": 9090, "protocol": "UDP"}]},
+        ]},
+    },
+    {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default"},
+        "spec": {"containers": [{"name": "a", "image": "x"}]},
+    },
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab_up(tmp_path_factory.mktemp("work"), "--nodes", "2") as found:
+        found.apply(*PODS)
+        found.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=120s")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[RestClient]:
+    found = RestClient(load_client_config(str(lab.directory.kubeconfig)))
+    yield found
+    found.close()
+
+
+def run(
+    client: RestClient, pod: str, *command: str, container: str = "", timeout: float = 60.0
+) -> tuple[int, str, str]:
+    done = execute(client, "default", pod, command, container=container, timeout=timeout, max_octets=64 << 20)
+    return done.code, done.output.decode(), done.errors.decode()
+
+
+def test_commands_run_in_the_network_of_the_pod(lab: Lab, client: RestClient) -> None:
+    code, output, _ = run(client, "one", "ip", "-json", "address", "show", "dev", "eth0")
+    address = json.loads(lab.kubectl("get", "pod", "one", "-o", "json"))["status"]["podIP"]
+    assert code == 0
+    assert json.loads(output)[0]["addr_info"][0]["local"] == address
+    words = 'echo "$HOSTNAME $COLOR"; echo err >&2; exit 7'
+    assert run(client, "cart", "sh", "-c", words, container="a") == (7, "cart red\n", "err\n")
+    assert run(client, "one", "sh", "-c", "kill -9 $$")[0] == 137
+    assert run(client, "one", "head", "-c", "30000000", "/dev/zero")[1] == "\0" * 30_000_000
+    with pytest.raises(ExecError, match='exec: "nosuch": executable file not found'):
+        run(client, "one", "nosuch")
+
+
+def processes_in(netns: str) -> list[str]:
+    done = subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+def test_a_command_ends_with_its_client_and_with_its_pod(lab: Lab, client: RestClient) -> None:
+    with pytest.raises(ExecError, match="not done after 2 s"):
+        run(client, "one", "sh", "-c", "sleep 1000 & sleep 1000", timeout=2.0)
+    uid = json.loads(lab.kubectl("get", "pod", "one", "-o", "json"))["metadata"]["uid"]
+    netns = lab.directory.running().spec.pod_namespace(uid)
+    eventually(lambda: processes_in(netns) == [])
+    lab.apply({**PODS[1], "metadata": {"name": "short", "namespace": "default"}})
+    lab.kubectl("wait", "--for=condition=Ready", "pod", "short", "--timeout=120s")
+    found: list[tuple[int, str, str]] = []
+    thread = threading.Thread(target=lambda: found.append(run(client, "short", "sh", "-c", "echo on; sleep 1000")))
+    thread.start()
+    uid = json.loads(lab.kubectl("get", "pod", "short", "-o", "json"))["metadata"]["uid"]
+    netns = lab.directory.running().spec.pod_namespace(uid)
+    eventually(lambda: len(processes_in(netns)) >= 2)
+    lab.kubectl("delete", "pod", "short", "--grace-period=0", "--force")
+    thread.join(60)
+    assert found == [(137, "on\n", "")]
+
+
+def test_kubectl_executes_or_says_why_not(lab: Lab) -> None:
+    """Debian 12's kubectl is 1.20, which executes over SPDY only."""
+    version = json.loads(lab.kubectl("version", "--client", "-o", "json"))["clientVersion"]
+    words = ["kubectl", "exec", "-i", "one", "--", "sh", "-c", "cat; exit 3"]
+    done = subprocess.run(
+        words, env=lab.environment, input="hello", capture_output=True, text=True, check=False, timeout=120
+    )
+    if int(version["minor"].rstrip("+")) >= 30:
+        assert (done.returncode, done.stdout) == (3, "hello")
+        assert "command terminated with exit code 3" in done.stderr
+        # With a terminal: script(1) gives kubectl one.
+        shown = subprocess.run(
+            ["script", "-qec", "kubectl exec -it one -- tty", os.devnull], env=lab.environment, capture_output=True,
+            text=True, check=False, timeout=120, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert "/dev/pts/" in shown.stdout
+    else:
+        assert done.returncode == 1
+        assert "use kubectl 1.30 or later" in done.stderr
+
+
+def test_logs(lab: Lab) -> None:
+    assert lab.kubectl("logs", "cart", "-c", "b").splitlines()[0] == "serving UDP 9090"
+    address = json.loads(lab.kubectl("get", "pod", "one", "-o", "json"))["status"]["podIP"]
+    following = subprocess.Popen(
+        ["kubectl", "logs", "-f", "--tail=1", "one"], env=lab.environment, stdout=subprocess.PIPE, text=True
+    )
+    with following:
+        assert following.stdout is not None
+        first = following.stdout.readline()
+        lab.run("exec", "cart", "--", "curl", "-s", f"http://{address}:8080/shop")
+        second = following.stdout.readline()
+        following.kill()
+    assert first.startswith("pod one on node-")
+    assert second.startswith("TCP ")
+    assert second.endswith(f" to {address}:8080: GET /shop HTTP/1.1\n")
+    stamped = lab.kubectl("logs", "one", "--timestamps", "--tail=1")
+    assert stamped[:4].isdecimal()
+    done = subprocess.run(
+        ["kubectl", "logs", "cart", "-p", "-c", "a"], env=lab.environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "previous terminated container" in done.stderr) == (1, True)
