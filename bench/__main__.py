@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from bench import apiserver, apply, cni, diff, informer, lab, render, run, trace
+from bench import apiserver, apply, audit, cni, diff, informer, lab, render, run, trace
 
 BENCHES = {
     "render": render.main,
     "trace": trace.main,
     "diff": diff.main,
     "apply": apply.main,
+    "audit": audit.main,
     "informer": informer.main,
     "apiserver": apiserver.main,
     "cni": cni.main,

@@ -59,6 +59,8 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
     ):  # fmt: skip
         if names:
             yield from _labelled(label, _listed(names, "; " if label == "what" else ", "), width)
+    if finding.since:
+        yield from _labelled("since", _listed(finding.since, "; "), width)
     for place, rule in enumerate(finding.rules[:_MOST_RULES]):
         yield from _labelled("rule" if not place else "", rule.place, width)
         if rule.text != (finding.rules[place - 1].text if place else ""):

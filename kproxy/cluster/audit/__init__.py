@@ -1,9 +1,13 @@
 """What is wrong in a cluster, on which nodes, and by which rule: `kproxy audit` (docs/audit.md).
 
-node         a node's configuration, the rules it should have and those it has, and its host
+node         a node's configuration, its rules, and its host
+dump         a dump of iptables, cut into chains
+sides        the rules that a node should have beside those that it has
+alike        which Service ports rules treat alike
 questions    packets of the clients of each Service port and address
 judge        asking both rule sets, and what a difference is
 hosts        sysctls, routes, connections, leftovers: plain facts
+wires        the ways to other nodes: routes, tunnels, MTU
 proxies      what kube-proxies tell, and how they fit one another and the Pods
 kinds        the kinds of findings: a table
 report       observations grouped to findings

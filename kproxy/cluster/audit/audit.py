@@ -8,11 +8,12 @@ from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.audit.hosts import families, observe_host
-from kproxy.cluster.audit.judge import Judge
-from kproxy.cluster.audit.node import AuditedNode
+from kproxy.cluster.audit.judge import Judge, Known
+from kproxy.cluster.audit.node import AuditedCluster, AuditedNode
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.audit.proxies import observe_all, observe_proxy
 from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
+from kproxy.cluster.audit.wires import observe_wires
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.layout import NODES
 
@@ -25,42 +26,46 @@ _NEEDED: Final = {
 }
 
 
-def audit(cluster: Cluster, tell: Tell = lambda _what: None) -> Report:
+def audit(cluster: Cluster, tell: Tell = lambda _what: None, *, everything: bool = False) -> Report:
     """Audits a cluster.
 
     Args:
         tell: gets what is being done, in a few words.
+        everything: ask every Service on every node, also where one that the rules treat alike has been asked.
 
     Raises:
         InputError: a file of a node cannot be read; it names file and line or entry.
     """
-    nodes = [AuditedNode(cluster, host) for host in cluster.hosts.values() if host.has_node]
+    shared = AuditedCluster(cluster)
+    nodes = [AuditedNode(shared, host) for host in cluster.hosts.values() if host.has_node]
     found: list[Observation] = []
     undecided: list[tuple[str, Gap]] = []
-    judged, questions = [], 0
+    judged, questions, known = [], 0, Known()
     unknown = {each.what for each in cluster.missing} & _NEEDED.keys()
     for number, node in enumerate(nodes, 1):
         tell(f"{node.name} ({number} of {len(nodes)})")
         if unknown:
             undecided.append((node.name, Gap(*_NEEDED[min(unknown)])))
             continue
-        found += [*observe_host(node), *observe_proxy(node)]
+        found += [*observe_host(node), *observe_wires(node), *observe_proxy(node)]
         if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
             then = "its rules are not judged: iptables and nftables mode are known"
             undecided.append((node.name, Gap(f"mode {node.mode}", then)))
             continue
-        if not node.config_known and any(node.actual(family) is not None for family in families(node)):
+        if not node.config_known and any(node.host.knows_rules(family) for family in families(node)):
             then = "masquerading, node ports and external policy Local are not judged"
             undecided.append((node.name, Gap("kube-proxy's configuration is not known", then)))
         for family in families(node):
-            if node.actual(family) is None:
+            if not node.host.knows_rules(family):
                 continue
-            judge = Judge(node, family)
+            judge = Judge(node, family, known, everything=everything)
             found += judge.observe()
             questions += judge.asked
             undecided += [(node.name, Gap(reason, count=count)) for reason, count in judge.undecided.items()]
             judged.append(node.name)
+        node.forget()
     found += observe_all(nodes)
+    undecided += _policies(cluster)
     return Report(
         FORMAT_VERSION,
         cluster.label,
@@ -73,6 +78,14 @@ def audit(cluster: Cluster, tell: Tell = lambda _what: None) -> Report:
         gaps(undecided),
         gaps(_missing(cluster)),
     )
+
+
+def _policies(cluster: Cluster) -> Iterator[tuple[str, Gap]]:
+    """NetworkPolicies of any API are not evaluated."""
+    for kind, count in cluster.manifests.skipped.items():
+        if kind.endswith("NetworkPolicy"):
+            then = "not evaluated: a plugin's rule that refuses what a policy forbids is a finding"
+            yield "", Gap(f"{count} {kind.rpartition('/')[2]}", then)
 
 
 def _missing(cluster: Cluster) -> Iterator[tuple[str, Gap]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
@@ -12,7 +12,6 @@ from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.facts.conntrack import address_text
 from kproxy.cluster.migrate.packets import OUTSIDE
 from kproxy.cluster.pods import Pod
-from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.dataplane.model.host import Route
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.netfilter import Family
@@ -132,70 +131,55 @@ def _routes(node: AuditedNode) -> Iterator[Observation]:
     podCIDRs have such routes elsewhere in the cluster."""
     if node.host.routes is None or node.host.interfaces is None:
         return
-    routed = routes_to_pods(node.cluster)
+    routes = node.host.routes
+    ways: dict[str, str] = {}
     for family in families(node):
         facts = node.facts(family)
         for port in facts.service_ports:
             for endpoint in facts.selected[port.name].reachable:
-                route = node.route_to(endpoint.ip)
-                if route is None or route.kind in _NO_WAY:
-                    why = "no route" if route is None else f"route of kind {route.kind}"
-                elif routed and _leaves_for_pods(node, endpoint.ip):
-                    why = "only the default route"
-                else:
-                    continue
-                yield Observation(
-                    "no-route", node.name, f"{why} {_network(node, endpoint.ip)}",
-                    f"{why} to {_network(node, endpoint.ip)}", str(port.name),
-                )  # fmt: skip
+                network = node.networks.of(endpoint.ip)
+                if network != endpoint.ip and network not in ways and _has_parts(routes, network):
+                    network = endpoint.ip
+                if network not in ways:
+                    ways[network] = _no_way(node, endpoint.ip)
+                if ways[network]:
+                    what = f"{ways[network]} to {network}"
+                    yield Observation("no-route", node.name, what, what, str(port.name))
 
 
-def routes_to_pods(cluster: Cluster) -> bool:
-    """Whether some node has a route of its own to another node's podCIDR: then all must."""
-    for node in cluster.manifests.nodes:
-        host = cluster.hosts.get(node.metadata.name)
-        for route in (host.routes if host is not None else None) or ():
-            if route.network.mask and any(
-                _covers(route, cidr)
-                for other in cluster.manifests.nodes
-                if other is not node
-                for cidr in other.pod_cidrs
-            ):
-                return True
-    return False
-
-
-def _covers(route: Route, cidr: str) -> bool:
-    """Whether a route is one to a podCIDR."""
+def _has_parts(routes: Sequence[Route], cidr: str) -> bool:
+    """Whether there are routes to parts of a podCIDR."""
     network = ipaddress.ip_network(cidr, strict=False)
-    family, value = parse_ip(str(network.network_address))
-    length = bin(route.network.mask).count("1")
-    return route.family is family and route.network.contains(value) and length >= network.prefixlen
+    return any(
+        route.network.mask.bit_count() > network.prefixlen
+        and route.family.version == network.version
+        and int(network[0]) <= route.network.address <= int(network[-1])
+        for route in routes
+    )
+
+
+def _no_way(node: AuditedNode, address: str) -> str:
+    """Why an endpoint cannot be reached; "" if it can."""
+    route = node.route_to(address)
+    if route is None:
+        return "no route"
+    if route.kind in _NO_WAY:
+        return f"route of kind {route.kind}"
+    return "only the default route" if node.routes_to_pods and _leaves_for_pods(node, address) else ""
 
 
 def _leaves_for_pods(node: AuditedNode, address: str) -> bool:
     """Whether an address of another node's podCIDR has only the default route here."""
     family, value = parse_ip(address)
-    if _network(node, address) == address or node.model.is_local(family, value):
+    if node.networks.of(address) == address or node.model.is_local(family, value):
         return False
     own = node.node.pod_cidrs if node.node is not None else ()
-    if _network(node, address) in own:
+    if node.networks.of(address) in own:
         return False
     return not any(
         route.network.mask and route.family is family and route.network.contains(value)
         for route in node.host.routes or ()
     )
-
-
-def _network(node: AuditedNode, address: str) -> str:
-    """The podCIDR that an address is of; itself if there is none."""
-    ip = ipaddress.ip_address(address)
-    for other in node.cluster.manifests.nodes:
-        for cidr in other.pod_cidrs:
-            network = ipaddress.ip_network(cidr, strict=False)
-            if network.version == ip.version and ip in network:
-                return cidr
-    return address
 
 
 def _stale_flows(node: AuditedNode) -> Iterator[Observation]:

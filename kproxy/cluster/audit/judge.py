@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
+import msgspec
+
+from kproxy.cluster.audit.alike import Alike
+from kproxy.cluster.audit.dump import Dump, line_of_nft, line_of_policy
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
 from kproxy.cluster.audit.questions import (
@@ -18,20 +22,24 @@ from kproxy.cluster.audit.questions import (
     Question,
     Questions,
 )
+from kproxy.cluster.audit.sides import Rendered, Sides, sides_of
 from kproxy.cluster.migrate.foreign import is_ours
-from kproxy.cluster.rules import RuleFile
 from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, TraceResult, trace
-from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.netfilter import Family, line_of_rule
 from kproxy.render.nftables.names import TABLE
+from kproxy.services.serviceport import ServicePort
 
 _TOLERANCE: Final = Fraction(1, 50)
 """Shares that differ by less are equal: iptables rounds chances."""
 _DECIDES: Final = re.compile(
     r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY|ACCEPT|RETURN|CT|NOTRACK)\b|\b(?:dnat|redirect|tproxy|accept|return|notrack)\b"
 )
+_OLD: Final = frozenset(("service-missing", "refused", "endpoint-stale", "endpoint-missing", "refusal-missing"))
+"""What rules look like that were not brought up to date."""
+_FEW: Final = 3
+"""So many ServicePorts whose own rules are wrong are asked each, also where these are wrong in the same way."""
 _SENDS: Final = re.compile(r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY)\b|\b(?:dnat|redirect|tproxy)\b")
 _HIDES: Final = re.compile(r"-j (?:MASQUERADE|SNAT|NETMAP)\b|\b(?:masquerade|snat)\b")
 _CALLS_OURS: Final = re.compile(r"-[jg] KUBE-")
@@ -41,21 +49,48 @@ Difference = tuple[str, Step | None, str]
 """A kind, the rule to blame, and details."""
 
 
-class Judge:
-    """Asks one node's rules of one family. `undecided` is what depends on something that is not known, and how often;
-    `asked` how many questions were answered."""
+class Known(msgspec.Struct):
+    """What is known of the nodes that were judged: for surroundings and kinds of ServicePorts what was found, and how
+    often something was not decided."""
 
-    def __init__(self, node: AuditedNode, family: Family) -> None:
+    rendered: Rendered = msgspec.field(default_factory=Rendered)
+    found: dict[object, Verdict] = msgspec.field(default_factory=dict)
+
+
+class Verdict(NamedTuple):
+    """What was found for one ServicePort, which stands for all of its kind."""
+
+    observations: tuple[tuple[str, Observation], ...]
+    """With the kind of address that was asked."""
+    undecided: dict[str, int]
+
+
+class Judge:
+    """Asks one node's rules of one family.
+
+    Attributes:
+        undecided: what depends on something that is not known, and how often.
+        asked: how many questions were answered.
+    """
+
+    def __init__(self, node: AuditedNode, family: Family, known: Known, *, everything: bool = False) -> None:
+        """
+        Args:
+            known: what earlier nodes told.
+            everything: ask every Service, also where one of its kind has been asked.
+        """
         self._node = node
         self._family = family
+        self._known = known
+        self._everything = everything
         self.questions = Questions(node, family)
         self.undecided: dict[str, int] = {}
         self.asked = 0
 
     def observe(self) -> Iterator[Observation]:
         """What is found, or nothing if the rules are not known. Raises InputError: they cannot be read."""
-        actual = self._node.actual(self._family)
-        if actual is None or not self.questions.facts.service_ports:
+        ports = self.questions.facts.service_ports
+        if not self._node.host.knows_rules(self._family) or not ports:
             return
         if not self._node.has_own_rules(self._family):
             files = "nft.json" if self._node.mode == "nftables" else "iptables-save"
@@ -64,10 +99,80 @@ class Judge:
                 f"{self._family.value}: mode {self._node.mode}, and {files} has no rules of it",
             )  # fmt: skip
             return
-        indexes = [index_rules(rules, self._family) for rules in (self._node.expected(self._family), actual)]
-        asked: Iterable[Question] = (*self.questions.of_services(), *self.questions.of_endpoints())
-        for question in asked:
-            yield from self._ask(question, *indexes)
+        sides = sides_of(self._node, self._family, self._known.rendered)
+        groups = self._groups(ports, sides)
+        new = [found[0] for key, found in groups.items() if self._is_new(key)]
+        if new:
+            self._indexes = sides.indexes(new)
+        for key, found in groups.items():
+            verdict = self._known.found.get(key)
+            if self._is_new(key) or verdict is None:
+                verdict = self._known.found[key] = self._ask_all(found[0])
+            for reason, count in verdict.undecided.items():
+                self._undecided(reason, count * len(found))
+            for what, observation in verdict.observations:
+                yield from self._told_of(found, what, observation)
+
+    def _groups(self, ports: Sequence[ServicePort], sides: Sides) -> dict[object, list[ServicePort]]:
+        """ServicePorts by what they have in common."""
+        if self._everything:
+            return {(self._node.name, port.name): [port] for port in ports}
+        alike = Alike(self._node, self._family, sides)
+        found: dict[object, list[ServicePort]] = {}
+        for port in ports:
+            kind = alike.kind(port, self.questions.clients(port))
+            found.setdefault((alike.surroundings, kind), []).append(port)
+        for key, alike_ports in list(found.items()):
+            if alike_ports[0].name in sides.changed and len(alike_ports) <= _FEW:
+                del found[key]
+                found |= {(self._node.name, port.name): [port] for port in alike_ports}
+        return found
+
+    def _is_new(self, key: object) -> bool:
+        """Whether it must be asked here: it was not yet, or its rule to blame is another one here."""
+        verdict = self._known.found.get(key)
+        if verdict is None:
+            return True
+        rules = (each.rule for _, each in verdict.observations if each.rule is not None)
+        return any(self._here(rule) is None for rule in rules)
+
+    def _ask_all(self, port: ServicePort) -> Verdict:
+        undecided, self.undecided = self.undecided, {}
+        asked = (*self.questions.of_services((port,)), *self.questions.of_endpoints((port,)))
+        found = [(question.what, each) for question in asked for each in self._ask(question, *self._indexes)]
+        verdict = Verdict(tuple(found), self.undecided)
+        self.undecided = undecided
+        return verdict
+
+    def _told_of(self, ports: Sequence[ServicePort], what: str, first: Observation) -> Iterator[Observation]:
+        """What was observed of one ServicePort, on this node and for all of its kind."""
+        rule = None if first.rule is None else self._here(first.rule)
+        for port in ports:
+            same = (first.service, first.node) == (str(port.name), self._node.name)
+            address = first.address if same else self.questions.where(port, what)
+            yield msgspec.structs.replace(
+                first,
+                node=self._node.name,
+                service=str(port.name),
+                address=address,
+                rule=rule,
+                since=self._node.since(port) if first.kind in _OLD else "",
+            )
+
+    def _here(self, rule: BlamedRule) -> BlamedRule | None:
+        """The same rule in this node's file; None if it is not there."""
+        name = rule.file.rpartition("/")[2]
+        file = f"nodes/{self._node.name}/{name}"
+        if rule.file == file:
+            return rule
+        for dump in self._node.dumps(self._family):
+            if dump.label.endswith(f": {file}"):
+                line = dump.line_of(rule.text) if rule.rule else line_of_policy(dump.text, rule.table, rule.chain)
+                if not line:
+                    return None
+                number = dump.number_of((rule.table, rule.chain), rule.text) if rule.rule else 0
+                return BlamedRule(file, line, rule.table, rule.chain, number, rule.text)
+        return None
 
     def _ask(self, question: Question, expected: Index, actual: Index) -> Iterator[Observation]:
         host = self._node.model
@@ -93,8 +198,8 @@ class Judge:
                 Witness(self._node.name, question.client.name, str(question.packet), _told(alone), _told(found)),
             )  # fmt: skip
 
-    def _undecided(self, reason: str) -> None:
-        self.undecided[reason] = self.undecided.get(reason, 0) + 1
+    def _undecided(self, reason: str, count: int = 1) -> None:
+        self.undecided[reason] = self.undecided.get(reason, 0) + count
 
     # --- what differs ---
 
@@ -135,36 +240,31 @@ class Judge:
 
     def _is_pod(self, outcome: Outcome) -> bool:
         """Whether it ends at a Pod: network plugins masquerade what leaves the pod networks, and must."""
-        address = format_endpoint(self._family, outcome.packet.dst, None)
-        return any(
-            address in pod.addresses and not pod.host_network and pod.phase for pod in self._node.cluster.pods.values()
-        )
+        return format_endpoint(self._family, outcome.packet.dst, None) in self._node.pod_addresses
 
     # --- the rule to blame ---
 
     def _rule(self, step: Step) -> BlamedRule:
-        native = _is_native(step)
-        file = self._file(step, native)
-        if file is None:
+        if _is_native(step):
+            files = [each.label for each in self._node.shared_rules.files if each.nftables is not None]
+            file = files[0].rpartition(": ")[2] if files else f"nodes/{self._node.name}"
+            line = line_of_nft(self._node.host.text(file.rpartition("/")[2]) or "", step.table, step.chain, step.rule)
+            return BlamedRule(file, line, step.table, step.chain, step.rule, step.text)
+        dump = self._dump(step)
+        if dump is None:
             return BlamedRule(f"nodes/{self._node.name}", 0, step.table, step.chain, step.rule, step.text)
-        line = 0
-        if not native and step.kind == "rule":
-            line = line_of_rule(file.text, step.table, step.chain, step.rule)
-        elif not native:
-            line = _line_of_policy(file.text, step.table, step.chain)
+        if step.kind == "rule":
+            line = line_of_rule(dump.text, step.table, step.chain, step.rule)
+        else:
+            line = line_of_policy(dump.text, step.table, step.chain)
         text = step.text or f"{step.chain}: {step.did}"
-        return BlamedRule(file.label.rpartition(": ")[2], line, step.table, step.chain, step.rule, text)
+        return BlamedRule(dump.label.rpartition(": ")[2], line, step.table, step.chain, step.rule, text)
 
-    def _file(self, step: Step, native: bool) -> RuleFile | None:
-        rules = self._node.host.host_rules
-        files = () if rules is None else rules.files
-        if native:
-            return next((each for each in files if each.nftables is not None), None)
-        mine = [each for each in files if each.iptables and each.iptables.ruleset.family in (self._family, None)]
-        return next(
-            (each for each in mine if each.iptables and Source.of_variant(each.iptables.variant) == step.source),
-            mine[0] if mine else None,
-        )
+    def _dump(self, step: Step) -> Dump | None:
+        mine = self._node.dumps(self._family)
+        variants = {each.label: each.iptables.variant for each in self._node.shared_rules.files if each.iptables}
+        chosen = (each for each in mine if Source.of_variant(variants.get(each.label)) == step.source)
+        return next(chosen, mine[0] if mine else None)
 
 
 def _keeps_its_address(question: Question) -> bool:
@@ -181,16 +281,6 @@ def _is_ours(step: Step) -> bool:
     if _is_native(step):
         return step.table.split(" ", 1)[1] == TABLE
     return is_ours(step.table, step.chain) or _CALLS_OURS.search(step.text) is not None
-
-
-def _line_of_policy(text: str, table: str, chain: str) -> int:
-    current = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("*"):
-            current = line[1:].strip()
-        elif current == table and line.startswith(f":{chain} "):
-            return number
-    return 0
 
 
 def _refused(question: Question, alone: TraceResult, found: TraceResult) -> Difference | None:

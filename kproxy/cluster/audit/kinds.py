@@ -98,6 +98,18 @@ _ROWS: Final = (
         "See whether the network plugin runs on the node, and the routes to that podCIDR.",
     ),
     Kind(
+        "route-astray", _ERROR, "The route to pods leads to another node",
+        "See whether the network plugin runs on the node; Nodes may have swapped podCIDRs.",
+    ),
+    Kind(
+        "tunnel-astray", _ERROR, "The tunnel does not lead to the node of the pods",
+        "See whether the network plugin runs on the node: it keeps neighbours and FDB of the tunnel.",
+    ),
+    Kind(
+        "mtu", _WARNING, "A tunnel's packets do not fit the network under it: large ones are lost",
+        "Set the network plugin's MTU to what is left, and make the pods anew.",
+    ),
+    Kind(
         "stale-flow", _ERROR, "UDP connections are kept to endpoints that are gone",
         "conntrack -D -p udp --orig-dst ADDRESS on the node.",
     ),

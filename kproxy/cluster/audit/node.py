@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
@@ -11,29 +14,112 @@ import msgspec
 
 from kproxy.api import Node
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
+from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
-from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.facts import Door, NodeFacts
 from kproxy.cluster.migrate.foreign import is_ours
-from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
+from kproxy.cluster.pods import Pod
+from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Host
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.dataplane.model.host import SHORT_SYSCTLS
 from kproxy.dataplane.model.packet import parse_ip
-from kproxy.dataplane.symbolic.side import SideRules
-from kproxy.netfilter import Family, Ruleset
+from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES
+from kproxy.errors import InputError
+from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.hooks import Table
 from kproxy.netfilter.nftables.element import NO_ELEMENTS
 from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.render import Target, render_options
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
+from kproxy.services.names import LABEL_SERVICE_NAME
+from kproxy.services.serviceport import ServicePort
 from kproxy.services.tracker import ServiceState
 
+_TRIGGERED: Final = "endpoints.kubernetes.io/last-change-trigger-time"
+_SYNCED: Final = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
+_ENDED: Final = ("Succeeded", "Failed")
 _AFFINITY: Final = "affinity-"
 """How sets of kube-proxy's nftables mode begin that remember clients."""
+
+
+class AuditedCluster:
+    """What all nodes of a cluster share.
+
+    Attributes:
+        pods: the Pods that have not ended and have an address of their own, by family and node, with their addresses.
+        pod_addresses: addresses of Pods.
+        networks: the podCIDRs, of the node that has each.
+        owners: nodes by their addresses.
+        triggers: by Service, when its endpoints changed last, as far as the endpoints controller says: RFC 3339.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.nodes = {node.metadata.name: node for node in cluster.manifests.nodes}
+        self.pods: dict[Family, dict[str, list[tuple[str, Pod]]]] = {family: {} for family in Family}
+        for pod in cluster.pods.values():
+            if not pod.host_network and pod.phase not in _ENDED:
+                for address in pod.addresses:
+                    family = Family.IPV6 if ":" in address else Family.IPV4
+                    self.pods[family].setdefault(pod.node, []).append((address, pod))
+        self.pod_addresses = frozenset(
+            address for pod in cluster.pods.values() if pod.phase and not pod.host_network for address in pod.addresses
+        )
+        self.networks = Networks(cidr for node in cluster.manifests.nodes for cidr in node.pod_cidrs)
+
+        self.owners = {address: name for name, node in self.nodes.items() for address in node_addresses(node)}
+        self.triggers: dict[str, str] = {}
+        for each in cluster.manifests.endpoint_slices:
+            metadata = each.metadata
+            service = f"{metadata.namespace}/{metadata.labels.get(LABEL_SERVICE_NAME, '')}"
+            time = metadata.annotations.get(_TRIGGERED, "")
+            self.triggers[service] = max(time, self.triggers.get(service, ""))
+
+    @cached_property
+    def routes_to_pods(self) -> bool:
+        """Whether some node has a route of its own to another node's podCIDR: then all must."""
+        for name, node in self.nodes.items():
+            host = self.cluster.hosts.get(name)
+            for route in (host.routes if host is not None else None) or ():
+                length = route.network.mask.bit_count()
+                target = self.networks.of(format_address(route.network.address, route.family))
+                found = target.partition("/")
+                if length and found[1] and length >= int(found[2]) and target not in node.pod_cidrs:
+                    return True
+        return False
+
+
+class Networks:
+    """Networks by the addresses in them."""
+
+    def __init__(self, cidrs: Iterable[str]) -> None:
+        self._by_length: dict[tuple[int, int], dict[int, str]] = {}
+        for cidr in cidrs:
+            network = ipaddress.ip_network(cidr, strict=False)
+            shift = network.max_prefixlen - network.prefixlen
+            self._by_length.setdefault((network.version, shift), {})[int(network[0]) >> shift] = cidr
+        self._known: dict[str, str] = {}
+
+    def of(self, address: str) -> str:
+        """The network that an address is in; itself if there is none."""
+        found = self._known.get(address)
+        if found is None:
+            ip = ipaddress.ip_address(address)
+            value = int(ip)
+            named = (
+                names.get(value >> shift)
+                for (version, shift), names in self._by_length.items()
+                if version == ip.version
+            )
+            found = self._known[address] = next(filter(None, named), address)
+        return found
 
 
 class AuditedNode:
@@ -44,16 +130,22 @@ class AuditedNode:
         config_known: whether it is one of the first two. Else nothing can be said of masquerading.
     """
 
-    def __init__(self, cluster: Cluster, host: HostFacts) -> None:
-        nodes = {node.metadata.name: node for node in cluster.manifests.nodes}
-        self.cluster = cluster
+    def __init__(self, cluster: AuditedCluster, host: HostFacts) -> None:
+        self.cluster = cluster.cluster
         self.host = host
         self.name = host.name
-        self.node: Node | None = nodes.get(host.name)
-        known = host.proxy_config or cluster.proxy_config
+        self.node: Node | None = cluster.nodes.get(host.name)
+        self.pods = cluster.pods
+        self.pod_addresses = cluster.pod_addresses
+        self.networks = cluster.networks
+        self._shared = cluster
+        known = host.proxy_config or self.cluster.proxy_config
         self.config_known = known is not None
         self.config = known or KubeProxyConfiguration()
         self._facts: dict[Family, NodeFacts] = {}
+        self._doors: dict[Family, Mapping[Door, ServicePort]] = {}
+        self._services_in: dict[Family, Mapping[str, Sequence[str]]] = {}
+        self._dumps: dict[Family, list[Dump]] | None = None
 
     @cached_property
     def mode(self) -> str:
@@ -62,22 +154,126 @@ class AuditedNode:
             return self.config.mode
         return MODE_NFTABLES if self.has_table and not self.variants_with_rules else MODE_IPTABLES
 
+    @property
+    def routes_to_pods(self) -> bool:
+        """See `AuditedCluster`."""
+        return self._shared.routes_to_pods
+
+    def owner_of(self, address: str) -> str:
+        """The node that has an address; "" if none has."""
+        return self._shared.owners.get(address, "")
+
+    def services_in(self, family: Family) -> Mapping[str, Sequence[str]]:
+        """The ServicePorts that this node sends to each podCIDR, in words."""
+        if family not in self._services_in:
+            facts, found = self.facts(family), dict[str, dict[str, None]]()
+            for port in facts.service_ports:
+                for endpoint in facts.selected[port.name].reachable:
+                    found.setdefault(self.networks.of(endpoint.ip), {})[str(port.name)] = None
+            self._services_in[family] = {network: tuple(names) for network, names in found.items()}
+        return self._services_in[family]
+
+    @cached_property
+    def synced(self) -> str:
+        """When kube-proxy last wrote its rules: RFC 3339, "" if that is not known."""
+        time = metric(self.host.metrics or {}, _SYNCED)
+        if time:
+            return datetime.fromtimestamp(int(time), UTC).isoformat().replace("+00:00", "Z")
+        return "" if self.host.health is None else self.host.health.last_updated
+
+    def since(self, port: ServicePort) -> str:
+        """Since when rules for a ServicePort that are not up to date are so, as far as it is known."""
+        changed = self._shared.triggers.get(f"{port.name.namespace}/{port.name.name}", "")
+        if changed:
+            return f"the endpoints changed last at {changed}"
+        return f"kube-proxy wrote rules last at {self.synced}" if self.synced else ""
+
+    # --- rules ---
+
+    def dumps(self, family: Family) -> tuple[Dump, ...]:
+        """The dumps of iptables that packets of a family meet, each variant's once. Raises InputError."""
+        if self._dumps is None:
+            self._dumps = {each: [] for each in Family}
+            for label, text in self.host.rule_texts().items():
+                if recognise(text) is RuleKind.IPTABLES:
+                    name = label.rpartition("/")[2]
+                    other = Family.IPV6 if name.startswith("ip6") else Family.IPV4
+                    dump, found = Dump(label, text, other), self._dumps[other]
+                    if dump.has_effect and not any(_is_repeated(dump, each) for each in found):
+                        found.append(dump)
+        return tuple(self._dumps[family])
+
+    def reduced_rules(self, wanted: Callable[[Dump, ChainKey], bool]) -> HostRules:
+        """The host's rules, those of some chains of iptables left out. Raises InputError: they cannot be read."""
+        files = []
+        for dump in (*self.dumps(Family.IPV4), *self.dumps(Family.IPV6)):
+            try:
+                files.append(read_rule_file(dump.reduced(lambda key, dump=dump: wanted(dump, key)), dump.label))  # type: ignore[misc]
+            except InputError:
+                files.append(read_rule_file(dump.text, dump.label))  # which names the line
+        return HostRules([*files, *self._native_files])
+
+    @cached_property
+    def _native_files(self) -> tuple[RuleFile, ...]:
+        texts = self.host.rule_texts().items()
+        files = [read_rule_file(text, label) for label, text in texts if recognise(text) is not RuleKind.IPTABLES]
+        return tuple(each for each in files if each.nftables is not None and each.nftables.has_effect)
+
+    @cached_property
+    def shared_rules(self) -> HostRules:
+        """The host's rules without chains of ServicePorts in iptables mode. Raises InputError."""
+        return self.reduced_rules(lambda _dump, key: not is_service_chain(key))
+
+    def native_of_others(self, family: Family, *, with_ours: bool = False) -> NftRuleset:
+        """Tables of nftables that packets of a family meet, but iptables' and, if not asked for, kube-proxy's."""
+        tables = (self.shared_rules.nftables or NftRuleset()).tables
+        mine = [each for each in tables if each.family in TABLE_FAMILIES[family] and each.managed_by is None]
+        return NftRuleset(tuple(each for each in mine if with_ours or each.name != TABLE))
+
+    def own_table(self, family: Family) -> NftTable | None:
+        """kube-proxy's table of nftables mode, without the clients that its sets remember."""
+        native = without_clients(self.shared_rules.nftables or NftRuleset())
+        wanted = OWN_TABLES[family]
+        return next(
+            (each for each in native.tables if each.name == TABLE and each.family is wanted and each.chains), None
+        )
+
     @cached_property
     def has_table(self) -> bool:
         """Whether kube-proxy's table of nftables mode is there."""
-        rules = self.host.host_rules
-        native = None if rules is None else rules.nftables
-        return native is not None and any(table.name == TABLE and table.chains for table in native.tables)
+        native = (each.nftables for each in self._native_files)
+        return any(table.name == TABLE and table.chains for each in native if each is not None for table in each.tables)
 
     @cached_property
     def variants_with_rules(self) -> tuple[str, ...]:
         """The files with rules of kube-proxy's iptables mode: with a dispatch chain that something jumps to."""
-        rules = self.host.host_rules
         return tuple(
-            each.label.rpartition(": ")[2]
-            for each in (rules.files if rules is not None else ())
-            if each.iptables is not None and _dispatches(each.iptables.ruleset)
+            dump.label.rpartition(": ")[2] for family in Family for dump in self.dumps(family) if dispatches(dump)
         )
+
+    def has_own_rules(self, family: Family) -> bool:
+        """Whether any rules of kube-proxy's mode are there for a family."""
+        if self.mode == MODE_NFTABLES:
+            return self.own_table(family) is not None
+        return any(map(dispatches, self.dumps(family)))
+
+    def forget(self) -> None:
+        """Lets go of what is large, once the node is judged."""
+        self._facts.clear()
+        self._doors.clear()
+        self._services_in.clear()
+        self._dumps = None
+        for name in ("_native_files", "shared_rules"):
+            self.__dict__.pop(name, None)
+
+    # --- Services ---
+
+    def doors(self, family: Family) -> Mapping[Door, ServicePort]:
+        """Where Services answer."""
+        if family not in self._doors:
+            facts = self.facts(family)
+            self._doors[family] = {door: port for port in facts.service_ports for door in facts.doors(port)}
+        return self._doors[family]
 
     def facts(self, family: Family) -> NodeFacts:
         """The Services as this node's kube-proxy sees them."""
@@ -104,38 +300,6 @@ class AuditedNode:
             for own in item.addresses
             if own.family is family and not item.is_loopback
         )
-
-    def expected(self, family: Family) -> SideRules:
-        """The rules that kube-proxy should have written."""
-        facts = self.facts(family)
-        return nftables_rules(facts) if self.mode == MODE_NFTABLES else iptables_rules(facts)
-
-    def actual(self, family: Family) -> SideRules | None:
-        """The rules that are there, without the clients that kube-proxy's sets remember; None if they are not known.
-
-        Raises:
-            InputError: they cannot be read.
-        """
-        if self.host.rules(family) is None:
-            return None
-        rules = self.host.host_rules
-        if rules is None:
-            return SideRules((), NftRuleset())
-        native = rules.nftables or NftRuleset()
-        return SideRules(rules.iptables(family), _without_clients(native))
-
-    def has_own_rules(self, family: Family) -> bool:
-        """Whether any rules of kube-proxy's mode are there for a family."""
-        rules = self.host.host_rules
-        if rules is None:
-            return False
-        if self.mode == MODE_NFTABLES:
-            wanted = "ip6" if family is Family.IPV6 else "ip"
-            native = rules.nftables
-            return native is not None and any(
-                table.name == TABLE and table.family.value == wanted and table.chains for table in native.tables
-            )
-        return any(_dispatches(item.ruleset) for item in rules.iptables(family))
 
     @cached_property
     def model(self) -> Host:
@@ -170,15 +334,21 @@ def _parsed(address: str) -> tuple[Family, int] | None:
         return None
 
 
-def _dispatches(ruleset: Ruleset) -> bool:
-    chain = ruleset.chain(Table.NAT, SERVICES)
-    return chain is not None and any(
-        table.name == Table.NAT and not is_ours(table.name, other.name) and SERVICES in rule.to_save(other.name)
-        for table, other, _, rule in ruleset.rules()
+def _is_repeated(dump: Dump, other: Dump) -> bool:
+    """Whether both show the same rules: a node whose iptables is the legacy one may have two files of them."""
+    same = dump.is_legacy == other.is_legacy
+    return same and dump.chains == other.chains and dump.policies == other.policies
+
+
+def dispatches(dump: Dump) -> bool:
+    """Whether a dump has rules of kube-proxy's iptables mode: a dispatch chain that something jumps to."""
+    return dump.declares((Table.NAT.value, SERVICES)) and any(
+        key[0] == Table.NAT.value and not is_ours(*key) and SERVICES in block for key, block in dump.chains.items()
     )
 
 
-def _without_clients(native: NftRuleset) -> NftRuleset:
+def without_clients(native: NftRuleset) -> NftRuleset:
+    """Rules of nftables without the clients that kube-proxy's sets remember."""
     tables = tuple(
         dataclasses.replace(
             table,

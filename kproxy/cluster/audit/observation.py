@@ -45,6 +45,7 @@ class Observation(msgspec.Struct, frozen=True):
         service: `namespace/name:port`, or "".
         address: where the Service answers, as the witness asked it.
         client: who asked.
+        since: since when it is so, in words, as far as it is known.
     """
 
     kind: str
@@ -56,3 +57,4 @@ class Observation(msgspec.Struct, frozen=True):
     client: str = ""
     rule: BlamedRule | None = None
     witness: Witness | None = None
+    since: str = ""

@@ -10,10 +10,13 @@ from typing import Final
 from kproxy.cluster.audit.hosts import families, local_pods
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import Observation
+from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.netfilter import Family
 
 _BEHIND: Final = 30.0
 """Seconds that rules may be older than the last change: kube-proxy joins changes of a second or more."""
+_SYNC: Final = "kubeproxy_sync_proxy_rules"
+_FAILURES: Final = ("iptables_restore_failures_total", "nftables_sync_failures_total")
 _SHOWN: Final = 3
 
 
@@ -28,7 +31,23 @@ def observe_proxy(node: AuditedNode) -> Iterator[Observation]:
         if behind > _BEHIND:
             detail = f"{node.name}: rules of {health.last_updated}, {behind:.0f} s old, and changes wait"
             yield Observation("proxy-behind", node.name, "behind", detail)
+        else:
+            yield from _queued(node)
+    else:
+        yield from _queued(node)
     yield from _pods_outside(node)
+
+
+def _queued(node: AuditedNode) -> Iterator[Observation]:
+    """Changes that wait by the metrics: they came after the last time that rules were written."""
+    metrics = node.host.metrics or {}
+    queued, done = (metric(metrics, f"{_SYNC}_last_{name}timestamp_seconds") for name in ("queued_", ""))
+    if queued is None or done is None or queued - done <= _BEHIND:
+        return
+    failures = sum(value for name in _FAILURES for value in metrics.get(f"{_SYNC}_{name}", {}).values())
+    detail = f"{node.name}: rules of {node.synced}, and changes of {queued - done:.0f} s later wait"
+    detail += f"; {failures:.0f} writes have failed" if failures else ""
+    yield Observation("proxy-behind", node.name, "behind", detail)
 
 
 def _seconds(first: str, second: str) -> float:

@@ -9,8 +9,9 @@ the other addresses. What it sent there arrives here for an endpoint of this nod
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from kproxy.cluster.audit.node import AuditedNode
@@ -33,8 +34,6 @@ EXTERNAL_IP: Final = "external IP"
 LOAD_BALANCER_IP: Final = "load-balancer IP"
 NODE_PORT: Final = "node port"
 ENDPOINT: Final = "endpoint"
-
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class Question:
 
     @property
     def where(self) -> str:
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{self.what} {host}:{self.number}"
+        return _where(self.what, self.address, self.number)
 
 
 class Questions:
@@ -71,15 +69,10 @@ class Questions:
         self._node = node
         self._family = family
         self.facts: NodeFacts = node.facts(family)
-        pods = [
-            (address, pod)
-            for pod in node.cluster.pods.values()
-            if not pod.host_network and pod.phase not in _ENDED
-            for address in pod.addresses
-            if _is_of(address, family)
-        ]
-        self._pods_here = [(address, pod.name) for address, pod in pods if pod.node == node.name]
-        self._pods_elsewhere = [(address, pod.name) for address, pod in pods if pod.node not in ("", node.name)]
+        pods = node.pods[family]
+        self._pods_here = [(address, pod.name) for address, pod in pods.get(node.name, ())]
+        elsewhere = next((found for name, found in pods.items() if name not in ("", node.name)), ())
+        self._pods_elsewhere = [(address, pod.name) for address, pod in elsewhere]
         own = node.node.pod_cidrs if node.node is not None else ()
         others = [
             cidr
@@ -128,10 +121,16 @@ class Questions:
                 return self._local_pod(ITSELF, endpoint.ip, name)
         return None
 
-    def of_services(self) -> Iterator[Question]:
-        """What clients of this node ask, at every address of every Service."""
-        node_client = self._node_client()
-        for port in self.facts.service_ports:
+    def clients(self, port: ServicePort) -> list[str]:
+        """The addresses of pods that ask a Service."""
+        endpoints = {endpoint.ip for endpoint in self.facts.state.endpoints.get(port.name, ())}
+        found = (self._pod_here(endpoints), self._pod_elsewhere(endpoints))
+        return [each.address for each in found if each is not None]
+
+    def of_services(self, ports: Iterable[ServicePort]) -> Iterator[Question]:
+        """What clients of this node ask, at every address of these Services."""
+        node_client = self._node_client
+        for port in ports:
             endpoints = {endpoint.ip for endpoint in self.facts.state.endpoints.get(port.name, ())}
             inner = [each for each in (self._pod_here(endpoints), node_client) if each is not None]
             elsewhere, outside = self._pod_elsewhere(endpoints), self._outside(port)
@@ -145,22 +144,31 @@ class Questions:
                 if what == CLUSTER_IP and itself is not None:
                     yield self._question(port, what, address, number, itself)
 
-    def of_endpoints(self) -> Iterator[Question]:
+    def of_endpoints(self, ports: Iterable[ServicePort]) -> Iterator[Question]:
         """What pods elsewhere have sent to a Service, as it arrives here for an endpoint of this node."""
-        for port in self.facts.service_ports:
+        for port in ports:
             for endpoint in self.facts.selected[port.name].reachable:
                 client = self._pod_elsewhere((endpoint.ip,)) if endpoint.is_local else None
                 if client is not None and self._node.model.is_local(*parse_ip(endpoint.ip)) is False:
                     number = int(endpoint.address.rpartition(":")[2])
                     yield self._question(port, ENDPOINT, endpoint.ip, number, client)
 
+    @cached_property
     def _node_client(self) -> Client | None:
-        own = self._own_addresses()
+        own = self._own_addresses
         return Client(NODE, f"node {self._node.name}", own[0]) if own else None
 
+    @cached_property
     def _own_addresses(self) -> list[str]:
         """The Node's addresses that its interfaces have."""
         return [ip for ip in self.facts.own_addresses if self._node.model.is_local(*parse_ip(ip))]
+
+    def where(self, port: ServicePort, what: str) -> str:
+        """The first address of a kind, as questions name it; "" if it has none."""
+        if what == ENDPOINT:
+            local = (each for each in self.facts.selected[port.name].reachable if each.is_local)
+            return next((f"{what} {each.address}" for each in local), "")
+        return next((_where(*each) for each in self._addresses(port) if each[0] == what), "")
 
     def _addresses(self, port: ServicePort) -> Iterator[tuple[str, str, int]]:
         """Where the Service alone answers: which of several does is up to the order in which kube-proxy writes them."""
@@ -182,7 +190,7 @@ class Questions:
             facts = self.facts
             options = facts.nftables if self._node.mode == "nftables" else facts.iptables
             chosen = facts.node_port_addresses(options)
-            for ip in (self._own_addresses() if chosen is None else list(chosen))[:1]:
+            for ip in (self._own_addresses if chosen is None else list(chosen))[:1]:
                 yield NODE_PORT, ip, port.node_port
 
     def _question(self, port: ServicePort, what: str, address: str, number: int, client: Client) -> Question:
@@ -213,5 +221,5 @@ def _spare(cidrs: Collection[str], family: Family) -> list[tuple[str, str]]:
     return []
 
 
-def _is_of(address: str, family: Family) -> bool:
-    return (":" in address) == (family is Family.IPV6)
+def _where(what: str, address: str, number: int) -> str:
+    return f"{what} [{address}]:{number}" if ":" in address else f"{what} {address}:{number}"

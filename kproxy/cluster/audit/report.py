@@ -25,6 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
         details: what exactly, each once.
         rules: those to blame, one of each node.
         witness: a packet that shows it, of the first node.
+        since: since when it is so, in words, as far as the snapshot tells; each once.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
     details: tuple[str, ...]
     rules: tuple[BlamedRule, ...]
     witness: Witness | None
+    since: tuple[str, ...] = ()
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ def _finding(found: Sequence[Observation]) -> Finding:
         _sorted(each.detail for each in found),
         tuple(rules[key] for key in sorted(rules))[:_MAX_RULES],
         next((each.witness for each in found if each.witness is not None), None),
+        _sorted(each.since for each in found),
     )
 
 

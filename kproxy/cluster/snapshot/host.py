@@ -104,6 +104,11 @@ class HostFacts:
 
     # --- rules ---
 
+    def rule_texts(self) -> dict[str, str]:
+        """The files of rules that say something, by the name that messages call them. Raises InputError."""
+        texts = ((name, self.text(name)) for name in layout.RULES)
+        return {self.path(name): text for name, text in texts if text is not None and _says_something(text)}
+
     @cached_property
     def host_rules(self) -> HostRules | None:
         """All rules of the host, None if there are none or no files of them; `rules` tells which.
@@ -112,18 +117,16 @@ class HostFacts:
             InputError: they cannot be read; it names file and line.
         """
         files: list[RuleFile] = []
-        for name in layout.RULES:
-            text = self.text(name)
-            if text is not None and _says_something(text):
-                file = read_rule_file(text, self.path(name))
-                if _has_effect(file) and not _is_repeated(file, files):
-                    files.append(file)
+        for label, text in self.rule_texts().items():
+            file = read_rule_file(text, label)
+            if _has_effect(file) and not _is_repeated(file, files):
+                files.append(file)
         return HostRules(files) if files else None
 
     def rules(self, family: Family) -> Index | None:
         """The rules that packets of a family meet, None if they are not known. Raises InputError."""
         if family not in self._indexes:
-            if not self._knows_rules(family):
+            if not self.knows_rules(family):
                 return None
             found = self.host_rules
             try:
@@ -132,7 +135,8 @@ class HostFacts:
                 self._indexes[family] = no_rules(family)
         return self._indexes[family]
 
-    def _knows_rules(self, family: Family) -> bool:
+    def knows_rules(self, family: Family) -> bool:
+        """Whether there are files of the rules that packets of a family meet."""
         saves = [name for name in layout.RULES if name.startswith(_SAVES[family])]
         return any(self._there(name) for name in (*saves, *_NFT))
 
@@ -264,7 +268,7 @@ class HostFacts:
         whole = why.get(f"{layout.NODES}/{self.name}", "")
         found = []
         for family in Family:
-            if not self._knows_rules(family):
+            if not self.knows_rules(family):
                 path = layout.host_file(self.name, f"{_SAVES[family]}save")
                 found.append(Missing(path, why.get(path, whole), f"{family.value}: {_THEN['rules']}"))
         for name in _NEEDED if self.has_node else _NEEDED_OF_OTHERS:

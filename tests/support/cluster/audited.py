@@ -145,6 +145,10 @@ def _address(text: str) -> dict[str, Any]:
     return {"family": "inet", "local": address, "prefixlen": int(length), "scope": "global"}
 
 
+def _mac(number: int) -> str:
+    return f"02:00:0a:f4:0{number}:00"
+
+
 def _node_files(number: int, mode: str) -> dict[str, bytes]:
     up: dict[str, Any] = {"flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1500}
     links = [
@@ -152,7 +156,8 @@ def _node_files(number: int, mode: str) -> dict[str, bytes]:
         {"ifindex": 2, "ifname": "eth0", "addr_info": [_address(f"172.30.0.1{number}/24")], **up},
         {
             "ifindex": 3, "ifname": "vxlan1", "addr_info": [_address(f"10.244.{number}.0/32")],
-            "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 1, "port": 8472}}, **up,
+            "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 1, "port": 8472}}, **up, "mtu": 1450,
+            "address": _mac(number),
         },
         {
             "ifindex": 4, "ifname": "cni0", "linkinfo": {"info_kind": "bridge"},
@@ -185,8 +190,20 @@ def _node_files(number: int, mode: str) -> dict[str, bytes]:
         "ip-addr.json": json.dumps(links).encode(),
         "ip-route.json": json.dumps(routes).encode(),
         "ip-rule.json": b"[]",
-        "ip-neigh.json": b"[]",
-        "bridge-fdb.json": b"[]",
+        "ip-neigh.json": json.dumps(
+            [
+                {"dst": f"10.244.{other}.0", "dev": "vxlan1", "lladdr": _mac(other), "state": ["PERMANENT"]}
+                for other in NODES
+                if other != number
+            ]
+        ).encode(),
+        "bridge-fdb.json": json.dumps(
+            [
+                {"mac": _mac(other), "ifname": "vxlan1", "dst": f"172.30.0.1{other}", "state": "permanent"}
+                for other in NODES
+                if other != number
+            ]
+        ).encode(),
         "ipset-save": b"",
         "sysctl": "".join(f"{name} = {value}\n" for name, value in sysctls.items()).encode(),
         "conntrack": flow.encode(),

@@ -54,6 +54,7 @@ def test_json_is_a_contract(kproxy: Run, damaged: Path) -> None:
     (finding,) = report["findings"]
     assert list(finding) == [
         "kind", "severity", "title", "hint", "nodes", "services", "clients", "addresses", "details", "rules", "witness",
+        "since",
     ]  # fmt: skip
     assert (finding["kind"], finding["severity"], finding["nodes"]) == ("foreign-drop", "error", ["n1", "n2"])
     save = (damaged / "nodes/n1/iptables-save").read_text().splitlines()
