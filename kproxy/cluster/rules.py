@@ -21,7 +21,7 @@ from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
+from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
@@ -203,9 +203,14 @@ class HostRules:
 
     def assumptions(self) -> tuple[str, ...]:
         """What is not evaluated, as sentences."""
-        if self.nftables is None:
-            return ()
-        return tuple(f"not evaluated: {chain}" for chain in unevaluated(self.nftables))
+        found = [
+            f"no packet meets the rules of {each.label}: its built-in chains have none"
+            for each in self.files
+            if each.iptables is not None and _is_unreached(each.iptables.ruleset)
+        ]
+        if self.nftables is not None:
+            found += [f"not evaluated: {chain}" for chain in unevaluated(self.nftables)]
+        return tuple(found)
 
     def _check_pairs(self) -> None:
         seen: dict[tuple[Family | None, Variant | None], str] = {}
@@ -234,6 +239,13 @@ class HostRules:
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)
         return NftRuleset(tuple(tables))
+
+
+def _is_unreached(ruleset: Ruleset) -> bool:
+    """Whether there are rules, and none where packets begin, as in what kube-proxy gives iptables-restore: the jumps
+    to its chains are made apart."""
+    chains = [(table.name, chain) for table in ruleset.tables for chain in table.chains if chain.rules]
+    return bool(chains) and not any(chain.name in BUILTIN_CHAINS[table] for table, chain in chains)
 
 
 def _families(native: NftRuleset | None) -> set[Family | None]:

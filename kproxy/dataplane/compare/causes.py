@@ -2,8 +2,8 @@
 
 Rules are compared chain by chain, by what counts in them; regular chains of one side alone say nothing, since what
 leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. Base chains
-of one side alone are a cause unless the other side has some of its own, too: that is another program or another rule
-language (iptables against nftables), and not a changed rule.
+of one side alone are a cause unless the other side has some of its own, too: that is another program, and not a changed
+rule. Between a side of iptables and one of nftables there are no causes, also where a side's base chains are empty.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Causes:
         bases = [
             {place for place, chain in self._chains[side].items() if chain.rules and chain.is_base} for side in (0, 1)
         ]
-        self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0])
+        languages = [{type(chain) for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
+        strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
+        self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
         self._alone: dict[tuple[int, Place], frozenset[int]] = {}
 
     def of(self, traces: tuple[TraceResult, TraceResult]) -> Cause | None:

@@ -115,6 +115,14 @@ table bridge b {
 """
 
 
+def test_rules_that_no_packet_meets(tmp_path: Path, kproxy: Run) -> None:
+    """What kube-proxy gives iptables-restore, without the jumps to its chains."""
+    path = tmp_path / "kube.restore"
+    path.write_text("*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -j ACCEPT\nCOMMIT\n")
+    done = kproxy("trace", "--rules", path, *PACKET, "--summary")
+    assert f"no packet meets the rules of {path}: its built-in chains have none" in done.stderr
+
+
 def test_chains_of_devices_and_bridges(tmp_path: Path, kproxy: Run) -> None:
     (tmp_path / "rules.nft").write_text(DEVICES)
     base = ["trace", "--rules", str(tmp_path / "rules.nft"), "--local-ip", "192.0.2.1", "--src", "10.0.0.1"]
