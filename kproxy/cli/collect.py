@@ -18,17 +18,19 @@ from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.snapshot.write import write_snapshot
 from kproxy.collect.collect import Collected, Collector
+from kproxy.collect.exec import find_runners
 from kproxy.collect.netns import NamespaceRunner
 from kproxy.collect.nodes import Runner
 from kproxy.errors import InputError
 
-VIA = ("netns", "lab", "none")
+VIA = ("exec", "netns", "lab", "none")
 
 
 @click.command("collect")
 @connection_options
 @click.option("--node", "nodes", metavar="NAME", multiple=True, help="Only these nodes; repeatable. Default: all.")
 @click.option("--via", type=click.Choice(VIA), help="How nodes are read. Default: lab with --lab, else none.")
+@click.option("--selector", metavar="LABELS", help="For --via exec: the Pods. Default: kube-proxy's own.")
 @click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.")
 @click.option("-o", "--output", "path", metavar="FILE", help="A directory, or .tar.gz, .tar.zst, .tar.")
 @click.option("--redact", is_flag=True, help="Replace names and addresses; the answers stay the same.")
@@ -39,6 +41,7 @@ def command(
     connection: Connection,
     nodes: Sequence[str],
     via: str | None,
+    selector: str | None,
     lab: str | None,
     path: str | None,
     redact: bool,
@@ -50,7 +53,10 @@ def command(
     and routes.
 
     \b
-    --via  netns  nodes are network namespaces of this machine: --node NAME,
+    --via  exec   in a Pod with hostNetwork and the tools on each node:
+                  kube-proxy's own, or those that --selector selects in any
+                  namespace
+           netns  nodes are network namespaces of this machine: --node NAME,
                   or --node NAME=NAMESPACE; objects only with --kubeconfig
            lab    the nodes of a lab, its fabric and its client
            none   objects only
@@ -62,14 +68,15 @@ def command(
     \b
     Examples:
       kproxy collect --lab lab -o lab.tar.gz
-      kproxy collect --context prod --via none -o prod/
+      kproxy collect --context prod --via exec -o prod.tar.gz
+      kproxy collect --via exec --selector app=nettools --node worker-1
       kproxy collect --script | ssh worker-1 sudo sh -s worker-1 /tmp/snap
       kproxy collect --from prod/ --redact -o prod-redacted.tar.gz
 
     Exit code 1 if something is missing, which the file names.
     """
     if show_script:
-        if any((connection.given, nodes, via, lab, path, redact, map_path, source_path)):
+        if any((connection.given, nodes, via, selector, lab, path, redact, map_path, source_path)):
             raise click.UsageError("--script stands alone")
         write_output(script(), None)
         return
@@ -78,7 +85,7 @@ def command(
     suffix = "-redacted" if redact else ""
     target = path or time.strftime(f"kproxy-snapshot-%Y%m%d-%H%M%S{suffix}.tar.gz", time.gmtime())
     if source_path is not None:
-        if any((connection.given, nodes, via, lab)):
+        if any((connection.given, nodes, via, selector, lab)):
             raise click.UsageError("--from asks no cluster: it goes with --redact, --redact-map and -o only")
         _write(open_files(source_path), target, redact, map_path)
         return
@@ -87,9 +94,11 @@ def command(
         raise click.UsageError("--lab goes with --via lab")
     if chosen == "lab" and connection.given:
         raise click.UsageError("a lab has its own kubeconfig")
+    if selector is not None and chosen != "exec":
+        raise click.UsageError("--selector goes with --via exec")
     if chosen == "none" and nodes:
-        raise click.UsageError("--node goes with --via netns or lab: without --via no node is read")
-    collected = gather(connection, chosen, lab or "lab", nodes, target)
+        raise click.UsageError("--node goes with --via exec, netns or lab: without --via no node is read")
+    collected = gather(connection, chosen, lab or "lab", nodes, target, selector)
     _write(collected.files, target, redact, map_path)
     failed = collected.info.failed
     if failed:
@@ -97,14 +106,17 @@ def command(
         sys.exit(1)
 
 
-def gather(connection: Connection, via: str, lab: str, nodes: Sequence[str], label: str) -> Collected:
+def gather(
+    connection: Connection, via: str, lab: str, nodes: Sequence[str], label: str, selector: str | None = None
+) -> Collected:
     """A snapshot in memory; progress goes to stderr.
 
     Args:
         via: one of `VIA`. lab: the lab's name, for `lab`. nodes: as --node has them.
-        label: what messages call it.
+        label: what messages call it. selector: of the Pods, for `exec`.
 
     Raises:
+        InputError: there is no such node, lab or namespace. ServerError: the server refuses.
         click.exceptions.Exit: the server cannot be reached, which has been said.
     """
     if via == "lab":
@@ -113,16 +125,20 @@ def gather(connection: Connection, via: str, lab: str, nodes: Sequence[str], lab
     else:
         runners, source = _namespaces(nodes) if via == "netns" else {}, connection.context or ""
     collector = Collector(label, via, source, report_note)
-    if via != "netns" or connection.given:
-        client = connection.client()
-        try:
-            collector.objects(client)
-        except TransportError as error:
-            report_error(TransportError(f"cannot reach the server {client.config.server}: {error.reason}"))
-            raise click.exceptions.Exit(1) from error
-        finally:
-            client.close()
-    return collector.nodes(runners, {})
+    if via == "netns" and not connection.given:
+        return collector.nodes(runners, {})
+    client = connection.client()
+    missing: Mapping[str, str] = {}
+    try:
+        collector.objects(client)
+        if via == "exec":
+            runners, missing = find_runners(client, nodes, selector)
+        return collector.nodes(runners, missing)
+    except TransportError as error:
+        report_error(TransportError(f"cannot reach the server {client.config.server}: {error.reason}"))
+        raise click.exceptions.Exit(1) from error
+    finally:
+        client.close()
 
 
 def _write(files: Files, target: str, redact: bool, map_path: str | None) -> None:

@@ -1,7 +1,8 @@
-"""A command in a container, over the API server's WebSocket: `kubectl exec` without input, with bounds.
+"""A command in a container, over the API server's WebSocket: `kubectl exec`, with bounds.
 
 The protocol is v5.channel.k8s.io or v4.channel.k8s.io (k8s.io/apimachinery/pkg/util/remotecommand): each message begins
-with its channel, 1 for standard output, 2 for standard error, 3 for a metav1.Status that says how it ended.
+with its channel, 0 for standard input, 1 for standard output, 2 for standard error, 3 for a metav1.Status that says how
+it ended; 255 ends a channel, in v5 alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from kproxy.errors import KproxyError
 from kproxy.informer.codec import decode_status
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_STDOUT, _STDERR, _ENDED = 1, 2, 3
+_STDIN, _STDOUT, _STDERR, _ENDED, _CLOSE = 0, 1, 2, 3, 255
+_PIECE: Final = 32768
 _KEPT_ERRORS: Final = 4096
 
 
@@ -46,6 +48,7 @@ def execute(
     command: tuple[str, ...],
     *,
     container: str = "",
+    stdin: bytes | None = None,
     timeout: float,
     max_octets: int,
 ) -> ExecResult:
@@ -53,6 +56,7 @@ def execute(
 
     Args:
         container: "" for the only one.
+        stdin: what the command gets as its input, which it should not read to an end: v4 has none. None for no input.
         timeout: seconds for all of it.
         max_octets: of standard output.
 
@@ -65,8 +69,12 @@ def execute(
     query = [*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")]
     if container:
         query.append(("container", container))
+    if stdin is not None:
+        query.append(("stdin", "true"))
     target = f"{PODS.path(namespace, pod, 'exec')}?{urlencode(query)}"
     with _open(client, target, timeout) as connection:
+        if stdin is not None:
+            _write(client, connection, stdin)
         return _read(client, connection, deadline, timeout, max_octets)
 
 
@@ -78,6 +86,16 @@ def _open(client: RestClient, target: str, timeout: float) -> contextlib.closing
         raise ApiError(decode_status(body, error.status_code, None), f"GET {target}") from error
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise TransportError(describe_failure(error), client.http.address) from error
+
+
+def _write(client: RestClient, connection: Any, data: bytes) -> None:
+    try:
+        for at in range(0, len(data), _PIECE):
+            connection.send_binary(bytes((_STDIN,)) + data[at : at + _PIECE])
+        if connection.getsubprotocol() == PROTOCOLS[0]:
+            connection.send_binary(bytes((_CLOSE, _STDIN)))
+    except (websocket.WebSocketException, OSError) as error:
+        raise TransportError("the connection was lost before the command began", client.http.address) from error
 
 
 def _read(client: RestClient, connection: Any, deadline: float, timeout: float, max_octets: int) -> ExecResult:

@@ -7,12 +7,16 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproxy.client import RestClient, load_client_config
 from kproxy.client.exec import ExecError, execute
+from kproxy.cluster.snapshot.cluster import read_snapshot
+from kproxy.netfilter import Family
+from tests.support.cli import run_kproxy
 from tests.support.lab.labtools import Lab, lab_up
 from tests.support.waiting import eventually
 
@@ -111,6 +115,35 @@ def test_kubectl_executes_or_says_why_not(lab: Lab) -> None:
     else:
         assert done.returncode == 1
         assert "use kubectl 1.30 or later" in done.stderr
+
+
+def test_collect_reads_nodes_in_pods_that_are_in_their_network(lab: Lab, tmp_path: Path) -> None:
+    """The same as from the namespaces, and the audit finds nothing, also after redaction."""
+    labels = {"app": "tools"}
+    spec = {"hostNetwork": True, "containers": [{"name": "t", "image": "x", "ports": [{"containerPort": 7070}]}]}
+    lab.apply({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "tools", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    })  # fmt: skip
+    lab.kubectl("rollout", "status", "daemonset/tools", "--timeout=120s")
+    target, again, redacted = (str(tmp_path / name) for name in ("exec.tar.gz", "lab.tar.gz", "redacted.tar.gz"))
+    kubeconfig = str(lab.directory.kubeconfig)
+    words = ("collect", "--kubeconfig", kubeconfig, "--via", "exec", "--selector", "app=tools", "-o", target)
+    done = run_kproxy(*words, environment=lab.environment)
+    assert (done.returncode, done.stdout) == (0, f"{target}\n"), done.stderr
+    assert run_kproxy("collect", "--lab", lab.name, "-o", again, environment=lab.environment).returncode == 0
+    found, other = read_snapshot(target), read_snapshot(again)
+    for name in ("node-1", "node-2"):
+        assert found.hosts[name].routes == other.hosts[name].routes
+        assert found.hosts[name].interfaces == other.hosts[name].interfaces
+        assert found.hosts[name].neighbours is not None
+        assert found.hosts[name].rules(Family.IPV4) is not None
+        assert found.hosts[name].proxy_config is not None
+    done = run_kproxy("collect", "--from", target, "--redact", "-o", redacted, environment=lab.environment)
+    assert done.returncode == 0, done.stderr
+    for path in (target, redacted):
+        done = run_kproxy("audit", path, environment=lab.environment)
+        assert (done.returncode, "All well." in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_logs(lab: Lab) -> None:
