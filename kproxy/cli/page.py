@@ -6,6 +6,17 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
+PALETTE: Final = """
+:root{--bg:#fbfbf9;--card:#fff;--ink:#1c2126;--soft:#59636e;--line:#d5dae0;--idle:#c3cad2;--hook:#eef2f7;
+--blue:#0b5cad;--ok:#0f7440;--bad:#b3261e;--open:#8a5a00;--okbg:#dff3e6;--badbg:#fbe3e1;--openbg:#fdf0d2;--pod:#e4eefb}
+@media (prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2127;--ink:#e7ebef;--soft:#a3adb8;--line:#343c45;
+--idle:#46505b;--hook:#252c34;--blue:#7db8f5;--ok:#6fd39a;--bad:#ff9a90;--open:#f2c063;--okbg:#173a26;--badbg:#46211e;
+--openbg:#43340f;--pod:#22344a}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,"DejaVu Sans",sans-serif}
+"""
+"""The colours of all pages, by day and by night, and their font."""
+
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kproxy.cli.cluster_source import PLUGIN, Connection, connection_options
-from kproxy.cli.output import colour_stdout, report_note, working, write_json, write_output
+from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_json, write_output
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -26,8 +27,14 @@ if TYPE_CHECKING:
     "-o", "--output", "output_format", type=click.Choice(["text", "json", "junit"]), default="text",
     help="Default: text.",
 )  # fmt: skip
+@click.option("--html", metavar="FILE", help="Write a page that shows the findings.")
 def command(
-    connection: Connection, snapshot: str | None, lab: str | None, nodes: Sequence[str], output_format: str
+    connection: Connection,
+    snapshot: str | None,
+    lab: str | None,
+    nodes: Sequence[str],
+    output_format: str,
+    html: str | None,
 ) -> None:
     """Say which Services are wrong on which nodes of a cluster, and why.
 
@@ -48,7 +55,7 @@ def command(
       kproxy audit prod.tar.gz
       kproxy audit prod.tar.gz -o json | jq -r '.findings[].title'
       kproxy audit snap/ -o junit > audit.xml
-      kproxy audit --lab lab
+      kproxy audit --lab lab --html lab.html
       kproxy audit --kubeconfig k.conf --node n1=kp-a --node n2=kp-b
     """
     root = click.get_current_context().find_root()
@@ -67,6 +74,10 @@ def command(
         cluster = read_snapshot(snapshot, report_note) if snapshot is not None else _live(connection, lab, nodes)
     with _Progress() as progress:
         report = audit(cluster, progress)
+    if html is not None:
+        from kproxy.cli.audit.page import audit_page
+
+        write_files({Path(html): audit_page(report).encode(errors="backslashreplace").decode()})
     if output_format == "json":
         write_json(report)
     elif output_format == "junit":

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import terminal_width
+from kproxy.cli.output import counted, terminal_width
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
 
 _WIDTH: Final = 80
@@ -24,8 +24,8 @@ def report_lines(report: Report) -> Iterator[str]:
     width = min(terminal_width() or _WIDTH, 120)
     of = f" of {report.created}" if report.created else ""
     yield from _wrapped(
-        f"{report.source}{of}: {_count(len(report.nodes), 'node')}, {_count(report.services, 'Service')}, "
-        f"{_count(report.questions, 'packet')} on {_count(len(report.judged), 'node')}", "", "", width,
+        f"{report.source}{of}: {counted(len(report.nodes), 'node')}, {counted(report.services, 'Service')}, "
+        f"{counted(report.questions, 'packet')} on {counted(len(report.judged), 'node')}", "", "", width,
     )  # fmt: skip
     if report.is_well:
         known = bool(report.judged)
@@ -84,13 +84,9 @@ def _gap(gap: Gap, report: Report, width: int) -> Iterator[str]:
         where = f"{_listed(gap.nodes)}: "
     parts = [gap.what]
     parts += [f"({gap.why})"] if gap.why else []
-    parts += [f"({_count(gap.count, 'packet')})"] if gap.count else []
+    parts += [f"({counted(gap.count, 'packet')})"] if gap.count else []
     text = f"{where}{' '.join(parts)}" + (f": {gap.then}" if gap.then else "")
     yield from _wrapped(text, "  ", "    ", width)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _listed(names: Sequence[str], between: str = ", ") -> str:

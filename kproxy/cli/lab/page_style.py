@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-STYLE: Final = """
-:root{--bg:#fbfbf9;--card:#fff;--ink:#1c2126;--soft:#59636e;--line:#d5dae0;--blue:#0b5cad;--ok:#0f7440;--bad:#b3261e;
---okbg:#dff3e6;--badbg:#fbe3e1;--hook:#eef2f7;--pod:#e4eefb}
-@media (prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2127;--ink:#e7ebef;--soft:#a3adb8;--line:#343c45;
---blue:#7db8f5;--ok:#6fd39a;--bad:#ff9a90;--okbg:#173a26;--badbg:#46211e;--hook:#252c34;--pod:#22344a}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,"DejaVu Sans",sans-serif}
+from kproxy.cli.page import PALETTE
+
+STYLE: Final = (
+    PALETTE
+    + """
 header,main{max-width:1100px;margin:0 auto;padding:0 20px}
 header{padding-top:28px}main{padding-bottom:48px}
 h1{font-size:1.45rem;margin:0}h2{font-size:1.05rem;margin:26px 0 10px;overflow-wrap:anywhere}
@@ -57,6 +55,7 @@ details{margin:8px 0 0}summary{cursor:pointer;color:var(--blue);overflow-wrap:an
 code{font:12.5px/1.5 ui-monospace,"DejaVu Sans Mono",monospace}
 @media print{.flow,.path{display:block!important}}
 """
+)
 
 SCRIPT: Final = """
 (function(){

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-STYLE: Final = """
-:root{--bg:#fbfbf9;--card:#fff;--ink:#1c2126;--soft:#59636e;--line:#d5dae0;--idle:#c3cad2;--hook:#eef2f7;
---blue:#0b5cad;--ok:#0f7440;--bad:#b3261e;--open:#8a5a00;--okbg:#dff3e6;--badbg:#fbe3e1;--openbg:#fdf0d2}
-@media (prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2127;--ink:#e7ebef;--soft:#a3adb8;--line:#343c45;
---idle:#46505b;--hook:#252c34;--blue:#7db8f5;--ok:#6fd39a;--bad:#ff9a90;--open:#f2c063;--okbg:#173a26;--badbg:#46211e;
---openbg:#43340f}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,"DejaVu Sans",sans-serif}
+from kproxy.cli.page import PALETTE
+
+STYLE: Final = (
+    PALETTE
+    + """
 header,main{max-width:1080px;margin:0 auto;padding:0 20px}
 header{padding-top:28px}
 h1{font-size:1.45rem;margin:0;overflow-wrap:anywhere;font-weight:650}
@@ -89,6 +86,7 @@ main{padding-bottom:48px}
 .depth-1,.depth-2,.depth-3,.depth-4,.depth-5,.depth-6{padding-left:14px}dl{grid-template-columns:1fr}}
 @media print{.way{display:block!important}.tools{display:none}}
 """
+)
 
 SCRIPT: Final = """
 (function(){

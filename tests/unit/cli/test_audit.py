@@ -75,6 +75,16 @@ def test_junit(kproxy: Run, damaged: Path) -> None:
     assert (failed[0].get("name") or "").startswith("foreign-drop: ")
 
 
+def test_the_page_shows_the_findings(kproxy: Run, damaged: Path, tmp_path: Path) -> None:
+    done = kproxy("audit", damaged, "--html", tmp_path / "audit.html")
+    assert (done.returncode, done.stderr) == (1, "")
+    text = (tmp_path / "audit.html").read_text()
+    assert '<article class="error">' in text
+    assert f"<code>{DROP.decode()}</code>" in text
+    assert "<script>" not in text.replace("<script></script>", "")
+    assert "default-src 'none'" in text
+
+
 def test_what_is_missing_is_named_once(kproxy: Run, tmp_path: Path) -> None:
     files = audited.cluster()
     kept = {
@@ -84,6 +94,35 @@ def test_what_is_missing_is_named_once(kproxy: Run, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("ip-route.json") == done.stdout.count("kube-proxy's configuration is not known") == 1
     assert "masquerading, node ports and external policy Local are not judged" in " ".join(done.stdout.split())
+
+
+def test_three_files_made_by_hand_are_enough_for_an_answer(kproxy: Run, tmp_path: Path) -> None:
+    """What kubectl prints, one iptables-save, and a Node with its addresses, written by hand."""
+    files = audited.cluster()
+    lists = [json.loads(files[f"objects/{kind}.json"])["items"] for kind in ("Service", "EndpointSlice")]
+    objects = {"apiVersion": "v1", "kind": "List", "items": [item for items in lists for item in items]}
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.244.1.0/24}\n"
+    node += "status: {addresses: [{type: InternalIP, address: 172.30.0.11}]}\n"
+    save = files["nodes/n1/iptables-save"].replace(b"10.244.2.5:8080", b"10.244.2.9:8080")
+    snap = write_files(
+        tmp_path / "snap",
+        {
+            "objects/all.json": json.dumps(objects).encode(),
+            "objects/node.yaml": node.encode(),
+            "nodes/n1/iptables-save": save.replace(b"-A FORWARD ", DROP + b"\n-A FORWARD ", 1),
+        },
+    )
+    done = kproxy("audit", snap, "-o", "json")
+    report = json.loads(done.stdout)
+    found = {each["kind"]: (each["services"], each["rules"][0]["text"]) for each in report["findings"]}
+    assert found["foreign-drop"] == (["shop/dns:dns"], DROP.decode())
+    stale = found["endpoint-stale"]
+    assert stale[0] == ["shop/web:http"]
+    assert stale[1].endswith("--to-destination 10.244.2.9:8080")
+    assert done.returncode == 1
+    missing = {each["what"] for each in report["missing"]}
+    assert missing >= {"ip-route.json", "ip-addr.json", "sysctl", "kube-proxy/configz", "ip6tables-save"}
+    assert "kube-proxy's configuration is not known" in [each["what"] for each in report["undecided"]]
 
 
 def test_only_objects_say_nothing_of_rules(kproxy: Run, tmp_path: Path) -> None:
