@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from kproxy.apiserver.auth.authentication import load_token_file
 from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+from kproxy.cli.options import parse_listen
 from kproxy.cli.output import OutputError, report_note
 from kproxy.errors import InputError
 
@@ -65,27 +65,6 @@ def command(
         loop.run_until_complete(_serve(ApiServer(configuration), write_kubeconfig))
     finally:
         loop.close()
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:6443`, `[::1]:0` or `:6443`.
-
-    Raises:
-        InputError: it is invalid.
-    """
-    import ipaddress
-
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:]+)\]|([^\[\]:]*)):([0-9]{1,5})", text)
-    if found is None or int(found[3]) > 65535:
-        raise InputError(f"--listen {text!r}: must be ADDRESS:PORT, as in 127.0.0.1:6443 or [::1]:0")
-    host = found[1] or found[2] or "0.0.0.0"
-    if host == "localhost":
-        host = "127.0.0.1"
-    try:
-        ipaddress.ip_address(host)
-    except ValueError as error:
-        raise InputError(f"--listen {text!r}: {host!r} is no IP address") from error
-    return host, int(found[3])
 
 
 def parse_cidrs(text: str) -> tuple[str, ...]:

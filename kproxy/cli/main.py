@@ -23,6 +23,7 @@ COMMANDS = {
     "trace": "Trace a packet through a node's rules: where it goes, why, with which chance.",
     "diff": "Do two rule sets treat every packet alike? If not, show a packet that tells.",
     "migrate": "What changes for packets when kube-proxy's mode is switched, and what to do.",
+    "explore": "Walk through a cluster in the browser: ask, break, compare.",
     "collect": "Gather what decides a cluster's Service traffic into one file.",
     "audit": "Which Services are wrong on which nodes of a cluster, and why.",
     "apply": "Bring the kernel's rules to what the manifests say.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from click.core import ParameterSource
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, cluster_source
 from kproxy.cli.output import report_note
+from kproxy.errors import InputError
 from kproxy.render import Features
 from kproxy.services import IPFamily
 
@@ -126,3 +128,24 @@ def chosen_family(ipv4: bool, ipv6: bool) -> IPFamily | None:
     if ipv6:
         return IPFamily.IPV6
     return IPFamily.IPV4 if ipv4 else None
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:6443`, `[::1]:0` or `:6443`.
+
+    Raises:
+        InputError: it is invalid.
+    """
+    import ipaddress
+
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:]+)\]|([^\[\]:]*)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65535:
+        raise InputError(f"--listen {text!r}: must be ADDRESS:PORT, as in 127.0.0.1:6443 or [::1]:0")
+    host = found[1] or found[2] or "0.0.0.0"
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        ipaddress.ip_address(host)
+    except ValueError as error:
+        raise InputError(f"--listen {text!r}: {host!r} is no IP address") from error
+    return host, int(found[3])

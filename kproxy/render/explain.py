@@ -96,24 +96,28 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def explain_service(
-    service: Service, rendered: RenderedTarget | RenderedTable, endpoint_slices: Iterable[EndpointSlice] = ()
+    service: Service,
+    rendered: RenderedTarget | RenderedTable,
+    endpoint_slices: Iterable[EndpointSlice] = (),
+    found: Iterable[RenderedRule | RenderedObject] | None = None,
 ) -> Explanation:
     """Explains one Service of a rendered cluster.
 
     Args:
         endpoint_slices: those of the cluster; for saying why some have no effect.
+        found: rules or objects of `rendered`, this Service's at least, if they are known already.
     """
     key = service.metadata.key
     family = rendered.options.family
     skipped = why_skipped(service)
     if not skipped and not cluster_ip_of(service.spec, family):
         skipped = f"it has no {family.value} ClusterIP"
-    found: dict[ServicePortName, list[RenderedRule | RenderedObject]] = {}
+    mine: dict[ServicePortName, list[RenderedRule | RenderedObject]] = {}
     if not skipped:
-        for each in rendered.rules() if isinstance(rendered, RenderedTarget) else rendered.objects():
+        for each in objects_of(rendered) if found is None else found:
             owner = each.origin.service_port
             if owner is not None and owner.service == key:
-                found.setdefault(owner, []).append(each)
+                mine.setdefault(owner, []).append(each)
     names = sorted(name for name in rendered.state.service_ports if name.service == key)
     return Explanation(
         service=key,
@@ -121,8 +125,13 @@ def explain_service(
         family=family.value,
         skipped=skipped,
         notes=tuple(_notes(rendered, key, skipped, endpoint_slices)),
-        ports=tuple(_explain_port(rendered, name, found.get(name, ())) for name in names),
+        ports=tuple(_explain_port(rendered, name, mine.get(name, ())) for name in names),
     )
+
+
+def objects_of(rendered: RenderedTarget | RenderedTable) -> Iterable[RenderedRule | RenderedObject]:
+    """All rules, or objects of nftables, with what they come from."""
+    return rendered.rules() if isinstance(rendered, RenderedTarget) else rendered.objects()
 
 
 def _notes(

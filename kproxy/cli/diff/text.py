@@ -13,6 +13,7 @@ from kproxy.cli.output import counted
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
+from kproxy.dataplane.compare.record import SIDES, comparison_record
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.side import SideRules
@@ -24,7 +25,6 @@ from kproxy.netfilter.nftables.printer.style import Style
 
 MAX_OUTCOMES = 4
 MAX_SITES = 6
-SIDES = ("A", "B")
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
 
 
@@ -182,77 +182,9 @@ def _path(outcome: Outcome) -> str:
     return "; ".join(f"{table} {', '.join(places)}" for table, places in parts) or "no rule matches"
 
 
-# JSON
-
-
 def comparison_json(found: Comparison, labels: Sequence[str]) -> bytes:
-    """The answer for programs; docs/diff.md lists the fields."""
-    record = {
-        "alike": found.alike,
-        "a": labels[0],
-        "b": labels[1],
-        "differences": [_difference_record(item) for item in found.differences],
-        "unexamined": found.unexamined,
-        "unusual": found.unusual,
-        "undecided": [{"where": item.where, "reason": item.reason} for item in found.undecided],
-        "remarks": list(found.remarks),
-    }
-    return msgspec.json.format(msgspec.json.encode(record)) + b"\n"
-
-
-def _difference_record(item: Difference) -> dict[str, object]:
-    packet = item.witness.packet
-    traces = item.traces
-    return {
-        "destinations": list(item.destinations),
-        "from": item.sources,
-        "conditions": item.conditions,
-        **({} if item.cause is None else {"cause": _cause_record(item.cause)}),
-        "a": item.one,
-        "b": item.other,
-        "witness": {
-            "src": packet.source,
-            "dst": packet.destination,
-            "proto": protocol_name(packet.protocol),
-            "origin": packet.origin,
-            "in": packet.in_interface or "",
-            "mark": packet.mark,
-            "ctstate": item.witness.connection.state,
-            "localAddresses": [
-                format_address(address, family) for family, address in sorted(
-                    item.witness.host.local_addresses or (), key=lambda pair: pair[1]
-                )
-            ],
-            "assumed": [{"match": question.text, "holds": answer} for question, answer in item.witness.assumed],
-            "a": [_outcome_record(outcome) for outcome in traces[0].outcomes],
-            "b": [_outcome_record(outcome) for outcome in traces[1].outcomes],
-        },
-    }  # fmt: skip
-
-
-def _cause_record(cause: Cause) -> dict[str, object]:
-    return {
-        "side": SIDES[cause.side].lower(), "table": cause.table, "chain": cause.chain, "rule": cause.rule,
-        "text": cause.text,
-    }  # fmt: skip
-
-
-def _outcome_record(outcome: Outcome) -> dict[str, object]:
-    return {
-        "probability": f"{outcome.probability.numerator}/{outcome.probability.denominator}",
-        "verdict": outcome.verdict,
-        "src": outcome.src,
-        "dst": outcome.dst,
-        "dnat": outcome.dnat,
-        "masquerade": outcome.masquerade,
-        "hook": outcome.hook,
-        "path": [
-            {"table": step.table, "chain": step.chain, "rule": step.rule, "text": step.text} for step in outcome.path
-        ],
-    }
-
-
-# text
+    """The answer for programs."""
+    return msgspec.json.format(msgspec.json.encode(comparison_record(found, labels))) + b"\n"
 
 
 def text_difference(rulesets: Sequence[SideRules], labels: Sequence[str]) -> Iterator[str]:

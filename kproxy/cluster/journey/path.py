@@ -107,13 +107,17 @@ class _Path:
     entries: Mapping[str, tuple[Connection, ...]] = field(default_factory=dict)
     answered: bool = False
     """Whether what walks is the answer."""
+    assumed: Mapping[str, bool] = field(default_factory=dict)
+    """How what is open is decided, as in `trace`."""
 
     def with_hop(self, hop: Hop, probability: Fraction) -> _Path:
         entries = dict(self.entries)
         connection = hop.outcome.connection
         if connection is not None:
             entries[hop.host] = (*entries.get(hop.host, ()), connection)
-        return _Path(self.probability * probability, (*self.hops, hop), entries, self.answered)
+        return dataclasses.replace(
+            self, probability=self.probability * probability, hops=(*self.hops, hop), entries=entries
+        )
 
 
 def journeys(
@@ -124,12 +128,14 @@ def journeys(
     *,
     source_port: int | None = None,
     source: str | None = None,
+    assumed: Mapping[str, bool] | None = None,
 ) -> list[Journey]:
     """Everything that can become of a connection from `client` to `destination` (`IP:PORT`), the likeliest first.
 
     Args:
         source_port: the client's port; None leaves it open.
         source: the client's address; None lets routing choose.
+        assumed: decides what is open, on all hosts, as in `trace`.
 
     Raises:
         DataplaneError, LinuxError, LabError: see `trace`, `Network.host`.
@@ -139,7 +145,7 @@ def journeys(
         packet = packet.replace(sport=source_port)
     found = [
         journey
-        for path, outcome in _go(network, _Path(Fraction(1)), client, packet, Connection())
+        for path, outcome in _go(network, _Path(Fraction(1), assumed=assumed or {}), client, packet, Connection())
         for journey in _come_back(network, path, outcome)
     ]
     return sorted(found, key=lambda item: (-item.probability, item.end, item.at))
@@ -161,7 +167,7 @@ def _go(
         yield path, _End(LOST, "it goes in circles")
         return
     host = network.host(name)
-    for outcome in _outcomes(host, packet, connection):
+    for outcome in _outcomes(host, packet, connection, path.assumed):
         if outcome.verdict == INDETERMINATE:
             hop = Hop(name, packet, outcome)
             yield path.with_hop(hop, outcome.probability or Fraction(1)), _End(OPEN, "; ".join(outcome.reasons))
@@ -178,9 +184,11 @@ def _go(
             yield from _onward(network, path, host, packet, outcome)
 
 
-def _outcomes(host: NetworkHost, packet: Packet, connection: Connection) -> tuple[Outcome, ...]:
+def _outcomes(
+    host: NetworkHost, packet: Packet, connection: Connection, assumed: Mapping[str, bool]
+) -> tuple[Outcome, ...]:
     """What a host may do to a packet. Where its rules are not known: anything, which the reasons say."""
-    found = trace(host.indexes[packet.family], host.host, packet, connection).outcomes
+    found = trace(host.indexes[packet.family], host.host, packet, connection, assumed=assumed).outcomes
     why = host.unknown.get(packet.family)
     if why is None:
         return found
@@ -302,7 +310,7 @@ def _error_back(network: Network, path: _Path, packet: Packet, end: _End) -> Jou
     connection = _related(entries, name)
     for _ in range(_MAX_HOPS):
         host = network.host(name)
-        outcome = _outcomes(host, current, connection)[0]
+        outcome = _outcomes(host, current, connection, path.assumed)[0]
         if outcome.verdict != ACCEPT:
             back.append(Hop(name, current, outcome))
             return Journey(path.probability, LOST, name, f"the error: {outcome.reason}", path.hops, tuple(back))

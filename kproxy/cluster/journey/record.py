@@ -9,7 +9,11 @@ import msgspec
 from kproxy.cluster.journey.network import Outer
 from kproxy.cluster.journey.path import Hop, Journey
 from kproxy.cluster.journey.question import Question
+from kproxy.dataplane import Connection, format_endpoint
+from kproxy.dataplane.concrete.graph import Step
+from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.query.json import RuleStep, rule_step
+from kproxy.netfilter import Family
 
 
 class OuterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,8 +27,40 @@ class OuterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int = 0
 
 
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that happened on a host, in order: `kind` is rule, policy, conntrack, route, translate or end; the
+    other fields are as in `RuleStep`; `src` and `dst` are the packet's after a step that rewrote it."""
+
+    kind: str
+    hook: str
+    did: str
+    table: str = ""
+    chain: str = ""
+    rule: int = 0
+    text: str = ""
+    provenance: str = ""
+    source: str = ""
+    src: str = ""
+    dst: str = ""
+
+
+class EntryRecord(msgspec.Struct, frozen=True):
+    """A conntrack entry: source and destination of both directions, `?` where open."""
+
+    original: tuple[str, str]
+    reply: tuple[str, str]
+
+
 class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_interface": "in", "out_interface": "out"}):
-    """A packet's stay on one host: as it came or was made there (`src`, `dst`), and as it left."""
+    """A packet's stay on one host: as it came or was made there (`src`, `dst`), and as it left.
+
+    Attributes:
+        held: it was to leave and did not: its next hop does not answer, or the interface has no carrier.
+        mark: the packet's when it left, `0x4000`.
+        ctstate: what conntrack called it. conntrack: the entry, if it is translated. dnat, snat: whether it was.
+        hints: what would settle an INDETERMINATE verdict.
+        steps: everything that happened, where that was asked for.
+    """
 
     host: str
     src: str
@@ -38,6 +74,14 @@ class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_int
     reason: str = ""
     outer: OuterRecord | None = None
     rules: tuple[RuleStep, ...] = ()
+    held: bool = False
+    mark: str = ""
+    ctstate: str = ""
+    dnat: bool = False
+    snat: bool = False
+    conntrack: EntryRecord | None = None
+    hints: tuple[str, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
 
 
 class JourneyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,22 +111,26 @@ class JourneysRecord(msgspec.Struct, frozen=True, rename={"client": "from"}):
 
 
 def journeys_record(
-    question: Question, journeys: Sequence[Journey], assumptions: Sequence[str], missing: Sequence[str]
+    question: Question,
+    journeys: Sequence[Journey],
+    assumptions: Sequence[str],
+    missing: Sequence[str],
 ) -> JourneysRecord:
     """Turns journeys into what programs read."""
-    found = tuple(map(_journey, journeys))
+    found = tuple(map(journey_record, journeys))
     return JourneysRecord(
         question.client, question.destination, question.protocol, found, tuple(assumptions), tuple(missing)
     )
 
 
-def _journey(item: Journey) -> JourneyRecord:
+def journey_record(item: Journey, *, steps: bool = False) -> JourneyRecord:
+    """One journey. `steps`: with everything that happened on its hosts, not only the rules that matched."""
     return JourneyRecord(
         probability=f"{item.probability.numerator}/{item.probability.denominator}",
         end=item.end,
         at=item.at,
-        there=tuple(map(_hop, item.there)),
-        back=tuple(map(_hop, item.back)),
+        there=tuple(_hop(hop, steps) for hop in item.there),
+        back=tuple(_hop(hop, steps) for hop in item.back),
         pod=item.pod,
         source=item.source,
         target=item.target,
@@ -90,8 +138,9 @@ def _journey(item: Journey) -> JourneyRecord:
     )
 
 
-def _hop(hop: Hop) -> HopRecord:
+def _hop(hop: Hop, steps: bool) -> HopRecord:
     came, left = hop.arrived, hop.left
+    entry = hop.outcome.connection
     return HopRecord(
         host=hop.host,
         src=came.source,
@@ -105,7 +154,32 @@ def _hop(hop: Hop) -> HopRecord:
         reason=hop.outcome.reason or "; ".join(hop.outcome.reasons),
         outer=None if hop.outer is None else _outer(hop.outer),
         rules=tuple(rule_step(step) for step in hop.outcome.path),
+        held=hop.held,
+        mark=f"0x{left.mark:x}" if left.mark else "",
+        ctstate=(entry.state or "") if entry is not None else "",
+        dnat=hop.outcome.dnat,
+        snat=hop.outcome.snat,
+        conntrack=_entry(entry, left.family) if entry is not None and entry.translated else None,
+        hints=hop.outcome.hints,
+        steps=tuple(map(_step, hop.outcome.steps)) if steps else (),
     )
+
+
+def _step(step: Step) -> StepRecord:
+    src, _, dst = step.did.partition(" becomes ")[2].partition(" -> ") if step.kind == "translate" else ("", "", "")
+    return StepRecord(
+        step.kind, step.hook, step.did, step.table, step.chain, step.rule, step.text, step.note, step.source, src, dst
+    )
+
+
+def _entry(entry: Connection, family: Family) -> EntryRecord | None:
+    if entry.original is None or entry.reply is None:
+        return None
+    return EntryRecord(_ends(entry.original, family), _ends(entry.reply, family))
+
+
+def _ends(flow: FlowTuple, family: Family) -> tuple[str, str]:
+    return format_endpoint(family, flow.src, flow.sport), format_endpoint(family, flow.dst, flow.dport)
 
 
 def _outer(outer: Outer) -> OuterRecord:

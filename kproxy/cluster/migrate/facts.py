@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -47,9 +47,15 @@ class NodeFacts:
 
     @classmethod
     def of(
-        cls, cluster: Manifests, config: KubeProxyConfiguration, target: Target, family: Family, features: Features
+        cls,
+        cluster: Manifests,
+        config: KubeProxyConfiguration,
+        target: Target,
+        family: Family,
+        features: Features,
+        addresses: Sequence[str] | None = None,
     ) -> NodeFacts:
-        """Reads the cluster as kube-proxy on the node would, in either mode."""
+        """Reads the cluster as kube-proxy on the node would, in either mode. `addresses`: see `render_options`."""
         state = ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
         first, second = (
             render_options(
@@ -58,6 +64,7 @@ class NodeFacts:
                 target.node_name,
                 target.node,
                 features,
+                addresses,
                 service_cidrs=cluster.service_cidrs if mode == MODE_NFTABLES else (),
             )
             for mode in (MODE_IPTABLES, MODE_NFTABLES)

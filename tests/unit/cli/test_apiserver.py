@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.cli.apiserver import parse_cidrs, parse_listen
+from kproxy.cli.apiserver import parse_cidrs
+from kproxy.cli.options import parse_listen
 from kproxy.errors import InputError
 from tests.support.cli import KPROXY
 from tests.support.waiting import PATIENCE

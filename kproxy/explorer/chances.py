@@ -1,0 +1,40 @@
+"""The exact chance with which kube-proxy's rules choose each of several endpoints."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.render.iptables.serviceport import probability
+
+_BITS_31 = 1 << 31
+_BITS_32 = 1 << 32
+
+
+@lru_cache(maxsize=4096)
+def chances(count: int, mode: str) -> tuple[Fraction, ...]:
+    """The chances of `count` endpoints in their order; they add up to 1.
+
+    In iptables mode the kernel compares 31 random bits with the probability that kube-proxy writes with ten digits, as
+    iptables rounds it (libxt_statistic); in nftables mode it scales 32 random bits (nft_numgen).
+    """
+    if mode == MODE_NFTABLES:
+        bounds = [-(-number * _BITS_32 // count) for number in range(count + 1)]
+        return tuple(Fraction(bounds[number + 1] - bounds[number], _BITS_32) for number in range(count))
+    found, left = [], Fraction(1)
+    for number in range(count, 1, -1):
+        chance = left * Fraction(round(float(probability(number)) * _BITS_31), _BITS_31)
+        found.append(chance)
+        left -= chance
+    return (*found, left) if count else ()
+
+
+def percent(chance: Fraction) -> float:
+    """For people: rounded to hundredths."""
+    return round(float(chance) * 100, 2)
+
+
+def exact(chance: Fraction) -> str:
+    """For programs: `1/3`."""
+    return f"{chance.numerator}/{chance.denominator}"

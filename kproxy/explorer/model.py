@@ -1,0 +1,179 @@
+"""A cluster as the page asks about it: what is known, and what follows from it, kept for the next question.
+
+A `Model` is one state of one source: a revision, or a copy with edits. It is asked by several threads; each question
+holds its lock, since what is kept is filled as it is needed. `Work` bounds how long something may take.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Final
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cluster.journey.known import KnownNetwork
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.errors import InputError
+from kproxy.explorer.edits import Edit, Edited, Object, edit, edited_files, read_objects
+from kproxy.explorer.errors import Refusal, cannot, not_found
+from kproxy.explorer.rendering import RenderedCluster, Rendering
+from kproxy.explorer.source import Known
+from kproxy.lab.resources import FAILED
+from kproxy.netfilter import Family
+from kproxy.render import Features
+
+NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster"
+
+
+class Work:
+    """Something that takes time, for one request: `check` ends it when nobody waits for it any more."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._cancelled = True
+
+    def check(self, _what: str = "") -> None:
+        """Raises Refusal: the time is over, or nobody waits."""
+        if self._cancelled or self._clock() > self._end:
+            raise Refusal(504, "this takes too long: ask about fewer nodes or Services, or use the command")
+
+
+class Model:
+    """One state of a source.
+
+    Attributes:
+        known: what the source said.
+        edited: the edits, of a copy.
+        lock: held by whoever asks.
+    """
+
+    def __init__(self, known: Known, revision: int, edited: Edited | None = None) -> None:
+        self.known = known
+        self.revision = revision
+        self.edited = edited
+        self.lock = threading.RLock()
+
+    @property
+    def cluster(self) -> Cluster:
+        """Raises Refusal: there is none."""
+        if self.known.cluster is None:
+            raise cannot(NO_CLUSTER)
+        return self.known.cluster
+
+    @property
+    def manifests(self) -> Manifests:
+        return self.cluster.manifests
+
+    @cached_property
+    def network(self) -> KnownNetwork:
+        return KnownNetwork(self.cluster)
+
+    @cached_property
+    def rendering(self) -> Rendering:
+        """kube-proxy on each node, as the objects ask for."""
+        cluster = self.cluster
+        if isinstance(cluster, RenderedCluster):
+            return cluster.rendering
+        return Rendering(cluster.manifests, cluster.proxy_config or KubeProxyConfiguration(), Features())
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes, in order."""
+        cluster = self.known.cluster
+        return () if cluster is None else tuple(name for name, host in cluster.hosts.items() if host.has_node)
+
+    def node(self, name: str, field: str = "node") -> HostFacts:
+        """A node by name; the first for "". Raises Refusal."""
+        if not name and self.nodes:
+            return self.cluster.hosts[self.nodes[0]]
+        found = self.cluster.hosts.get(name.removeprefix("node/"))
+        if found is None or not found.has_node:
+            shown = ", ".join(self.nodes[:8]) or "none"
+            raise not_found(f"{field}: there is no node {name!r}; there are {shown}", field)
+        return found
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """Those that Services have addresses of; IPv4 if none has any."""
+        if self.known.cluster is None:
+            rules = self.known.rules
+            return tuple(each for each in Family if rules is not None and _has_rules(self.known, each))
+        texts = {ip for service in self.manifests.services for ip in service.spec.cluster_ips if ip != "None"}
+        found = {Family.IPV6 if ":" in text else Family.IPV4 for text in texts}
+        return tuple(each for each in Family if each in found) or (Family.IPV4,)
+
+    @cached_property
+    def objects(self) -> dict[tuple[str, str, str], Object]:
+        """The objects as they were read. Raises Refusal."""
+        if self.known.files is None:
+            raise cannot(NO_CLUSTER)
+        return read_objects(self.known.files)
+
+    @cached_property
+    def ready(self) -> dict[str, bool | None]:
+        """Which nodes are ready, as far as Nodes tell."""
+        return {key[2]: _is_ready(value) for key, value in self.objects.items() if key[0] == "Node"}
+
+    @cached_property
+    def failed(self) -> frozenset[str]:
+        """The pods of a lab that were made to crash."""
+        return frozenset(
+            f"{key[1]}/{key[2]}"
+            for key, value in self.objects.items()
+            if key[0] == "Pod" and FAILED in ((value.get("metadata") or {}).get("annotations") or {})
+        )
+
+    def copy(self, edits: Sequence[Edit]) -> Model:
+        """A copy with edits, in which every node's rules are made from objects; other programs' rules stay.
+
+        Raises:
+            Refusal: an edit cannot be made.
+        """
+        files = self.known.files
+        if files is None:
+            raise cannot(NO_CLUSTER)
+        with self.lock:
+            edited = edit(self.objects, edits)
+        config = self.cluster.proxy_config
+        try:
+            mode = edited.mode or self.known.mode
+            known = self.known
+            cluster = RenderedCluster(edited_files(files, edited), config, known.features, mode, known.allocate)
+        except InputError as error:
+            raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
+        cluster.label = self.known.label
+        made = Known(known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features)
+        return Model(made, self.revision, edited)
+
+
+def _is_ready(node: Object) -> bool | None:
+    for each in (node.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return bool(each.get("status") == "True")
+    return None
+
+
+def _has_rules(known: Known, family: Family) -> bool:
+    try:
+        return known.rules is not None and known.rules.index(family) is not None
+    except InputError:
+        return False
+
+
+def family_named(text: str | None, known: Sequence[Family], field: str = "family") -> Family:
+    """A family by its name; the first known for None. Raises Refusal."""
+    if not text:
+        return known[0] if known else Family.IPV4
+    for each in Family:
+        if each.value == text:
+            return each
+    raise Refusal(400, f"{field}: IPv4 or IPv6 expected", field)

@@ -1,0 +1,259 @@
+"""What the explorer holds: the source as it was last read, copies of it with edits, and who listens to its changes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from kproxy import __version__
+from kproxy.errors import KproxyError
+from kproxy.explorer.comparing import Side
+from kproxy.explorer.edits import Edit
+from kproxy.explorer.errors import Refusal, bad_input, cannot
+from kproxy.explorer.live import LabSource
+from kproxy.explorer.model import Model
+from kproxy.explorer.source import LAB, Source
+
+MAX_COPIES: Final = 4
+MAX_NOTES: Final = 50
+MAX_LISTENERS: Final = 32
+
+Listener = Callable[["Event"], None]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that the page is told: a new revision, with what changed; or that the source is away, and why."""
+
+    kind: str
+    data: dict[str, object]
+
+
+class Abilities(msgspec.Struct, frozen=True):
+    """What can be asked of the source."""
+
+    ask: bool
+    services: bool
+    whatif: bool
+    compare: bool
+    audit: bool
+    events: bool
+    lab: bool
+    counters: bool
+
+
+class SourceView(msgspec.Struct, frozen=True):
+    """The source, as docs/explore.md has it. `away`: why it cannot be read now; what is shown is of `revision`."""
+
+    kind: str
+    label: str
+    live: bool
+    writable: bool
+    revision: int
+    created: str
+    modes: tuple[str, ...]
+    families: tuple[str, ...]
+    nodes: int
+    pods: int
+    services: int
+    namespaces: tuple[str, ...]
+    namespace: str
+    warnings: tuple[str, ...]
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+    away: str
+    can: Abilities
+    compares: tuple[str, ...]
+    version: str
+
+
+class Explorer:
+    """A source and what is known of it. Thread-safe.
+
+    Attributes:
+        source: never written to, unless it is a lab.
+    """
+
+    def __init__(self, source: Source, namespace: str = "") -> None:
+        """
+        Args:
+            namespace: that the page shows first; "" for all.
+
+        Raises:
+            KproxyError: the source cannot be read.
+        """
+        self.source = source
+        self.namespace = namespace
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._away = ""
+        self._listeners: list[Listener] = []
+        self._copies: OrderedDict[tuple[int, bytes], Model] = OrderedDict()
+        self._model = Model(source.read(), 1)
+
+    def start(self) -> None:
+        """Follows the source, if it changes by itself."""
+        self.source.start(self.changed, self.went_away)
+
+    def stop(self) -> None:
+        self.source.stop()
+
+    # --- the source changes ---
+
+    def changed(self, what: Sequence[str]) -> None:
+        """Reads the source again and tells everybody."""
+        with self._reading:
+            try:
+                known = self.source.read()
+            except KproxyError as error:
+                self.went_away(str(error))
+                return
+            with self._lock:
+                self._away = ""
+                self._model = Model(known, self._model.revision + 1)
+                self._copies.clear()
+                revision = self._model.revision
+        self._tell(Event("revision", {"revision": revision, "changed": list(what)[:MAX_NOTES]}))
+
+    def went_away(self, why: str) -> None:
+        """The source cannot be reached, or can again (""): what is known of it stays."""
+        with self._lock:
+            if self._away == why:
+                return
+            self._away = why
+        self._tell(Event("away", {"message": why}))
+
+    @property
+    def away(self) -> str:
+        return self._away or self.source.away()
+
+    def _tell(self, event: Event) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for each in listeners:
+            each(event)
+
+    def listen(self, listener: Listener) -> Event:
+        """Calls back with each event from now on, from any thread; the present revision as the first one.
+
+        Raises:
+            Refusal: too many listen.
+        """
+        with self._lock:
+            if len(self._listeners) >= MAX_LISTENERS:
+                raise Refusal(503, "too many pages are open")
+            self._listeners.append(listener)
+            return Event("revision", {"revision": self._model.revision, "changed": []})
+
+    def forget(self, listener: Listener) -> None:
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+    # --- what is asked ---
+
+    @property
+    def model(self) -> Model:
+        """The source as it was last read."""
+        return self._model
+
+    def model_with(self, edits: Sequence[Edit]) -> Model:
+        """The source, or a copy of it with edits. Raises Refusal."""
+        model = self._model
+        if not edits:
+            return model
+        return self.copy_with(edits)
+
+    def side(self, asked: Side) -> Model:
+        """One side of a comparison. Raises Refusal."""
+        if asked.other:
+            raise bad_input("other: there is no other source: kproxy explore --with PATH", "other")
+        return self.model_with(asked.edits)
+
+    def copy_with(self, edits: Sequence[Edit]) -> Model:
+        """A copy with edits, be it none. Raises Refusal."""
+        model = self._model
+        key = (model.revision, msgspec.json.encode(list(edits)))
+        with self._lock:
+            found = self._copies.get(key)
+            if found is not None:
+                self._copies.move_to_end(key)
+                return found
+        made = model.copy(edits)
+        with self._lock:
+            self._copies[key] = made
+            while len(self._copies) > MAX_COPIES:
+                self._copies.popitem(last=False)
+        return made
+
+    def view(self) -> SourceView:
+        """What the page says of the source."""
+        model, kind = self._model, self.source.kind
+        known = model.known
+        cluster = known.cluster
+        has_cluster = cluster is not None
+        manifests = cluster.manifests if cluster is not None else None
+        spaces = {each.metadata.namespace for each in manifests.services} if manifests is not None else set()
+        if cluster is not None:
+            spaces |= {name.partition("/")[0] for name in cluster.pods}
+        return SourceView(
+            kind=kind,
+            label=self.source.label,
+            live=self.source.live,
+            writable=kind == LAB,
+            revision=model.revision,
+            created=cluster.info.created if cluster is not None else "",
+            modes=_modes(model),
+            families=tuple(each.value for each in model.families),
+            nodes=len(model.nodes),
+            pods=len(cluster.pods) if cluster is not None else 0,
+            services=len(manifests.services) if manifests is not None else 0,
+            namespaces=tuple(sorted(spaces)),
+            namespace=self.namespace,
+            warnings=known.warnings[:MAX_NOTES],
+            missing=tuple(map(str, cluster.missing))[:MAX_NOTES] if cluster is not None else (),
+            notes=tuple(model.network.notes)[:MAX_NOTES] if cluster is not None else (),
+            away=self.away,
+            can=Abilities(
+                ask=True,
+                services=has_cluster,
+                whatif=has_cluster,
+                compare=has_cluster,
+                audit=has_cluster and not known.rendered,
+                events=True,
+                lab=kind == LAB,
+                counters=kind == LAB,
+            ),
+            compares=_compares(has_cluster, known.rendered),
+            version=f"kproxy {__version__}",
+        )
+
+    def lab(self) -> LabSource:
+        """The source, if it is a lab. Raises Refusal."""
+        if not isinstance(self.source, LabSource):
+            raise cannot("only a lab can be broken and healed: kproxy explore --lab NAME")
+        return self.source
+
+
+def _compares(has_cluster: bool, rendered: bool) -> tuple[str, ...]:
+    """The kinds of comparisons that the source allows."""
+    if not has_cluster:
+        return ()
+    return ("diff", "migrate") if rendered else ("diff", "drift", "migrate")
+
+
+def _modes(model: Model) -> tuple[str, ...]:
+    if model.known.cluster is None:
+        rules = model.known.rules
+        native = rules is not None and rules.nftables is not None
+        return (*(("iptables",) if rules is not None and rules.rulesets else ()), *(("nftables",) if native else ()))
+    modes: dict[str, None] = {}
+    for name in model.nodes:
+        try:
+            modes[model.rendering.mode_of(model.cluster.hosts[name])] = None
+        except KproxyError:
+            continue
+    return tuple(modes)

@@ -1,0 +1,137 @@
+"""The map as data: what `api/map` answers (docs/explore.md)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, rename="camel"):
+    """What is sent as JSON, with Kubernetes' spelling."""
+
+
+class DeviceView(Value, frozen=True):
+    name: str
+    kind: str
+    addresses: tuple[str, ...]
+    bridge: str
+    up: bool
+    mtu: int
+
+
+class TunnelView(Value, frozen=True):
+    """A tunnel's device, and the nodes that its forwarding entries or its remote address lead to."""
+
+    device: str
+    kind: str
+    vni: int
+    peers: tuple[str, ...]
+
+
+class NodeView(Value, frozen=True):
+    """A host. `ready` None: not known; `is_node`: whether it is one, or a host beside the nodes; `reason`: what cannot
+    be read of it."""
+
+    id: str
+    name: str
+    addresses: tuple[str, ...]
+    pod_cidrs: tuple[str, ...] = msgspec.field(name="podCIDRs")
+    zone: str
+    ready: bool | None
+    is_node: bool
+    rules_known: bool
+    mode: str
+    link_up: bool
+    reason: str
+    devices: tuple[DeviceView, ...]
+    tunnels: tuple[TunnelView, ...]
+
+
+class MemberView(Value, frozen=True):
+    host: str
+    device: str
+    address: str
+    up: bool
+
+
+class NetworkView(Value, frozen=True):
+    """What several hosts are on. `known`: whether it follows from their links, or only from the Nodes."""
+
+    id: str
+    cidr: str
+    known: bool
+    members: tuple[MemberView, ...]
+
+
+class PodView(Value, frozen=True):
+    id: str
+    namespace: str
+    name: str
+    node: str
+    addresses: tuple[str, ...]
+    phase: str
+    ready: bool | None
+    terminating: bool
+    host_network: bool
+    failed: bool
+    bridge: str
+
+
+class PortView(Value, frozen=True):
+    name: str
+    protocol: str
+    port: int
+    target: str
+    node_port: int
+
+
+class ServiceView(Value, frozen=True):
+    id: str
+    namespace: str
+    name: str
+    type: str
+    cluster_ips: tuple[str, ...] = msgspec.field(name="clusterIPs")
+    external_ips: tuple[str, ...] = msgspec.field(name="externalIPs")
+    load_balancer_ips: tuple[str, ...] = msgspec.field(name="loadBalancerIPs")
+    internal_policy: str
+    external_policy: str
+    affinity: str
+    skipped: str
+    ports: tuple[PortView, ...]
+
+
+class EdgeView(Value, frozen=True):
+    """From a port of a Service to an endpoint: what a client on the node of the view has. `varies`: elsewhere it may be
+    another chance."""
+
+    service: str
+    port: str
+    protocol: str
+    family: str
+    endpoint: str
+    target: str
+    node: str
+    state: str
+    used: bool
+    why: str
+    chance: str
+    percent: float
+    varies: bool
+
+
+class OutsideView(Value, frozen=True):
+    id: str
+    address: str
+    label: str
+    links: tuple[str, ...]
+
+
+class MapView(Value, frozen=True):
+    revision: int
+    view: str
+    nodes: tuple[NodeView, ...]
+    networks: tuple[NetworkView, ...]
+    pods: tuple[PodView, ...]
+    services: tuple[ServiceView, ...]
+    edges: tuple[EdgeView, ...]
+    outside: tuple[OutsideView, ...]
+    exact: bool = True

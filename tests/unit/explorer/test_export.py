@@ -1,0 +1,82 @@
+"""The page as one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kproxy.explorer import export
+from kproxy.explorer.source import ManifestSource, SnapshotSource
+from kproxy.explorer.state import Explorer
+from kproxy.render import Features
+
+BUILT = {
+    "export.html": "<!DOCTYPE html><head><!--kproxy:csp--><style>/*kproxy:css*/</style></head><body>"
+    '<script type="application/json" id="kproxy-data">/*kproxy:data*/</script>'
+    '<script type="module">/*kproxy:js*/</script></body>',
+    "app.css": "p { color: red }",
+    "app.js": 'const a = "</script>", b = "<!--", c = "/*kproxy:data*/";',
+}
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "static_file", lambda name: BUILT[name].encode())
+
+
+@pytest.mark.usefixtures("built")
+def test_the_file_holds_what_the_server_answers(snapshot: Path) -> None:
+    text = export.export_page(Explorer(SnapshotSource(str(snapshot))))
+    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    held = json.loads(found[1])
+    assert set(held) == {"source", "map", "services", "audit", "asks", "missing"}
+    assert list(held["services"]) == ["shop/web"]
+    asked = [each["request"] for each in held["asks"]]
+    assert {"from": "pod/shop/cart-0", "to": "svc/shop/web:80", "protocol": "tcp"} in asked
+    assert all(each["answer"]["journeys"] for each in held["asks"])
+    assert "need the server" in held["missing"][0]
+
+
+@pytest.mark.usefixtures("built")
+def test_only_its_own_script_and_style_run(snapshot: Path) -> None:
+    text = export.export_page(Explorer(SnapshotSource(str(snapshot))))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    assert "unsafe" not in policy[1]
+    script = re.search(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert script is not None
+    assert style is not None
+    for kind, held in (("script-src", script[1]), ("style-src", style[1])):
+        digest = base64.b64encode(hashlib.sha256(held.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy[1]
+
+
+@pytest.mark.usefixtures("built")
+def test_no_name_of_the_cluster_ends_an_element() -> None:
+    text = export.page_with(json.dumps({"label": "</script><script>alert(1)</script><!-- \u2028"}, ensure_ascii=False))
+    assert text.count("<script") == 2
+    assert text.count("</script>") == 2
+    assert "\u2028" not in text
+    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    assert json.loads(found[1])["label"].startswith("</script>")
+
+
+@pytest.mark.usefixtures("built")
+def test_manifests_are_exported_without_an_audit(tmp_path: Path) -> None:
+    manifest = tmp_path / "cluster.yaml"
+    manifest.write_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.244.0.0/24}\n"
+        "status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n---\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
+        "spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ports: [{port: 80}]}\n"
+    )
+    data = export.export_data(Explorer(ManifestSource([str(manifest)], None, None, Features())))
+    assert data["audit"] is None
