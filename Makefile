@@ -9,7 +9,7 @@ WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-soak test-churn fresh lint format bench golden clean vm-image vm-test vm-validate
+.PHONY: help setup demo test test-slow test-soak test-churn fresh lint format bench golden web clean vm-image vm-test vm-validate
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,7 @@ test: $(READY) lint  ## Lint, then every test but the slow ones
 
 test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containerd, unpacked beside the environment
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
+	sh scripts/web.sh tools
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
 test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 packets, thousands of applies under traffic
@@ -55,6 +56,9 @@ bench: $(READY)  ## Speed, with the reference's figures beside ours
 
 golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
 	$(BIN)/kproxy golden check
+
+web:  ## Build the page of kproxy explore, with Node (web/README.md); its files are in the repository
+	sh scripts/web.sh
 
 vm-image:  ## Build the virtual machine's image (cached), as root
 	VM_STEPS=image bash vagrant/qemu/test.sh

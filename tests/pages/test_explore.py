@@ -1,0 +1,273 @@
+"""The page of `kproxy explore` in a browser: asked, stepped through, changed, by keyboard, on a phone, from disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.browser import running_browser
+from tests.support.explore import Page, exploring, place, write_showcase
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+ASKED = place("ask", _from="pod/shop/cart-0", to="svc/shop/web", way="1")
+VIEWS = (
+    place("map"),
+    place("map", sel="svc/shop/web"),
+    ASKED,
+    place("services"),
+    place("service/shop/web"),
+    place("whatif", sel="pod/shop/web-0"),
+    place("compare", kind="migrate"),
+    place("audit"),
+)
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_showcase(tmp_path_factory.mktemp("explore") / "shop")
+
+
+@pytest.fixture(scope="module")
+def url(snapshot: Path) -> Iterator[str]:
+    with exploring(str(snapshot)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
+        yield session
+
+
+@pytest.fixture
+def page(browser: Any, url: str) -> Iterator[Page]:
+    found = Page(browser, url)
+    found.size(1400, 1000)
+    found.requests()
+    found.complaints()
+    yield found
+    assert found.complaints() == []
+    elsewhere = [each for each in found.requests() if not each.startswith((url, "data:", "about:", "blob:"))]
+    assert elsewhere == []
+
+
+def step_to(page: Page, css: str) -> None:
+    """Presses the button for one step until something is there."""
+    for _ in range(60):
+        if page.all(css):
+            return
+        page.step()
+    raise AssertionError(f"no step shows {css}")
+
+
+def test_a_question_on_the_map_stepped_to_the_rewritten_header_and_back(page: Page) -> None:
+    page.open(place("ask"))
+    page.item("pod/shop/cart-0").click()
+    page.until(lambda: "from=pod/shop/cart-0" in page.fragment, "the source in the URL")
+    page.item("svc/shop/web").click()
+    page.until(lambda: len(page.all(".way-item")) == 2, "two ways")
+    assert [item.text for item in page.all(".way-item .chance b")] == ["50%", "50%"]
+    page.all(".way-item")[1].click()
+    page.shows(".way-item[aria-current=true]", "exactly 1/2")
+
+    step_to(page, ".field.dst.lit")
+    assert page.one('[data-test="now"]').text.startswith("worker-1")
+    assert page.text(".field.dst dd").split() == ["10.96.0.10", "10.244.1.5"]
+    assert page.text(".field.dport dd").split() == ["80", "8080"]
+    assert page.all(".hooks .station.now text")[0].text == "PREROUTING"
+    assert "DNAT" in page.text(".rule.now")
+    assert "shop/web:http" in page.text(".rule.now code")
+
+    step_to(page, ".strips.wrapped")
+    assert "VXLAN 1 192.168.0.10 → 192.168.0.11:8472" in page.text(".outer")
+    assert page.all(".packet.wrapped")
+    step_to(page, ".rail .back.here")
+    step_to(page, ".field.src.lit")
+    assert page.text(".field.src dd").split() == ["10.244.1.5", "10.96.0.10"], "the answer comes from where was asked"
+    step_to(page, "p.outcome-line.ok")
+    assert "answered by shop/web-1 at 10.244.1.5:8080" in page.text("p.outcome-line")
+
+    here = page.fragment
+    page.all(".way-item")[0].click()
+    page.shows(".way-item[aria-current=true]", "shop/web-0")
+    page.browser.back()
+    page.until(lambda: page.fragment == here, "the step before, by the browser's button")
+    page.shows(".way-item[aria-current=true]", "shop/web-1")
+
+
+def test_rules_in_order_and_those_that_did_not_match_on_demand(page: Page) -> None:
+    page.open(f"{ASKED}&step=6")
+    few = len(page.all(".rules .rule"))
+    assert few > 5
+    assert not page.all(".rules .rule.unmatched")
+    next(item for item in page.all(".rules .button") if "did not match" in item.text).click()
+    page.until(lambda: page.all(".rules .rule.unmatched"), "rules that did not match")
+    assert len(page.all(".rules .rule:not(.unmatched)")) == few
+    assert "svc" not in page.text(".rules .problem")
+    assert [item.text for item in page.all(".hook-rules h3")] == ["PREROUTING", "FORWARD", "POSTROUTING"]
+
+
+def test_a_service_with_what_is_left_out_and_who_reaches_it(page: Page) -> None:
+    page.open(place("service/shop/web"))
+    assert "any node :30080" in page.text(".fan")
+    page.shows(".service-port", "terminating, and there are ready endpoints")
+    rows = page.all(".matrix tbody tr")
+    assert len(rows) >= 4
+    outside = next(row for row in rows if "outside" in row.text)
+    cells = outside.find_elements("css selector", "td")
+    assert "lost" in cells[0].text
+    assert "answered" in cells[1].text
+    cells[1].find_element("css selector", "a").click()
+    page.until(lambda: page.all(".way-item"), "the cell's question")
+    assert page.fragment.startswith("#/ask?from=outside/203.0.113.9")
+
+
+def test_what_if_an_endpoint_terminates(page: Page) -> None:
+    page.open(place("whatif"))
+    page.item("pod/shop/web-0").click()
+    next(item for item in page.all(".choices button") if item.text.startswith("Terminating, still")).click()
+    page.shows('[data-test="verdict"]', "for packets")
+    finding = page.text(".finding")
+    assert "shop/web" in finding
+    assert "10.244.1.5:8080" in finding
+    assert "touched" in page.item("svc/shop/web").get_attribute("class")
+    then = next(item for item in page.all(".finding .button") if item.text == "The way then")
+    now = next(item for item in page.all(".finding .button") if item.text == "The way now")
+    target = then.get_attribute("href")
+    now.click()
+    page.until(lambda: len(page.all(".way-item")) == 2, "both endpoints now")
+    page.browser.get(target)
+    page.until(lambda: len(page.all(".way-item")) == 1, "one endpoint then")
+    page.browser.back()
+    page.browser.back()
+    page.shows(".edits", "web-0")
+    next(item for item in page.all(".panel .button") if item.text == "Undo").click()
+    page.until(lambda: not page.all(".edits li"), "nothing changed")
+
+
+def test_by_keyboard_alone(page: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(place("map"))
+    page.press("g", "a")
+    page.until(lambda: page.fragment == "#/ask", "g a leads to the questions")
+    page.press("/")
+    page.press(*"pod/shop/cart-0", Keys.TAB)
+    for _ in range(2):
+        if page.browser.switch_to.active_element.get_attribute("name") != "to":
+            page.press(Keys.TAB)
+    page.press(*"svc/shop/web", Keys.ENTER)
+    page.until(lambda: len(page.all(".way-item")) == 2, "two ways")
+    page.browser.execute_script("document.activeElement.blur()")
+    page.press("n")
+    page.shows(".position", "2/")
+    page.press(Keys.END)
+    page.until(lambda: page.all("p.outcome-line.ok"), "the end of the way")
+    page.press("g", "m")
+    page.until(lambda: page.fragment == "#/map", "g m leads to the map")
+    current = page.one(".map a[tabindex='0']")
+    page.browser.execute_script("arguments[0].focus()", current)
+    seen = set()
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT):
+        page.press(key)
+        seen.add(page.browser.switch_to.active_element.get_attribute("data-id"))
+    assert len(seen) >= 4
+    page.press(Keys.ENTER)
+    chosen = page.browser.switch_to.active_element.get_attribute("data-id")
+    page.until(lambda: f"sel={chosen}" in page.fragment, "Enter chooses")
+    page.press("?")
+    page.until(lambda: page.all(".help"), "the list of keys")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all(".help"), "no list of keys")
+
+
+def test_light_dark_and_a_phone(page: Page) -> None:
+    colours = set()
+    for scheme in ("light", "dark"):
+        page.scheme(scheme)
+        page.open(place("map"))
+        colours.add(page.browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    page.one("button[aria-label='Light colours']").click()
+    page.until(lambda: page.all("html[data-theme=light]"), "light colours by the button")
+    page.browser.execute_script("localStorage.clear()")
+    page.scheme("light")
+    assert len(colours) == 2
+    page.size(390, 800)
+    for view in VIEWS:
+        page.open(view)
+        width = page.browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+        assert width[0] <= width[1], f"{view} scrolls sideways on a phone"
+
+
+def test_axe_finds_nothing_serious(page: Page) -> None:
+    subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
+    axe = (ROOT / "web/node_modules/axe-core/axe.min.js").read_text()
+    found = []
+    for scheme in ("light", "dark"):
+        page.scheme(scheme)
+        for view in VIEWS:
+            page.open(view)
+            page.browser.execute_script(axe)
+            result = page.browser.execute_async_script("axe.run().then(arguments[0])")
+            found += [
+                (scheme, view, item["id"], [node["html"][:200] for node in item["nodes"][:3]])
+                for item in result["violations"]
+                if item["impact"] in ("serious", "critical")
+            ]
+    page.scheme("light")
+    assert found == [], "\n".join(map(str, found))
+
+
+def test_bad_questions_are_said_and_the_page_goes_on(page: Page) -> None:
+    page.open(place("ask", _from="pod/shop/nobody", to="svc/shop/web"))
+    page.shows("[role=alert]", "nobody")
+    page.complaints()  # the browser itself notes that the answer was 400
+    page.open(place("service/shop/<img src=x onerror=alert(1)>"))
+    page.shows("[role=alert]", "<img")
+    page.complaints()
+    page.open(place("no-such-view"))
+    assert "Not found" in page.text("h1")
+    page.open(ASKED)
+    assert len(page.all(".way-item")) == 2
+
+
+def test_exported_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> None:
+    file = tmp_path / "shop.html"
+    subprocess.run([sys.executable, "-m", "kproxy", "explore", str(snapshot), "--export", str(file)], check=True)
+    page = Page(browser, file.as_uri())
+    page.size(1400, 1000)
+    page.requests()
+    page.complaints()
+    page.open(place("map", sel="svc/shop/web"))
+    assert "worker-2" in page.text(".map")
+    page.shows(".panel", "50%")
+    page.open(ASKED)
+    page.until(lambda: len(page.all(".way-item")) == 2, "an answer that is in the file")
+    step_to(page, ".field.dst.lit")
+    page.open(place("service/shop/web"))
+    assert page.all(".matrix tbody tr")
+    page.open(place("ask", _from="pod/shop/cart-0", to="10.96.0.10:81"))
+    page.shows(".note", "needs kproxy explore")
+    assert page.complaints() == []
+    assert {url.partition("#")[0] for url in page.requests()} <= {page.url, "data:,", "about:blank"}
+
+
+def test_the_page_in_the_repository_is_what_its_sources_give(tmp_path: Path) -> None:
+    subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
+    subprocess.run(["node", "web/build.mjs", str(tmp_path)], cwd=ROOT, check=True)
+    static = ROOT / "kproxy/explorer/static"
+    built = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_bytes() for path in static.iterdir()}
+    assert sorted(built) == sorted(kept)
+    different = [name for name in built if built[name] != kept[name]]
+    assert different == [], "make web"
+    lock = json.loads((ROOT / "web/package-lock.json").read_text())
+    assert not [name for name, item in lock["packages"].items() if "resolved" in item]

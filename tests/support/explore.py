@@ -1,0 +1,148 @@
+"""`kproxy explore` with a source of its own, and a browser that looks at its page."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from tests.support.paths import ROOT
+
+Value = TypeVar("Value")
+SECONDS: Final = 40
+"""What a page may take on a machine that has other things to do."""
+
+
+@contextlib.contextmanager
+def exploring(*arguments: str, directory: str | Path = ROOT) -> Iterator[str]:
+    """The server, until the block ends; its URL, with the slash at its end."""
+    command = [sys.executable, "-m", "kproxy", "explore", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=directory)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "http://" in line:
+                yield line[line.index("http://") :].strip()
+                break
+        else:
+            raise AssertionError(f"kproxy explore ended with {process.wait()}")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=SECONDS)
+
+
+def place(path: str, **query: str) -> str:
+    """The fragment of a view: `#/ask?from=...`."""
+    words = "&".join(f"{key.removeprefix('_')}={quote(value, safe='/:@,')}" for key, value in query.items())
+    return f"#/{path}{'?' if words else ''}{words}"
+
+
+class Page:
+    """What tests do with the page. Each method waits until it can."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.browser = browser
+        self.url = url
+
+    def open(self, fragment: str) -> None:
+        """Loads the page anew at a fragment, and waits until it is drawn and asks nothing more."""
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.url}{fragment}")
+        self.idle()
+
+    def idle(self) -> None:
+        """Waits until a view is there, and all answers."""
+        script = """const busy = [...document.querySelectorAll('.busy')].some((item) => item.textContent);
+            return Boolean(document.querySelector('h1')) && !busy"""
+        self.until(lambda: self.browser.execute_script(script), "an idle page")
+
+    def until(self, condition: Callable[[], Value], what: str) -> Value:
+        """Waits for a true value, and returns it. What is drawn anew meanwhile is looked at again."""
+        from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+
+        end = time.monotonic() + SECONDS
+        while True:
+            with contextlib.suppress(NoSuchElementException, StaleElementReferenceException):
+                found = condition()
+                if found:
+                    return found
+            if time.monotonic() > end:
+                raise AssertionError(f"not seen: {what}; the page shows:\n{self.text('body')[:3000]}")
+            time.sleep(0.03)
+
+    def all(self, css: str) -> list[Any]:
+        from selenium.webdriver.common.by import By
+
+        return list(self.browser.find_elements(By.CSS_SELECTOR, css))
+
+    def one(self, css: str) -> Any:
+        """The first element of a selector, once it is there."""
+        return self.until(lambda: (self.all(css) or [None])[0], css)
+
+    def text(self, css: str) -> str:
+        return "\n".join(item.text for item in self.all(css))
+
+    def shows(self, css: str, words: str) -> None:
+        """Waits for words in what a selector has."""
+        self.until(lambda: words in self.text(css), f"{words!r} in {css}")
+
+    def item(self, identifier: str) -> Any:
+        """A thing on the map."""
+        return self.one(f'.map [data-id="{identifier}"]')
+
+    def step(self) -> None:
+        """One step on in an answer, by its button."""
+        before = self.text(".position")
+        self.one(".controls button.primary").click()
+        self.until(lambda: self.text(".position") != before, "another step")
+
+    def press(self, *keys: str) -> None:
+        """Presses keys where the focus is."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        for key in keys:
+            ActionChains(self.browser).send_keys(key).perform()
+
+    @property
+    def fragment(self) -> str:
+        return str(self.browser.execute_script("return decodeURIComponent(location.hash)"))
+
+    def requests(self) -> list[str]:
+        """URLs asked for since the last call; of a session with the log "performance"."""
+        found = []
+        for entry in self.browser.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                found.append(str(message["params"]["request"]["url"]))
+        return found
+
+    def complaints(self) -> list[str]:
+        """What the console says, and violations of the content security policy."""
+        return [str(entry["message"]) for entry in self.browser.get_log("browser")]
+
+    def size(self, width: int, height: int) -> None:
+        """The viewport, in CSS pixels."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def scheme(self, name: str) -> None:
+        """light or dark."""
+        feature = {"features": [{"name": "prefers-color-scheme", "value": name}]}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+
+
+def write_showcase(directory: Path) -> Path:
+    """The snapshot that tests and pictures are made of."""
+    from tests.support.cluster.showcase import showcase
+    from tests.support.cluster.snapshots import write_files
+
+    return write_files(directory, showcase())

@@ -1,0 +1,109 @@
+// Questions to the server, and in an exported file to what is embedded in it.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { resolveTarget } from "./names.js";
+
+const holder = document.getElementById("kproxy-data");
+
+/** What an exported file holds; null where there is a server. */
+export const embedded = holder ? JSON.parse(holder.textContent) : null;
+
+/** A failure that is shown: one line, the field that it is about, and whether the source is away. */
+export class Failure extends Error {
+  constructor(message, { field = "", away = false, absent = false } = {}) {
+    super(message);
+    this.field = field;
+    this.away = away;
+    this.absent = absent;
+  }
+}
+
+async function request(path, body, signal, form = "json") {
+  if (embedded) return fromFile(path, body);
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method: body === undefined ? "GET" : "POST",
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      cache: "no-store",
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failure("kproxy explore does not answer; is it still running?", { away: true });
+  }
+  if (form === "text" && answer.ok) return answer.text();
+  let data = null;
+  try {
+    data = await answer.json();
+  } catch {
+    throw new Failure(`The server's answer (${answer.status}) cannot be read`);
+  }
+  if (!answer.ok) throw new Failure(data?.error?.message ?? `The server says ${answer.status}`, { field: data?.error?.field, away: data?.away });
+  return data;
+}
+
+export const get = (path, signal) => request(path, undefined, signal);
+export const post = (path, body, signal, form) => request(path, body, signal, form);
+
+const NEEDS_SERVER = "This file was exported: that question is not in it, and needs kproxy explore";
+
+function fromFile(path, body) {
+  const [name, query = ""] = path.split("?");
+  if (name === "api/source") return embedded.source;
+  if (name === "api/map" && !body?.edits?.length) {
+    const node = new URLSearchParams(query).get("node") || body?.node;
+    return embedded.maps?.[node] ?? embedded.map;
+  }
+  if (name === "api/services") return { services: Object.keys(embedded.services ?? {}) };
+  const service = /^api\/services\/(.+)$/.exec(name);
+  if (service) {
+    const found = embedded.services?.[service[1].split("/").map(decodeURIComponent).join("/")];
+    if (found) return found;
+  }
+  if (name === "api/audit" && embedded.audit) return embedded.audit;
+  if (name === "api/ask" && !body.edits?.length && !Object.keys(body.assume ?? {}).length) {
+    const found = embedded.asks?.find((item) => sameQuestion(item, body));
+    if (found) return found.answer;
+  }
+  throw new Failure(NEEDS_SERVER, { absent: true });
+}
+
+function sameQuestion(item, body) {
+  const { request: asked, answer } = item;
+  if (asked.from !== body.from && answer.from !== body.from) return false;
+  if (body.protocol && answer.protocol !== body.protocol) return false;
+  return asked.to === body.to || answer.to === body.to || answer.to === resolveTarget(embedded.map, body.to);
+}
+
+/**
+ * An answer of the server, asked again when the question or `revision` changes. The last answer stays until the next one
+ * is there, so that nothing jumps.
+ */
+export function useAnswer(path, body, revision = 0) {
+  const [state, setState] = useState({ data: null, error: null, busy: Boolean(path), key: "" });
+  const key = path ? `${path} ${body === undefined ? "" : JSON.stringify(body)}` : "";
+  const last = useRef("");
+  useEffect(() => {
+    if (!path) {
+      last.current = "";
+      setState({ data: null, error: null, busy: false, key: "" });
+      return undefined;
+    }
+    const stop = new AbortController();
+    setState((old) => ({ ...old, busy: true }));
+    (async () => request(path, body, stop.signal))().then(
+      (data) => {
+        last.current = key;
+        setState({ data, error: null, busy: false, key });
+      },
+      (error) => {
+        if (error.name === "AbortError") return;
+        setState((old) => ({ data: last.current === key ? old.data : null, error, busy: false, key }));
+      },
+    );
+    return () => stop.abort();
+  }, [key, revision]);
+  return state;
+}

@@ -1,0 +1,329 @@
+// The question and its answer: every way that is possible, and one of them hop by hop.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { embedded, useAnswer } from "./api.js";
+import { Drawing, useLayout } from "./map.jsx";
+import { Zoom, narrow } from "./mapview.jsx";
+import { hooksOf, momentsOf } from "./moments.js";
+import { receivers, senders, serviceOf, serviceTarget } from "./names.js";
+import { Busy, Chance, End, Field, Problem } from "./parts.jsx";
+import { go, href } from "./route.js";
+import { Hooks, Strip } from "./strip.jsx";
+import { ENDS, count, endWords, exactly, fit, hostId, plain, shortName } from "./words.js";
+
+const FEW_HOSTS = 6;
+
+/** The question that a URL asks, as the server takes it. */
+export function questionOf(query, edits = []) {
+  if (!query.from || !query.to) return null;
+  const question = { from: query.from, to: query.to };
+  if (query.port) question.port = /^\d+$/.test(query.port) ? Number(query.port) : query.port;
+  if (query.proto) question.protocol = query.proto;
+  if (query.sport) question.sport = Number(query.sport);
+  const assume = Object.fromEntries((query.assume ?? "").split(",").filter(Boolean).map((item) => {
+    const cut = item.lastIndexOf("=");
+    return [item.slice(0, cut), item.slice(cut + 1) === "yes"];
+  }));
+  if (Object.keys(assume).length) question.assume = assume;
+  if (edits.length) question.edits = edits;
+  return question;
+}
+
+export function AskView({ route, map, revision, edits = [], error: mapError }) {
+  const { query } = route;
+  const question = useMemo(() => questionOf(query, edits), [query.from, query.to, query.port, query.proto, query.sport, query.assume, edits]);
+  const { data, error, busy } = useAnswer(question && "api/ask", question ?? undefined, revision);
+  const answer = question ? data : null;
+  const number = Math.min(Number(query.way) || 0, Math.max(0, (answer?.journeys.length ?? 1) - 1));
+  const way = answer?.journeys[number] ?? null;
+  const moments = useMemo(() => (way ? momentsOf(way) : []), [way]);
+  const step = Math.min(Number(query.step) || 0, Math.max(0, moments.length - 1));
+  const moment = moments[step] ?? null;
+  const to = (changes) => href("ask", { ...query, ...changes });
+  const ask = (changes) => href("ask", { ...query, way: "", step: "", assume: "", whole: query.whole, ...changes });
+  return (
+    <section class="view split ask">
+      <div class="main">
+        <div class="bar-top"><h1>Ask</h1><Busy busy={busy && question} words="Computing…" /></div>
+        <Question query={query} map={map} ask={ask} error={error} />
+        {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
+        <Problem error={error ?? (map ? null : mapError)} />
+        {way && <Player way={way} moments={moments} step={step} to={to} protocol={answer.protocol} />}
+        {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
+        {way && <Rules way={way} moment={moment} number={number} question={question} query={query} to={to} />}
+      </div>
+      <aside class="panel" aria-label="Ways">
+        {answer ? <Ways answer={answer} number={number} to={to} query={query} /> : <AskHelp map={map} query={query} />}
+      </aside>
+    </section>
+  );
+}
+
+function AskHelp({ map, query }) {
+  const known = embedded?.asks?.map((item) => item.request) ?? [];
+  return (
+    <>
+      <h2>Where does a packet go?</h2>
+      {!query.from && <p>Choose who asks on the map, or type it: a Pod, a node, an address.</p>}
+      {query.from && !query.to && <p>From <b>{plain(query.from)}</b>. Now choose whom it asks: a Service, a Pod, or an address with a port.</p>}
+      {embedded && <p class="note">This file holds {count(known.length, "answer")}; other questions need kproxy explore.</p>}
+      <ul class="plain examples">
+        {known.slice(0, 60).map((item) => <li key={`${item.from} ${item.to}`}><a href={href("ask", { from: item.from, to: item.to, proto: item.protocol })}>{plain(item.from)} → {item.to}</a></li>)}
+        {!embedded && map && examples(map).map(([from, target]) => <li key={target}><a href={href("ask", { from, to: target })}>{plain(from)} → {target}</a></li>)}
+      </ul>
+    </>
+  );
+}
+
+function examples(map) {
+  const from = map.pods.find((pod) => pod.addresses.length && !pod.hostNetwork)?.id ?? map.nodes[0]?.id;
+  if (!from) return [];
+  const found = map.services.filter((service) => !service.skipped).slice(0, 4).map((service) => [from, serviceTarget(service)]);
+  const node = map.services.find((service) => service.ports.some((port) => port.nodePort));
+  if (node && map.outside[0]) found.push([map.outside[0].id, `nodeport/${node.namespace}/${node.name}${node.ports.length > 1 ? `:${node.ports.find((port) => port.nodePort).name}` : ""}`]);
+  return found;
+}
+
+function Question({ query, map, ask, error }) {
+  const form = useRef(null);
+  const [from, to] = useMemo(() => (map ? [senders(map), receivers(map)] : [[], []]), [map]);
+  const submit = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(form.current));
+    go(ask({ from: given.from.trim(), to: given.to.trim(), port: given.port?.trim(), proto: given.proto }));
+  };
+  return (
+    <form class="filters question" ref={form} onSubmit={submit}>
+      <Field label="From" name="from" value={query.from ?? ""} options={from} hint="pod/shop/cart-0" bad={error?.field === "from"} classes="wide" />
+      <a class="swap" href={ask({ from: query.to ?? "", to: query.from ?? "" })} aria-label="Swap source and target">⇄</a>
+      <Field label="To" name="to" value={query.to ?? ""} options={to} hint="svc/shop/web or 10.96.0.1:443" bad={error?.field === "to"} classes="wide" />
+      <Field label="Port" name="port" value={query.port ?? ""} hint="its own" bad={error?.field === "port"} classes="narrow" />
+      <label class="labelled narrow"><span>Protocol</span>
+        <select name="proto" value={query.proto ?? ""}>
+          {[["", "its own"], ["tcp", "TCP"], ["udp", "UDP"], ["sctp", "SCTP"], ["icmp", "ICMP"]].map(([key, words]) => <option key={key} value={key} selected={key === (query.proto ?? "")}>{words}</option>)}
+        </select>
+      </label>
+      <button class="primary" type="submit">Ask</button>
+    </form>
+  );
+}
+
+/** The map with the way on it; of a large cluster only the hosts that its ways touch, unless the whole is asked for. */
+function AskMap({ map, query, answer, way, moment, ask, to }) {
+  const [zoom, setZoom] = useState(1);
+  const hosts = useMemo(() => (answer ? hostsOf(map, answer) : null), [map, answer]);
+  const large = map.nodes.length > FEW_HOSTS || map.services.length > 12;
+  const narrowed = Boolean(answer && large && !query.whole);
+  const target = answer ? serviceOf(map, answer.to) || (query.to.startsWith("nodeport/") ? `svc/${query.to.slice(9).replace(/[:@].*$/, "")}` : "") : "";
+  const shown = useMemo(() => {
+    if (!narrowed) return map;
+    const found = narrow(map, { only: new Set([...hosts.nodes].slice(0, 12)), services: target ? new Set([target]) : new Set() });
+    const near = found.pods.filter((pod) => hosts.all.has(pod.id));
+    return { ...found, pods: near, outside: map.outside.filter((item) => hosts.all.has(item.id)) };
+  }, [map, narrowed, hosts, target]);
+  const opened = useMemo(() => new Set(hosts && hosts.nodes.size <= 4 ? hosts.nodes : []), [hosts]);
+  const layout = useLayout(shown, opened);
+  const hrefOf = (id) => {
+    if (id.startsWith("open ")) return to({ whole: "1" });
+    const name = id.startsWith("svc/") ? serviceTarget(map.services.find((item) => item.id === id)) : id.startsWith("net/") ? "" : id;
+    if (!name) return to({});
+    if (!query.from && !id.startsWith("svc/")) return ask({ from: name });
+    if (query.from && query.to && !id.startsWith("svc/")) return ask({ from: name, to: query.to });
+    return ask({ to: name });
+  };
+  const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
+  return (
+    <>
+      <div class="map-tools">
+        {answer && large && <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a>}
+        <Zoom zoom={zoom} setZoom={setZoom} />
+      </div>
+      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} zoom={zoom} picks={{ from: query.from, to: query.to }}
+        label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
+    </>
+  );
+}
+
+function hostsOf(map, answer) {
+  const all = new Set();
+  for (const way of answer.journeys) for (const hop of [...way.there, ...(way.back ?? [])]) all.add(hostId(hop.host));
+  const nodes = new Set([...all].filter((id) => id.startsWith("node/")));
+  for (const pod of map.pods) if (all.has(pod.id) && pod.node) nodes.add(pod.node);
+  return { all, nodes };
+}
+
+function Ways({ answer, number, to, query }) {
+  const assumed = new Map((query.assume ?? "").split(",").filter(Boolean).map((item) => [item.slice(0, item.lastIndexOf("=")), item.slice(item.lastIndexOf("=") + 1)]));
+  const settle = (expression, value) => {
+    const next = new Map(assumed);
+    if (value) next.set(expression, value);
+    else next.delete(expression);
+    return to({ assume: [...next].map(([key, word]) => `${key}=${word}`).join(","), way: "", step: "" });
+  };
+  return (
+    <>
+      <h2>{count(answer.journeys.length, "way")}</h2>
+      <p class="asked-words">{answer.protocol} from <b>{plain(answer.from)}</b> to <b>{answer.to}</b></p>
+      <ol class="ways">
+        {answer.journeys.map((way, place) => (
+          <li key={place}>
+            <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place || "", step: "" })} aria-current={place === number ? "true" : undefined}>
+              <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
+              <End end={way.end} />
+              <span class="where">{way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`}</span>
+              {place === number && <span class="more-words">{endWords(way)}. {exactly(way.probability)}</span>}
+            </a>
+          </li>
+        ))}
+      </ol>
+      {answer.settle?.length > 0 && (
+        <section class="settle">
+          <h3>What would settle it</h3>
+          {answer.settle.map((item) => {
+            const chosen = assumed.get(item.expression) ?? "";
+            return (
+              <fieldset key={item.expression}>
+                <legend>{item.text || item.expression}</legend>
+                <div class="switch">
+                  {[["", "open"], ["yes", "yes"], ["no", "no"]].map(([value, words]) => <a key={value} class="button small" href={settle(item.expression, value)} aria-current={chosen === value ? "true" : undefined}>{words}</a>)}
+                </div>
+              </fieldset>
+            );
+          })}
+        </section>
+      )}
+      {answer.hints?.length > 0 && <ul class="hints">{answer.hints.map((item) => <li key={item}>{item}</li>)}</ul>}
+      {answer.assumptions?.length > 0 && <details><summary>{count(answer.assumptions.length, "assumption")}</summary><ul class="hints">{answer.assumptions.map((item) => <li key={item}>{item}</li>)}</ul></details>}
+      {answer.missing?.length > 0 && <details><summary>{count(answer.missing.length, "thing")} missing in the source</summary><ul class="hints">{answer.missing.map((item) => <li key={item}>{item}</li>)}</ul></details>}
+    </>
+  );
+}
+
+/** Steps through a way: the strip, what happens, the scrubber. */
+function Player({ way, moments, step, to, protocol }) {
+  const moment = moments[step];
+  const before = step > 0 && moments[step - 1].direction === moment.direction ? moments[step - 1].header : null;
+  const seek = (place) => go(to({ step: Math.max(0, Math.min(moments.length - 1, place)) || "" }), true);
+  const hopStart = (offset) => {
+    const key = (item) => `${item.direction} ${item.hop}`;
+    if (offset > 0) return moments.findIndex((item, place) => place > step && key(item) !== key(moment));
+    const first = moments.findIndex((item) => key(item) === key(moment));
+    return first < step ? first : moments.findIndex((item) => first > 0 && key(item) === key(moments[first - 1]));
+  };
+  useEffect(() => {
+    const keys = (event) => {
+      if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+      if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range") return;
+      if (event.target.closest?.(".map")) return;
+      if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
+      const goTo = { ArrowRight: step + 1, ArrowLeft: step - 1, n: step + 1, p: step - 1, Home: 0, End: moments.length - 1 }[event.key];
+      const hopTo = event.key === "N" ? hopStart(1) : event.key === "P" ? hopStart(-1) : -1;
+      if (event.target.closest?.(".scroll") && event.key.startsWith("Arrow")) return;
+      if (goTo !== undefined) seek(goTo);
+      else if (hopTo >= 0) seek(hopTo);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  });
+  return (
+    <section class="player" aria-label="Step through the way">
+      <div class="controls">
+        <button type="button" onClick={() => seek(step - 1)} disabled={step === 0} aria-label="One step back">◀</button>
+        <button type="button" onClick={() => seek(step + 1)} disabled={step === moments.length - 1} aria-label="One step on" class="primary">▶</button>
+        <input type="range" min={0} max={moments.length - 1} value={step} aria-label="Where on the way" aria-valuetext={`${moment.words}, at ${shortName(hostId(moment.host))}`}
+          onInput={(event) => seek(Number(event.currentTarget.value))} />
+        <span class="position">{step + 1}/{moments.length}</span>
+        <button type="button" class="small-button" onClick={() => seek(hopStart(1))} disabled={hopStart(1) < 0}>next host</button>
+      </div>
+      <ol class="rail" aria-label="Hosts on the way">
+        {[["there", way.there], ["back", way.back ?? []]].map(([direction, list]) => list.map((item, place) => {
+          const first = moments.findIndex((each) => each.direction === direction && each.hop === place);
+          const here = moment.direction === direction && moment.hop === place;
+          return (
+            <li key={`${direction} ${place}`} class={`${direction}${here ? " here" : ""}`}>
+              <a href={to({ step: first || "" })} aria-current={here ? "step" : undefined}>{direction === "back" && place === 0 ? "↩ " : ""}{fit(shortName(hostId(item.host)), 20)}</a>
+            </li>
+          );
+        }))}
+      </ol>
+      <p class="now" aria-live="polite" data-test="now"><b>{shortName(hostId(moment.host))}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}</p>
+      <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
+      {moment.last && <p class={`outcome-line ${ENDS[way.end]?.kind ?? "open"}`}>{endWords(way)}.</p>}
+    </section>
+  );
+}
+
+const isRuleHost = (hop) => (hop.steps ?? []).length > 0 && !hop.host.startsWith("pod/") && !hop.host.startsWith("outside/");
+
+/** The rules of the hop where the packet is: those that matched, and on demand those that were asked in vain. */
+function Rules({ way, moment, number, question, query, to }) {
+  const hops = moment.direction === "there" ? way.there : way.back;
+  const hop = hops[moment.hop];
+  const all = query.rules === "all";
+  const matched = hop.rules ?? [];
+  const asked = all ? { ...question, journey: number, direction: moment.direction, hop: moment.hop } : null;
+  const { data, error, busy } = useAnswer(asked && "api/rules", asked ?? undefined);
+  const delivered = hop.verdict === "ACCEPT" && hop.via === "local";
+  const current = moment.detail;
+  const isNow = (table, chain, rule) => current && current.table === table && current.chain === chain && current.rule === rule;
+  const hooks = all && data ? data.hooks : fromMatched(matched);
+  return (
+    <section class="rules" aria-label={`Rules of ${hop.host}`}>
+      <div class="bar-top">
+        <h2>Rules of {shortName(hostId(hop.host))}</h2>
+        <Busy busy={busy} words="Reading rules…" />
+        {(matched.length > 0 || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only rules that matched" : "Also rules that did not match"}</a>}
+      </div>
+      {isRuleHost(hop) && (
+        <Hooks passed={hooksOf(hop)} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
+          local={!hop.in && (moment.hop === 0)} delivered={delivered} label={`Hooks of ${shortName(hostId(hop.host))} that the packet passes: ${hooksOf(hop).join(", ") || "none"}`} />
+      )}
+      <Problem error={all ? error : null} />
+      {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : "No rule here says anything about this packet."}</p>}
+      {hooks.map((hook, place) => (
+        <div key={place} class={`hook-rules${moment.hook === hook.hook ? " here" : ""}`}>
+          <h3>{hook.hook || "rules"}</h3>
+          {hook.chains.map((chain, each) => (
+            <div key={each} class="chain">
+              <h4>{chain.table} <b>{chain.chain}</b>{chain.source ? ` · ${chain.source}` : ""}{chain.asked > 1 ? <small> {count(chain.asked, "rule")} asked</small> : null}</h4>
+              <ol>
+                {chain.rules.map((rule) => (
+                  <li key={rule.rule} class={`rule${!rule.matched ? " unmatched" : ""}${isNow(chain.table, chain.chain, rule.rule) ? " now" : ""}`}>
+                    <span class="number">{rule.rule}</span>
+                    <div>
+                      {(rule.provenance || rule.did) && <p><b>{rule.did}</b> {rule.provenance && <Provenance text={rule.provenance} />}{rule.packets ? <small> · {count(rule.packets, "packet")}</small> : null}</p>}
+                      <code>{rule.text}</code>
+                    </div>
+                  </li>
+                ))}
+              </ol>
+              {chain.left > 0 && <p class="note">{count(chain.left, "more rule")} of this chain did not match.</p>}
+            </div>
+          ))}
+        </div>
+      ))}
+    </section>
+  );
+}
+
+/** Names a rule's Service, as a link where it says one. */
+function Provenance({ text }) {
+  const found = /\b([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9-]*)(?::[\w-]+)?/.exec(text);
+  if (!found || /\d+\.\d+/.test(found[1])) return <span class="provenance">{text}</span>;
+  return <span class="provenance">{text.slice(0, found.index)}<a href={href(["service", found[1], found[2]])}>{found[0]}</a>{text.slice(found.index + found[0].length)}</span>;
+}
+
+function fromMatched(rules) {
+  const hooks = [];
+  for (const rule of rules) {
+    let hook = hooks.at(-1);
+    if (!hook || hook.hook !== rule.hook) hooks.push((hook = { hook: rule.hook, chains: [] }));
+    let chain = hook.chains.at(-1);
+    if (!chain || chain.table !== rule.table || chain.chain !== rule.chain) hook.chains.push((chain = { table: rule.table, chain: rule.chain, source: rule.source, rules: [] }));
+    chain.rules.push({ ...rule, matched: true });
+  }
+  return hooks;
+}
+

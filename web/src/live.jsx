@@ -1,0 +1,168 @@
+// A source that lives: what changed, the rules' counters as heat, and of a lab breaking, healing and one real connection.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { get, post } from "./api.js";
+import { Drawing, useLayout } from "./map.jsx";
+import { Zoom } from "./mapview.jsx";
+import { receivers, senders } from "./names.js";
+import { Busy, Field, Problem, Table } from "./parts.jsx";
+import { go, href } from "./route.js";
+import { count, plain } from "./words.js";
+
+const EMPTY = new Set();
+const SECONDS = 2;
+
+export function LiveView({ route, map, source, events, revision }) {
+  const { query } = route;
+  const [zoom, setZoom] = useState(1);
+  const layout = useLayout(map, EMPTY);
+  const touched = useMemo(() => new Set((events.log[0]?.changed ?? []).flatMap(idsOf)), [events.log]);
+  const to = (changes) => href("live", { ...query, ...changes });
+  const lab = source.can?.lab;
+  return (
+    <section class="view split">
+      <div class="main">
+        <div class="bar-top"><h1>Live</h1><p class="counts" role="status" data-test="revision">{events.away ? "away" : `following · revision ${events.revision}`}</p><Zoom zoom={zoom} setZoom={setZoom} /></div>
+        {map && layout && <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} zoom={zoom} label="Map, which follows the source" />}
+        {lab && map && <Follow map={map} query={query} to={to} />}
+        {source.can?.counters !== false && <Heat revision={revision} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
+      </div>
+      <aside class="panel" aria-label="Changes and faults">
+        {lab && map && <Faults map={map} sel={query.sel ?? ""} />}
+        <h2>What changed</h2>
+        {events.log.length === 0 && <p class="note">Nothing since this page was opened.</p>}
+        <ol class="plain" aria-live="polite" data-test="log">
+          {events.log.map((item) => <li key={item.revision}><small>{item.at.toLocaleTimeString()}</small> {item.changed.join(", ") || "something"}</li>)}
+        </ol>
+      </aside>
+    </section>
+  );
+}
+
+function idsOf(text) {
+  const [kind, name] = text.split(" ");
+  if (!name) return [];
+  return { Service: [`svc/${name}`], Pod: [`pod/${name}`], Node: [`node/${name}`], EndpointSlice: [`svc/${name.replace(/-[^-]+$/, "")}`] }[kind] ?? [];
+}
+
+/** Breaks and heals nodes, links and Pods of a lab. */
+function Faults({ map, sel }) {
+  const [said, setSaid] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const node = sel.startsWith("node/") ? sel.slice(5) : "";
+  const pod = sel.startsWith("pod/") ? plain(sel) : "";
+  const act = async (verb, kind, name) => {
+    setBusy(true);
+    setSaid(null);
+    try {
+      setSaid({ words: (await post(`api/lab/${verb}`, { kind, name })).done });
+    } catch (error) {
+      setSaid({ error });
+    }
+    setBusy(false);
+  };
+  const pair = (kind, name, words) => (
+    <p class="actions" key={kind}>
+      <button type="button" disabled={busy} onClick={() => act("fail", kind, name)}>Break {words}</button>
+      <button type="button" disabled={busy} onClick={() => act("heal", kind, name)}>Heal {words}</button>
+    </p>
+  );
+  return (
+    <section data-test="faults">
+      <h2>Break and heal</h2>
+      {!node && !pod && <p>Choose a node or a Pod on the map{map.nodes.some((item) => item.isNode !== false) ? "" : ""}.</p>}
+      {node && <>{pair("link", node, `the link of ${node}`)}{pair("node", node, `node ${node}`)}</>}
+      {pod && pair("pod", pod, `Pod ${pod}`)}
+      <Busy busy={busy} words="Working…" />
+      {said?.words && <p class="note" role="status">{said.words}</p>}
+      <Problem error={said?.error} />
+    </section>
+  );
+}
+
+/** One real connection through the lab, captured, beside what the model says: one row a place. */
+function Follow({ map, query, to }) {
+  const [state, setState] = useState({ data: null, error: null, busy: false });
+  const follow = async (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.currentTarget));
+    go(to({ from: given.from, to: given.to }), true);
+    setState({ data: null, error: null, busy: true });
+    try {
+      setState({ data: await post("api/lab/follow", { from: given.from, to: given.to }), error: null, busy: false });
+    } catch (error) {
+      setState({ data: null, error, busy: false });
+    }
+  };
+  const { data } = state;
+  return (
+    <section class="rules" data-test="follow">
+      <div class="bar-top"><h2>One real connection</h2><Busy busy={state.busy} words="Sending and capturing…" /></div>
+      <form class="filters" onSubmit={follow}>
+        <Field label="From" name="from" value={query.from ?? ""} options={senders(map)} classes="wide" />
+        <Field label="To" name="to" value={query.to ?? ""} options={receivers(map)} classes="wide" />
+        <button class="primary" type="submit" disabled={state.busy}>Send it</button>
+      </form>
+      <Problem error={state.error} />
+      {data && <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says." : data.open ? "What the model leaves open, the capture shows." : "The capture differs from the model."} {data.answer}</p>}
+      {data && <Table hidden caption="Model and capture" head={["where", "", "model", "captured"]} rows={data.rows.map((row) => [
+        <span class={row.same ? "" : "bad-text"}>{row.same ? "" : "≠ "}{row.place}</span>, row.direction === "back" ? "back" : "there", <code>{row.model ?? "–"}</code>, <code>{row.captured ?? "–"}</code>,
+      ])} />}
+    </section>
+  );
+}
+
+/** Packets and bytes of rules since the page asked first, the busiest first. */
+function Heat({ node }) {
+  const [state, setState] = useState({ first: null, now: null, error: null, on: true });
+  useEffect(() => {
+    if (!state.on) return undefined;
+    let stop = false;
+    let timer = 0;
+    const ask = async () => {
+      try {
+        const now = await get("api/counters");
+        if (!stop) setState((old) => ({ ...old, first: old.first ?? now, now, error: null }));
+      } catch (error) {
+        if (!stop) setState((old) => ({ ...old, error }));
+      }
+      if (!stop) timer = setTimeout(ask, SECONDS * 1000);
+    };
+    ask();
+    return () => {
+      stop = true;
+      clearTimeout(timer);
+    };
+  }, [state.on]);
+  const rows = useMemo(() => heat(state.first, state.now, node), [state.now, node]);
+  const most = Math.max(1, ...rows.map((row) => row.packets));
+  return (
+    <section class="rules">
+      <div class="bar-top"><h2>Busiest rules{node ? ` of ${node}` : ""}</h2><button type="button" onClick={() => setState((old) => ({ ...old, on: !old.on, first: old.on ? old.first : null }))}>{state.on ? "Pause" : "Count from now"}</button></div>
+      <Problem error={state.error} />
+      {rows.length === 0 && !state.error && <p class="note">No rule has met a packet since this page was opened.</p>}
+      <ol class="heat">
+        {rows.slice(0, 30).map((row) => (
+          <li key={`${row.node} ${row.rule}`}>
+            <svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect width={(row.packets / most) * 100} height={6} /></svg>
+            <b>{count(row.packets, "packet")}</b> <small>{count(row.bytes, "byte")}</small> {row.node} <code>{row.rule}</code>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function heat(first, now, node) {
+  const rows = [];
+  for (const [name, rules] of Object.entries(now ?? {})) {
+    if (node && name !== node) continue;
+    for (const [rule, [packets, bytes]] of Object.entries(rules)) {
+      const before = first?.[name]?.[rule] ?? [0, 0];
+      if (packets > before[0]) rows.push({ node: name, rule, packets: packets - before[0], bytes: bytes - before[1] });
+    }
+  }
+  return rows.sort((one, other) => other.packets - one.packets);
+}
+
+

@@ -1,0 +1,170 @@
+// The page of `kproxy explore`: navigation around the views. See README.md here for how it is built.
+
+import { render } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { embedded, useAnswer } from "./api.js";
+import { AskView } from "./ask.jsx";
+import { MapView } from "./mapview.jsx";
+import { Problem } from "./parts.jsx";
+import { ServiceList, ServiceView } from "./service.jsx";
+import { go, href, useRoute } from "./route.js";
+import { useEvents } from "./events.js";
+import { VIEWS, editsOf } from "./views.jsx";
+import { count } from "./words.js";
+
+const CORE = [
+  { name: "map", title: "Map", key: "m" },
+  { name: "ask", title: "Ask", key: "a" },
+  { name: "services", title: "Services", key: "s" },
+];
+
+function App() {
+  const route = useRoute();
+  const events = useEvents();
+  const source = useAnswer("api/source", undefined, events.revision);
+  const wanted = route.query.node && route.path[0] === "map" ? `api/map?node=${encodeURIComponent(route.query.node)}` : "api/map";
+  const map = useAnswer(wanted, undefined, events.revision);
+  const edits = useMemo(() => editsOf(route.query), [route.query.edits]);
+  const [help, setHelp] = useState(false);
+  const main = useRef(null);
+  const name = route.path[0] === "service" ? "services" : route.path[0];
+  const can = source.data?.can ?? {};
+  const tabs = [...CORE, ...VIEWS.filter((view) => view.shown(can, source.data ?? {}))];
+  const title = [...CORE, ...VIEWS].find((view) => view.name === name)?.title ?? "Not found";
+  useEffect(() => {
+    document.title = `${title} · ${source.data?.label ?? "kproxy explore"}`;
+  }, [title, source.data]);
+  const first = useRef(true);
+  useEffect(() => {
+    if (first.current) first.current = false;
+    else main.current?.querySelector("h1")?.focus?.({ preventScroll: true });
+  }, [name]);
+  useKeys(tabs, setHelp, help);
+  const shared = { route, map: map.data, error: map.error, busy: map.busy, source: source.data ?? { namespaces: [], warnings: [], missing: [], notes: [] }, revision: events.revision, edits, events };
+  const view = tabs.find((tab) => tab.name === name);
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>To the content</a>
+      <header class="top">
+        <a class="brand" href="#/map"><Logo /> kproxy <b>explore</b></a>
+        <nav aria-label="Views">
+          <ul>{tabs.map((tab) => <li key={tab.name}><a href={href(tab.name)} aria-current={tab.name === name ? "page" : undefined}>{tab.title}</a></li>)}</ul>
+        </nav>
+        <p class="source">{source.data && <><span class={`kind ${source.data.kind}`}>{source.data.kind}</span> <span class="label" title={source.data.label}>{source.data.label}</span></>}</p>
+        <Theme />
+        <button type="button" class="icon" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>?</button>
+      </header>
+      {help && <Help tabs={tabs} close={() => setHelp(false)} />}
+      <Banner source={source} events={events} />
+      <main id="main" ref={main} tabIndex={-1}>
+        {name === "map" && <MapView {...shared} />}
+        {name === "ask" && <AskView {...shared} />}
+        {route.path[0] === "services" && <ServiceList {...shared} />}
+        {route.path[0] === "service" && <ServiceView {...shared} />}
+        {view?.show && <view.show {...shared} />}
+        {!view && <section class="view"><h1>Not found</h1><p>{source.data ? "There is no such view here." : "Reading…"} <a href="#/map">To the map</a></p></section>}
+      </main>
+      <footer>{source.data && <p>{source.data.version}{source.data.created ? ` · source of ${source.data.created}` : ""} · nothing leaves this machine</p>}</footer>
+    </>
+  );
+}
+
+/** What must be said of the source before anything it shows: that it is away, exported, or not whole. */
+function Banner({ source, events }) {
+  const data = source.data;
+  const away = data?.away || events.away;
+  const words = [...(data?.warnings ?? []), ...(data?.missing ?? []), ...(data?.notes ?? [])];
+  return (
+    <div class="banners">
+      <Problem error={source.error} />
+      {away && <p class="problem" role="alert">{away}</p>}
+      {embedded && (
+        <details class="note"><summary>An exported file: it works without a server, and what needs one says so</summary>
+          <ul class="hints">{(embedded.missing ?? []).map((item) => <li key={item}>{item}</li>)}</ul>
+        </details>
+      )}
+      {words.length > 0 && <details class="note"><summary>{count(words.length, "note")} on this source</summary><ul class="hints">{words.slice(0, 200).map((item) => <li key={item}>{item}</li>)}</ul></details>}
+    </div>
+  );
+}
+
+const Logo = () => (
+  <svg viewBox="0 0 24 24" width={22} height={22} aria-hidden="true" class="logo">
+    <path d="M3 12h6M15 5l-6 7 6 7M9 12h12" /><circle cx={3.5} cy={12} r={2} /><circle cx={20.5} cy={12} r={2} /><circle cx={16} cy={5} r={2} /><circle cx={16} cy={19} r={2} />
+  </svg>
+);
+
+/** Light, dark, or as the system says; kept where the browser lets a page keep something. */
+function Theme() {
+  const [theme, setTheme] = useState(() => remembered());
+  useEffect(() => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    try {
+      localStorage.setItem("kproxy-theme", theme);
+    } catch {
+      // Without storage it lasts as long as the page.
+    }
+  }, [theme]);
+  const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  return <button type="button" class="icon" aria-label={dark ? "Light colours" : "Dark colours"} onClick={() => setTheme(dark ? "light" : "dark")}>{dark ? "☀" : "☾"}</button>;
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem("kproxy-theme") ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function useKeys(tabs, setHelp, help) {
+  useEffect(() => {
+    let chord = false;
+    const keys = (event) => {
+      if (event.key === "Escape" && help) return setHelp(false);
+      if (event.altKey || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return undefined;
+      if (chord) {
+        chord = false;
+        const tab = tabs.find((item) => item.key === event.key);
+        if (tab) {
+          event.preventDefault();
+          go(href(tab.name));
+        }
+      } else if (event.key === "g") chord = true;
+      else if (event.key === "?") setHelp(!help);
+      else if (event.key === "/") {
+        const field = document.querySelector("main input");
+        if (field) {
+          event.preventDefault();
+          field.focus();
+        }
+      }
+      return undefined;
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, [tabs.map((tab) => tab.name).join(" "), help]);
+}
+
+function Help({ tabs, close }) {
+  const box = useRef(null);
+  useEffect(() => box.current?.focus(), []);
+  return (
+    <section class="help" ref={box} tabIndex={-1} role="dialog" aria-label="Keys">
+      <h2>Keys</h2>
+      <dl>
+        {tabs.map((tab) => <div key={tab.name}><dt><kbd>g</kbd> <kbd>{tab.key}</kbd></dt><dd>{tab.title}</dd></div>)}
+        <div><dt><kbd>/</kbd></dt><dd>first field</dd></div>
+        <div><dt><kbd>←</kbd> <kbd>→</kbd> <kbd>↑</kbd> <kbd>↓</kbd></dt><dd>on the map: the next thing in that direction; <kbd>Enter</kbd> chooses</dd></div>
+        <div><dt><kbd>→</kbd> <kbd>←</kbd> or <kbd>n</kbd> <kbd>p</kbd></dt><dd>in an answer: a step on, a step back</dd></div>
+        <div><dt><kbd>N</kbd> <kbd>P</kbd></dt><dd>the next host, the one before</dd></div>
+        <div><dt><kbd>Home</kbd> <kbd>End</kbd></dt><dd>the first and the last step</dd></div>
+        <div><dt><kbd>?</kbd></dt><dd>this list</dd></div>
+      </dl>
+      <button type="button" onClick={close}>Close</button>
+    </section>
+  );
+}
+
+render(<App />, document.getElementById("app"));

@@ -1,0 +1,271 @@
+// The map view: what there is, where, and what is known of what is selected.
+
+import { useMemo, useState } from "preact/hooks";
+import { Drawing, useLayout } from "./map.jsx";
+import { serviceTarget } from "./names.js";
+import { Busy, Field, LongTable, Problem, Select } from "./parts.jsx";
+import { go, href } from "./route.js";
+import { count, percent, plain } from "./words.js";
+
+/** The part of a map that is shown: of some nodes, one namespace, or what has a word in its name. */
+export function narrow(map, { ns = "", only = null, q = "", services = null } = {}) {
+  if (!map) return null;
+  const nodes = only ? map.nodes.filter((node) => only.has(node.id)) : map.nodes;
+  const shown = new Set(nodes.map((node) => node.id));
+  const pods = map.pods.filter((pod) => (!ns || pod.namespace === ns) && (!only || shown.has(pod.node)));
+  let found = map.services.filter((service) => (!ns || service.namespace === ns) && (!services || services.has(service.id)));
+  if (q) {
+    const first = found.filter((service) => `${service.namespace}/${service.name}`.includes(q));
+    const rest = new Set(first.map((service) => service.id));
+    found = [...first, ...found.filter((service) => !rest.has(service.id))];
+  }
+  const held = new Set(found.map((service) => service.id));
+  const edges = map.edges.filter((edge) => held.has(edge.service) && (!only || !edge.node || shown.has(edge.node)));
+  return { ...map, nodes, pods, services: found, edges };
+}
+
+const MAX_FOUND = 40;
+
+export function MapView({ route, map, source, error, busy }) {
+  const { query } = route;
+  const { ns = "", q = "", sel = "", open = "", only = "" } = query;
+  const opened = useMemo(() => new Set(open ? open.split(",") : []), [open]);
+  const onlyNodes = useMemo(() => (only ? new Set(only.split(",")) : null), [only]);
+  const shown = useMemo(() => narrow(map, { ns, q, only: onlyNodes }), [map, ns, q, onlyNodes]);
+  const layout = useLayout(shown, opened);
+  const [zoom, setZoom] = useState(1);
+  const found = useMemo(() => search(map, q), [map, q]);
+  if (!map) return <section class="view"><h1>Map</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
+  const to = (changes) => href("map", { ...query, ...changes });
+  const hrefOf = (id) => {
+    if (id.startsWith("open ")) return to({ open: [...opened, id.slice(5)].join(",") });
+    return to({ sel: id === sel ? "" : id });
+  };
+  return (
+    <section class="view split">
+      <div class="main">
+        <div class="bar-top">
+          <h1>Map</h1>
+          <p class="counts">{count(map.nodes.filter((node) => node.isNode !== false).length, "node")} · {count(map.pods.length, "Pod")} · {count(map.services.length, "Service")}</p>
+          <Busy busy={busy} words="Reading…" />
+          <Zoom zoom={zoom} setZoom={setZoom} />
+        </div>
+        <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+          <Field label="Search" name="q" value={q} hint="a name or an address" onEnter={(text) => go(to({ q: text }))} />
+          <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
+          {map.nodes.length > 1 && (
+            <Select label="Chances as seen from" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
+              options={map.nodes.filter((node) => node.isNode !== false).map((node) => [node.name, node.name])} />
+          )}
+          {(ns || q || only || open) && <a class="button" href={href("map", { sel, node: query.node })}>Clear</a>}
+        </form>
+        <Problem error={error} />
+        {q && <Found found={found} q={q} to={to} />}
+        {layout.more > 0 && <p class="note">{count(layout.more, "more Service")} {layout.more === 1 ? "is" : "are"} not drawn; search, or choose a namespace. The tables below have all.</p>}
+        <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} zoom={zoom} touched={q ? new Set(found.map((item) => item.id)) : null}
+          label={`Map of ${count(map.nodes.length, "host")}, ${count(map.pods.length, "Pod")} and ${count(map.services.length, "Service")}; arrow keys go from one to the next`} />
+        <Legend map={shown} />
+        <Tables map={shown} to={to} />
+      </div>
+      <aside class="panel" aria-label="What is selected">
+        {sel ? <Selected map={map} id={sel} to={to} query={query} /> : <Empty />}
+      </aside>
+    </section>
+  );
+}
+
+export function Zoom({ zoom, setZoom }) {
+  return (
+    <div class="zoom" role="group" aria-label="Size of the map">
+      <button type="button" onClick={() => setZoom(Math.max(0.4, zoom / 1.25))} aria-label="Smaller">−</button>
+      <button type="button" onClick={() => setZoom(1)}>{Math.round(zoom * 100)}%</button>
+      <button type="button" onClick={() => setZoom(Math.min(3, zoom * 1.25))} aria-label="Larger">+</button>
+    </div>
+  );
+}
+
+function search(map, q) {
+  if (!map || !q) return [];
+  const has = (...texts) => texts.some((text) => text?.includes(q));
+  return [
+    ...map.services.filter((item) => has(plain(item.id), ...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs)),
+    ...map.pods.filter((item) => has(plain(item.id), ...item.addresses)),
+    ...map.nodes.filter((item) => has(item.name, ...item.addresses)),
+    ...map.outside.filter((item) => has(item.address, item.label)),
+  ];
+}
+
+function Found({ found, q, to }) {
+  return (
+    <div class="found">
+      <p role="status">{found.length ? `${count(found.length, "thing")} with “${q}”${found.length > MAX_FOUND ? `, the first ${MAX_FOUND}` : ""}` : `Nothing has “${q}” in its name or addresses`}</p>
+      <ul class="chips">
+        {found.slice(0, MAX_FOUND).map((item) => (
+          <li key={item.id}><a href={to({ sel: item.id, ...(item.node ? { only: "" } : {}) })}><small>{item.id.split("/")[0]}</small> {plain(item.id)}</a></li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Empty() {
+  return (
+    <>
+      <h2>Look around</h2>
+      <p>Choose anything on the map: a node, a Pod, a Service, a network. Then ask where packets go.</p>
+      <ul class="hints">
+        <li>Lines to a Service are as wide as the endpoint’s chance.</li>
+        <li>What no packet reaches has no line; the Service’s page says why.</li>
+        <li>Tab to the map, then arrow keys and Enter. <kbd>?</kbd> lists all keys.</li>
+      </ul>
+      <p><a class="button primary" href="#/ask">Ask a question</a></p>
+    </>
+  );
+}
+
+function Legend({ map }) {
+  const tunnels = map.nodes.some((node) => node.tunnels?.length);
+  return (
+    <ul class="legend" aria-label="Legend">
+      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> link</li>
+      {tunnels && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel</li>}
+      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> endpoint of a Service</li>
+      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready or down</li>
+    </ul>
+  );
+}
+
+function Selected({ map, id, to, query }) {
+  const node = map.nodes.find((item) => item.id === id);
+  if (node) return <NodePanel node={node} map={map} to={to} query={query} />;
+  const pod = map.pods.find((item) => item.id === id);
+  if (pod) return <PodPanel pod={pod} map={map} to={to} />;
+  const service = map.services.find((item) => item.id === id);
+  if (service) return <ServicePanel service={service} map={map} to={to} query={query} />;
+  const outside = map.outside.find((item) => item.id === id);
+  if (outside) return <><h2>{outside.label || "Outside"}</h2><Facts rows={[["address", outside.address]]} /><Asks id={id} /></>;
+  const network = map.networks.find((item) => item.id === id);
+  if (network) {
+    return (
+      <>
+        <h2>Network {network.cidr}</h2>
+        {!network.known && <p class="note">That these hosts share a network is taken for granted; nothing in the source says so.</p>}
+        <ul class="plain">{network.members.slice(0, 60).map((item) => <li key={`${item.host} ${item.device}`}><a href={to({ sel: item.host })}>{plain(item.host)}</a> {item.device} <code>{item.address}</code>{item.up === false ? " · down" : ""}</li>)}</ul>
+      </>
+    );
+  }
+  return <><h2>{plain(id)}</h2><p class="note">It is not there any more, or never was.</p></>;
+}
+
+const Asks = ({ id, target = id }) => (
+  <p class="actions">
+    <a class="button primary" href={href("ask", { from: id })}>Ask from here</a>
+    <a class="button" href={href("ask", { to: target })}>Ask to here</a>
+  </p>
+);
+
+const Facts = ({ rows }) => <dl class="facts">{rows.filter(([, value]) => value).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+
+function NodePanel({ node, map, to, query }) {
+  const pods = map.pods.filter((pod) => pod.node === node.id);
+  const near = [...new Set([...(query.only ? query.only.split(",") : []), node.id])];
+  return (
+    <>
+      <h2>{node.isNode === false ? "Host" : "Node"} {node.name}</h2>
+      {node.reason && <p class="problem">{node.reason}</p>}
+      <Facts rows={[
+        ["addresses", node.addresses.join(" ")], ["Pod network", node.podCIDRs.join(" ")], ["zone", node.zone], ["rules", node.rulesKnown === false ? "not known" : node.mode],
+        ["state", [node.ready === false ? "not ready" : "", node.linkUp === false ? "its link is down" : ""].filter(Boolean).join(", ")],
+      ]} />
+      <p class="actions">
+        <a class="button primary" href={href("ask", { from: node.id })}>Ask from here</a>
+        {map.nodes.length > 6 && <a class="button" href={to({ only: near.join(",") })}>Show as a room</a>}
+      </p>
+      {(node.devices ?? []).length > 0 && (
+        <details><summary>{count(node.devices.length, "device")}</summary>
+          <ul class="plain">{node.devices.map((device) => <li key={device.name}><b>{device.name}</b> {device.kind} <code>{(device.addresses ?? []).join(" ")}</code>{device.bridge ? ` · port of ${device.bridge}` : ""}{device.up === false ? " · down" : ""}</li>)}</ul>
+        </details>
+      )}
+      <details open={pods.length < 20}><summary>{count(pods.length, "Pod")}</summary>
+        <ul class="plain">{pods.slice(0, 300).map((pod) => <li key={pod.id}><a href={to({ sel: pod.id })}>{plain(pod.id)}</a> <code>{pod.addresses[0] ?? ""}</code></li>)}</ul>
+      </details>
+    </>
+  );
+}
+
+function PodPanel({ pod, map, to }) {
+  const edges = map.edges.filter((edge) => edge.target === pod.id);
+  return (
+    <>
+      <h2>Pod {pod.name}</h2>
+      <Facts rows={[
+        ["namespace", pod.namespace], ["node", pod.node ? <a href={to({ sel: pod.node })}>{plain(pod.node)}</a> : "none yet"], ["addresses", pod.addresses.join(" ")],
+        ["state", [pod.phase, pod.ready === false ? "not ready" : "", pod.terminating ? "terminating" : "", pod.hostNetwork ? "in the host’s network" : ""].filter(Boolean).join(", ")],
+      ]} />
+      <Asks id={pod.id} />
+      {edges.length > 0 && <h3>Endpoint of</h3>}
+      <ul class="plain">
+        {edges.map((edge, place) => (
+          <li key={place}><a href={href(["service", ...plain(edge.service).split("/")])}>{plain(edge.service)}</a> {edge.port} {edge.protocol} · {edge.used ? percent(edge.chance) : `no packets: ${edge.why}`}</li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function ServicePanel({ service, map, to, query }) {
+  const edges = map.edges.filter((edge) => edge.service === service.id);
+  const view = query.node ?? map.view;
+  return (
+    <>
+      <h2>Service {service.name}</h2>
+      {service.skipped && <p class="note">{service.skipped}</p>}
+      <Facts rows={[
+        ["namespace", service.namespace], ["type", service.type], ["cluster IP", service.clusterIPs.join(" ")], ["external IPs", service.externalIPs.join(" ")], ["load balancer", service.loadBalancerIPs.join(" ")],
+        ["policies", [service.internalPolicy === "Local" ? "internal Local" : "", service.externalPolicy === "Local" ? "external Local" : ""].filter(Boolean).join(", ")],
+        ["affinity", service.affinity === "None" ? "" : service.affinity],
+      ]} />
+      <p class="actions">
+        <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Its page</a>
+        <a class="button" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>
+      </p>
+      {service.ports.map((port) => {
+        const of = edges.filter((edge) => edge.port === port.name && edge.protocol === port.protocol);
+        return (
+          <section key={`${port.name} ${port.protocol}`}>
+            <h3>{port.name || "port"} {port.port}/{port.protocol}{port.nodePort ? ` · node port ${port.nodePort}` : ""}</h3>
+            {of.length === 0 && <p class="note">no endpoints</p>}
+            <ul class="plain">
+              {of.slice(0, 100).map((edge, place) => (
+                <li key={place} class={edge.used ? "" : "unused"}>
+                  <a href={to({ sel: edge.target })}>{plain(edge.target)}</a> <code>{edge.endpoint}</code> {edge.used ? <b>{percent(edge.chance)}</b> : <i>{edge.why || edge.state}</i>}
+                </li>
+              ))}
+            </ul>
+          </section>
+        );
+      })}
+      {edges.some((edge) => edge.varies) && <p class="note">Chances as a client on {view} has them; other nodes have others.</p>}
+    </>
+  );
+}
+
+function Tables({ map, to }) {
+  const link = (id) => <a href={to({ sel: id })}>{plain(id)}</a>;
+  return (
+    <details class="tables">
+      <summary>The same as tables</summary>
+      <LongTable caption="Services" head={["Service", "type", "addresses", "ports", "endpoints with chances"]} rows={map.services.map((service) => [
+        link(service.id), service.type, [...service.clusterIPs, ...service.externalIPs, ...service.loadBalancerIPs].join(" "),
+        service.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (${port.nodePort})` : ""}`).join(" "),
+        map.edges.filter((edge) => edge.service === service.id && edge.used).slice(0, 12).map((edge) => `${edge.endpoint} ${percent(edge.chance)}`).join(", "),
+      ])} />
+      <LongTable caption="Pods" head={["Pod", "node", "addresses", "state"]} rows={map.pods.map((pod) => [link(pod.id), plain(pod.node), pod.addresses.join(" "), pod.terminating ? "terminating" : pod.ready === false ? "not ready" : pod.phase])} />
+      <LongTable caption="Nodes and other hosts" head={["Host", "addresses", "Pod network", "tunnels", "state"]} rows={map.nodes.map((node) => [
+        link(node.id), node.addresses.join(" "), node.podCIDRs.join(" "), (node.tunnels ?? []).map((tunnel) => `${tunnel.device} ${tunnel.kind}${tunnel.vni ? ` ${tunnel.vni}` : ""}`).join(" "),
+        [node.ready === false ? "not ready" : "", node.linkUp === false ? "link down" : ""].filter(Boolean).join(", "),
+      ])} />
+    </details>
+  );
+}
+

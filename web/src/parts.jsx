@@ -1,0 +1,112 @@
+// Small parts that several views share.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ENDS, count, percent, ratio } from "./words.js";
+
+/** A failure in one line; what is missing in an exported file is no failure but a note. */
+export function Problem({ error }) {
+  if (!error) return null;
+  return <p class={error.absent ? "note" : "problem"} role={error.absent ? undefined : "alert"}>{error.message}</p>;
+}
+
+export const Busy = ({ busy, words = "Computing…" }) => <span class="busy" role="status">{busy ? words : ""}</span>;
+
+/** A chance as a bar with its number. */
+export function Chance({ chance, kind = "ok" }) {
+  return (
+    <span class={`chance ${kind}`}>
+      <Bar share={ratio(chance)} />
+      <b>{percent(chance)}</b>
+    </span>
+  );
+}
+
+/** A bar by the width of an SVG rectangle, since the page's policy allows no style attributes. */
+export function Bar({ share }) {
+  return (
+    <svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="under" width={100} height={6} rx={3} />
+      <rect class="over" width={Math.max(share ? 1.5 : 0, share * 100)} height={6} rx={3} />
+    </svg>
+  );
+}
+
+export function End({ end }) {
+  const found = ENDS[end] ?? { mark: "·", kind: "open", words: end };
+  return <span class={`ending ${found.kind}`}><span aria-hidden="true">{found.mark}</span> {found.words}</span>;
+}
+
+/** A table with a heading for screen readers; wide ones scroll in themselves. */
+export function Table({ caption, head, rows, hidden = false, classes = "" }) {
+  return (
+    <div class={`scroll ${classes}`} tabIndex={0} role="group" aria-label={caption}>
+      <table>
+        <caption class={hidden ? "visually-hidden" : ""}>{caption}</caption>
+        <thead><tr>{head.map((item, place) => <th key={place} scope="col">{item}</th>)}</tr></thead>
+        <tbody>
+          {rows.map(([first, ...rest], place) => (
+            <tr key={place}><th scope="row">{first}</th>{rest.map((item, each) => <td key={each}>{item}</td>)}</tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** A long table shows its first rows, and more on demand. */
+export function LongTable({ rows, most = 100, ...rest }) {
+  const [shown, setShown] = useState(most);
+  return (
+    <>
+      <Table rows={rows.slice(0, shown)} {...rest} />
+      {rows.length > shown && <button type="button" onClick={() => setShown(shown + 500)}>Show more of {count(rows.length, "row")}</button>}
+    </>
+  );
+}
+
+/** A text field with suggestions. Typing changes nothing until it is entered. */
+export function Field({ label, name, value, options = [], onEnter, onFocus, hint, bad, inputRef, classes = "" }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  const list = `list-${name}`;
+  const most = options.length > 500 ? options.filter((item) => item.includes(text)).slice(0, 200) : options;
+  return (
+    <label class={`labelled ${classes}`}>
+      <span>{label}</span>
+      <input
+        ref={inputRef} name={name} value={text} list={options.length ? list : undefined} placeholder={hint} autocomplete="off" spellcheck={false} autocapitalize="off"
+        aria-invalid={bad ? "true" : undefined} onInput={(event) => setText(event.currentTarget.value)} onFocus={onFocus}
+        onChange={(event) => onEnter?.(event.currentTarget.value.trim())}
+      />
+      {options.length > 0 && <datalist id={list}>{most.map((item) => <option key={item} value={item} />)}</datalist>}
+    </label>
+  );
+}
+
+export function Select({ label, value, options, onChange, classes = "" }) {
+  return (
+    <label class={`labelled ${classes}`}>
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map(([key, words]) => <option key={key} value={key} selected={key === value}>{words}</option>)}
+      </select>
+    </label>
+  );
+}
+
+/** Puts the focus on a view's heading when the view changes, so that keyboard and screen reader begin there. */
+export function Heading({ children, focus }) {
+  const heading = useRef(null);
+  useEffect(() => {
+    if (focus) heading.current?.focus({ preventScroll: true });
+  }, [focus]);
+  return <h1 ref={heading} tabIndex={-1}>{children}</h1>;
+}
+
+export function saveFile(name, type, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

@@ -1,0 +1,119 @@
+// Words and numbers: how chances, names and addresses are written on the page.
+
+const THIRTY_ONE = 2147483648n;
+
+function gcd(one, other) {
+  while (other) [one, other] = [other, one % other];
+  return one;
+}
+
+/** A chance as people read it: "33.3%", "50%", "under 0.01%". `exact` is "N/D". */
+export function percent(exact) {
+  const [top, below] = fraction(exact);
+  if (top === 0n) return "0%";
+  if (top === below) return "100%";
+  const value = (Number(top) / Number(below)) * 100;
+  if (value < 0.01) return "under 0.01%";
+  if (value > 99.99) return "over 99.99%";
+  const digits = value < 1 || value > 99 ? 2 : 1;
+  return `${Number(value.toFixed(digits))}%`;
+}
+
+/** The sum of exact chances, exactly. */
+export function sum(chances) {
+  let [top, below] = [0n, 1n];
+  for (const chance of chances) {
+    const [one, other] = fraction(chance);
+    [top, below] = [top * other + one * below, below * other];
+    const common = gcd(top, below) || 1n;
+    [top, below] = [top / common, below / common];
+  }
+  return `${top}/${below}`;
+}
+
+/** A chance as a number from 0 to 1. */
+export function ratio(exact) {
+  const [top, below] = fraction(exact);
+  return Number(top) / Number(below);
+}
+
+/** What is exact about it, in few digits: "1/3", or "1/3 of 2³¹ steps: 715827883/2147483648". */
+export function exactly(exact) {
+  const [top, below] = fraction(exact);
+  if (below <= 100000n) return below === 1n ? "" : `exactly ${top}/${below}`;
+  const near = simple(Number(top) / Number(below));
+  return `exactly ${top}/${below}${near && below % THIRTY_ONE === 0n ? `, as the kernel's 31 random bits give ${near}` : ""}`;
+}
+
+function simple(value) {
+  for (let below = 1; below <= 64; below += 1) {
+    const top = Math.round(value * below);
+    if (top > 0 && Math.abs(top / below - value) < 1e-8) return `${top}/${below}`;
+  }
+  return "";
+}
+
+function fraction(exact) {
+  const [top, below = "1"] = String(exact ?? "0").split("/");
+  try {
+    const [one, other] = [BigInt(top), BigInt(below)];
+    const common = gcd(one, other) || 1n;
+    return [one / common, other / common];
+  } catch {
+    return [0n, 1n];
+  }
+}
+
+/** The map's identifier of a host as answers name it: "worker-1" is "node/worker-1". */
+export function hostId(name) {
+  return !name || name.includes("/") ? name : `node/${name}`;
+}
+
+/** A reference for people: "pod/shop/cart-0" is "shop/cart-0", "outside/1.2.3.4" is "1.2.3.4". */
+export function plain(id) {
+  if (!id) return "";
+  if (id.startsWith("outside/")) return id === "outside/" ? "outside" : id.slice(8);
+  return id.replace(/^(pod|node|svc|host|net)\//, "");
+}
+
+/** The last part of a reference: "pod/shop/cart-0" is "cart-0". */
+export function shortName(id) {
+  return plain(id).split("/").pop();
+}
+
+/** A text of at most `most` characters; what is long loses its middle, where generated names differ least. */
+export function fit(text, most) {
+  if (text.length <= most) return text;
+  const tail = Math.ceil((most - 1) * 0.45);
+  return `${text.slice(0, most - 1 - tail)}…${text.slice(text.length - tail)}`;
+}
+
+/** "1 node", "3 nodes". */
+export function count(number, one, many = `${one}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+/** Splits "10.0.0.1:80" or "[::1]:80" into address and port. */
+export function splitPort(text) {
+  const found = /^(?:\[([^\]]+)\]|([^:]*)):([^:]+)$/.exec(text ?? "");
+  return found ? [found[1] ?? found[2], found[3]] : [text ?? "", ""];
+}
+
+export const ENDS = {
+  answered: { mark: "✓", kind: "ok", words: "answered" },
+  refused: { mark: "✕", kind: "bad", words: "refused" },
+  lost: { mark: "✕", kind: "bad", words: "lost" },
+  unreachable: { mark: "✕", kind: "bad", words: "unreachable" },
+  open: { mark: "?", kind: "open", words: "open" },
+  mixed: { mark: "◐", kind: "open", words: "mixed" },
+};
+
+/** One way's end in a sentence's half: "answered by shop/web-0 at 10.244.1.5:8080". */
+export function endWords(way) {
+  const end = ENDS[way.end]?.words ?? way.end;
+  if (way.end === "answered") {
+    const seen = way.source ? `, which sees ${way.source}` : "";
+    return `${end} by ${plain(way.at)} at ${way.target}${seen}`;
+  }
+  return `${end} at ${plain(way.at)}${way.reason ? `: ${way.reason}` : ""}`;
+}
