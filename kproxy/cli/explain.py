@@ -17,7 +17,7 @@ from kproxy.cli.options import (
     manifest_options,
     tell_unused_options,
 )
-from kproxy.cli.output import colour_stdout, output_option, working, write_json
+from kproxy.cli.output import colour_stdout, output_option, terminal_width, working, write_json
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
@@ -105,8 +105,8 @@ def _print_tree(explanation: Explanation) -> None:
             current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
         if port.objects:
             _add_objects(branch, port.objects)
-    # A rule is one line, however long: wrapped rules cannot be searched or copied.
-    console = Console(width=10_000, highlight=False, no_color=not colour_stdout())
+    # For programs a rule is one line, however long: wrapped rules cannot be searched.
+    console = Console(width=terminal_width() or 10_000, highlight=False, no_color=not colour_stdout())
     console.print(tree)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -91,6 +92,30 @@ def table_lines(rows: Sequence[Sequence[str]], indent: str = "", width: int | No
                 for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
                     yield margin + line
                     margin = " " * len(margin)
+
+
+_MARGIN: Final = re.compile(r"[ │├└─]*")
+_NO_TEE: Final = str.maketrans("├└─", "│  ")
+
+
+def folded(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """Lines that fit so many columns, as far as blanks allow it; the rest stands below, four columns further in, and
+    within the lines of a tree. Colours are not counted. Lines stay as they are where there is no terminal (None)."""
+    for line in lines:
+        if width is None or len(click.unstyle(line)) <= width:
+            yield line
+            continue
+        found = _MARGIN.match(click.unstyle(line))
+        margin = (found.group() if found is not None else "").translate(_NO_TEE) + "    "
+        now, room = "", 0
+        for word in re.findall(r" *[^ ]+", line):
+            size = len(click.unstyle(word))
+            if room > len(margin) and room + size > width:
+                yield now
+                word = margin + word.lstrip()
+                now, room, size = "", 0, len(click.unstyle(word))
+            now, room = now + word, room + size
+        yield now
 
 
 def write_output(text: str, path: str | None) -> None:

@@ -10,7 +10,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
-from kproxy.cli.output import colour_stdout, working, write_output
+from kproxy.cli.output import colour_stdout, folded, terminal_width, working, write_output
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -131,7 +131,8 @@ def command(
     if output_format == "json":
         write_output(comparison_json(found, labels).decode(), None)
     else:
-        for line in comparison_text(found, labels, counts, None if everything else most):
+        lines = comparison_text(found, labels, counts, None if everything else most)
+        for line in folded(lines, terminal_width()):
             click.echo(line, color=colour_stdout())
     if not found.alike:
         raise click.exceptions.Exit(1)

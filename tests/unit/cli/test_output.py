@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kproxy.cli.output import table_lines
+import click
+
+from kproxy.cli.output import folded, table_lines
 
 ROWS = [
     ("CLIENT", "ADDRESS", "SEEN", ""),
@@ -31,3 +33,25 @@ def test_a_table_on_a_narrow_terminal() -> None:
         "    address  clusterIP 10.96.0.9:80/tcp",
         "             DIFFERS",
     ]
+
+
+def test_lines_are_folded_on_a_terminal() -> None:
+    text = "   for example tcp 198.51.100.7:40000 → 203.0.113.9:8000, arriving on eth0"
+    lines = [text, "│  ├─ a rule of a tree, with a comment that goes on", "│  └─ " + "x" * 50, "", "short"]
+    assert list(folded(lines, None)) == lines
+    assert list(folded(lines, 40)) == [
+        "   for example tcp 198.51.100.7:40000 →",
+        "       203.0.113.9:8000, arriving on",
+        "       eth0",
+        "│  ├─ a rule of a tree, with a comment",
+        "│  │      that goes on",
+        "│  └─ " + "x" * 50,
+        "",
+        "short",
+    ]
+
+
+def test_colours_take_no_columns() -> None:
+    line = f"   {click.style('A', bold=True)} sends all to {click.style('10.0.0.1', fg='red')}, as it is"
+    assert list(folded([line], 40)) == [line]
+    assert [click.unstyle(part) for part in folded([line], 30)] == ["   A sends all to 10.0.0.1, as", "       it is"]
