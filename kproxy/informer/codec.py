@@ -61,6 +61,13 @@ class WireList(msgspec.Struct, Generic[WireT]):
     items: list[WireT] | None = None
 
 
+class WireEvent(msgspec.Struct, Generic[WireT], gc=False):
+    """An event of a watch of one kind."""
+
+    type: str
+    object: WireT | WireStatus
+
+
 _STATUS: Final = msgspec.json.Decoder(WireStatus)
 
 
@@ -131,16 +138,10 @@ class Pool:
 class TypedCodec(Generic[T, WireT]):
     """The Codec of a kind that `kproxy.api` reads."""
 
-    def __init__(
-        self,
-        kind: type[WireT],
-        list_type: type[WireList[WireT]],
-        event_type: Any,
-        to_value: Callable[[WireT], T],
-    ) -> None:
+    def __init__(self, kind: type[WireT], to_value: Callable[[WireT], T]) -> None:
         self._one = msgspec.json.Decoder(kind)
-        self._list = msgspec.json.Decoder(list_type)
-        self._event = msgspec.json.Decoder(event_type)
+        self._list = msgspec.json.Decoder(WireList[kind])  # type: ignore[valid-type]
+        self._event = msgspec.json.Decoder(WireEvent[kind])  # type: ignore[valid-type]
         self._value = to_value
 
     def decode(self, data: bytes) -> T:
@@ -194,34 +195,9 @@ def _event_type(text: str) -> EventType:
     return _EVENT_TYPES[text]
 
 
-class _ServiceEvent(msgspec.Struct, gc=False):
-    type: str
-    object: structs.WireService | WireStatus
-
-
-class _EndpointSliceEvent(msgspec.Struct, gc=False):
-    type: str
-    object: structs.WireEndpointSlice | WireStatus
-
-
-class _EndpointsEvent(msgspec.Struct, gc=False):
-    type: str
-    object: structs.WireEndpoints | WireStatus
-
-
-class _NodeEvent(msgspec.Struct, gc=False):
-    type: str
-    object: structs.WireNode | WireStatus
-
-
-class _ServiceCIDREvent(msgspec.Struct, gc=False):
-    type: str
-    object: structs.WireServiceCIDR | WireStatus
-
-
 def service_codec() -> Codec[Service]:
     """core/v1 Service."""
-    return TypedCodec(structs.WireService, WireList[structs.WireService], _ServiceEvent, convert.convert_service)
+    return TypedCodec(structs.WireService, convert.convert_service)
 
 
 def endpoint_slice_codec() -> Codec[EndpointSlice]:
@@ -234,26 +210,22 @@ def endpoint_slice_codec() -> Codec[EndpointSlice]:
         ports = pool.ports(converted.ports)
         return converted if ports is converted.ports else msgspec.structs.replace(converted, ports=ports)
 
-    return TypedCodec(structs.WireEndpointSlice, WireList[structs.WireEndpointSlice], _EndpointSliceEvent, value)
+    return TypedCodec(structs.WireEndpointSlice, value)
 
 
 def endpoints_codec() -> Codec[Endpoints]:
     """core/v1 Endpoints."""
-    return TypedCodec(
-        structs.WireEndpoints, WireList[structs.WireEndpoints], _EndpointsEvent, convert.convert_endpoints
-    )
+    return TypedCodec(structs.WireEndpoints, convert.convert_endpoints)
 
 
 def node_codec() -> Codec[Node]:
     """core/v1 Node."""
-    return TypedCodec(structs.WireNode, WireList[structs.WireNode], _NodeEvent, convert.convert_node)
+    return TypedCodec(structs.WireNode, convert.convert_node)
 
 
 def service_cidr_codec() -> Codec[ServiceCIDR]:
     """networking.k8s.io/v1 ServiceCIDR."""
-    return TypedCodec(
-        structs.WireServiceCIDR, WireList[structs.WireServiceCIDR], _ServiceCIDREvent, convert.convert_service_cidr
-    )
+    return TypedCodec(structs.WireServiceCIDR, convert.convert_service_cidr)
 
 
 class Unstructured(msgspec.Struct, frozen=True):

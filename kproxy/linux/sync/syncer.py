@@ -75,11 +75,7 @@ class Syncer(FamilySyncer):
         return totals
 
     def resync(self) -> SyncReport:
-        """Renders everything, compares it with the kernel, and writes the difference.
-
-        Raises:
-            LinuxError: see `reconcile_rules`.
-        """
+        """See FamilySyncer."""
         unknown, self.needs_resync = self.needs_resync, True
         watch = Stopwatch()
         with watch.step("state"):
@@ -115,14 +111,7 @@ class Syncer(FamilySyncer):
         )
 
     def sync(self, *, check: bool = False) -> SyncReport:
-        """Takes the changes that the state has gathered since, and writes what they change.
-
-        Args:
-            check: look once more for flows of what was cleaned up since the last check.
-
-        Raises:
-            LinuxError: it could not be written; the next `sync` is a `resync`.
-        """
+        """See FamilySyncer."""
         if self.needs_resync:
             return self.resync()
         watch = Stopwatch()

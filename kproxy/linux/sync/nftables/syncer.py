@@ -72,11 +72,7 @@ class TableSyncer(FamilySyncer):
         return {TABLE_KEY: self._rules}
 
     def resync(self) -> SyncReport:
-        """Renders everything, compares it with the kernel, and writes the difference.
-
-        Raises:
-            LinuxError: it cannot be read or written.
-        """
+        """See FamilySyncer."""
         unknown, self.needs_resync = self.needs_resync, True
         watch = Stopwatch()
         notes: list[str] = []
@@ -124,14 +120,7 @@ class TableSyncer(FamilySyncer):
         )
 
     def sync(self, *, check: bool = False) -> SyncReport:
-        """Takes the changes that the state has gathered since, and writes what they change.
-
-        Args:
-            check: look once more for flows of what was cleaned up since the last check.
-
-        Raises:
-            LinuxError: it could not be written; the next `sync` is a `resync`.
-        """
+        """See FamilySyncer."""
         if self.needs_resync:
             return self.resync()
         watch = Stopwatch()
