@@ -46,12 +46,12 @@ def remark_no_slices(cluster: Manifests) -> Iterator[str]:
     if not lacking:
         return
     count, were = len(lacking), "Service has a selector" if len(lacking) == 1 else "Services have selectors"
-    place = ""
+    where = ""
     if there:
         namespaces = sorted({each.metadata.namespace for each in lacking})
-        place = f" in {'namespace' if len(namespaces) == 1 else 'namespaces'} {_some(namespaces)}"
+        where = f" in {'namespace' if len(namespaces) == 1 else 'namespaces'} {_some(namespaces)}"
     yield (
-        f"no EndpointSlices{place}, though {count} {were}: the rules are those of Services without endpoints; add what "
+        f"no EndpointSlices{where}, though {count} {were}: the rules are those of Services without endpoints; add what "
         "`kubectl get endpointslices -A -o yaml` prints (`kubectl get all` leaves it out)"
     )
 

@@ -104,8 +104,8 @@ def _checked_nft(ruleset: NftRuleset, label: str, text: str, kind: RuleKind) -> 
 
     problems = check_nft(ruleset)
     if problems:
-        told = [each.in_json(text) if kind is RuleKind.NFT_JSON else str(each) for each in problems]
-        raise InputError("\n".join(f"{label}: {problem}" for problem in told))
+        lines = [each.in_json(text) if kind is RuleKind.NFT_JSON else str(each) for each in problems]
+        raise InputError("\n".join(f"{label}: {problem}" for problem in lines))
     return ruleset
 
 
@@ -123,8 +123,8 @@ def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool 
         check_traceable(ruleset, alone=alone)
     except DataplaneError as error:
         lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
-        told = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
-        message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in told)
+        located = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
+        message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in located)
         raise InputError(message) from error
     return ruleset
 

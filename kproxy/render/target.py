@@ -125,7 +125,7 @@ def render_target(
     """
     config = config or KubeProxyConfiguration()
     if config.mode == MODE_NFTABLES:
-        raise ModeError("mode nftables: kproxy does this for iptables mode only so far")
+        raise ModeError("mode nftables: these are iptables mode's rules; render_table makes nftables mode's table")
     options = render_options(config, family, target.node_name, target.node, features)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
     renderer = Renderer(options)

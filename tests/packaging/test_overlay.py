@@ -10,12 +10,10 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.overlay.errors import Code
 from tests.support import paths
 from tests.support.cni.client import ip, namespaces
+from tests.support.processes import read_until, started
 
 pytestmark = pytest.mark.root
 ROOT = paths.ROOT
@@ -113,29 +112,6 @@ def _with_files(directory: Path, words: list[str], netns: bool) -> list[str]:
         f"exec {shlex.join(words)}",
     ]
     return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", "\n".join(script)]
-
-
-@contextmanager
-def started(process: subprocess.Popen[str], ready: str) -> Iterator[None]:
-    """A process that has said it is ready; ended by SIGTERM."""
-    try:
-        read_until(process, ready)
-        yield
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> None:
-    assert process.stderr is not None
-    said = ""
-    while text not in said:
-        line = process.stderr.readline()
-        assert line, f"it ended before it said {text!r}:\n{said}"
-        said += line
 
 
 @pytest.fixture

@@ -31,6 +31,10 @@ def test_every_command_is_in_the_readme_and_every_command_there_exists() -> None
     assert named == set(COMMANDS)
 
 
+def test_every_page_is_in_it() -> None:
+    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= set(re.findall(r"\]\(([^)#]+)\)", README))
+
+
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target

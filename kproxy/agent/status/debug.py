@@ -134,11 +134,11 @@ def rules_page(views: Sequence[FamilyView], query: Mapping[str, str]) -> Respons
 
 
 class _Listed(NamedTuple):
-    """A rule, or an object of nftables. `place` is the heading it stands under, `chain` "" for what is in none."""
+    """A rule, or an object of nftables. `heading` is what it stands under, `chain` "" for what is in none."""
 
     table: str
     chain: str
-    place: str
+    heading: str
     number: int
     text: str
     origin: Origin
@@ -149,13 +149,13 @@ def _listed(rendered: Rendered) -> Iterator[_Listed]:
     if isinstance(rendered, RenderedTable):
         for each in rendered.objects():
             chain = each.name if each.container == "chain" else ""
-            place = f"{each.container} {each.name}"
+            heading = f"{each.container} {each.name}"
             record = object_record(rendered.table, each)
-            yield _Listed(rendered.table, chain, place, each.number, each.text, each.origin, record)
+            yield _Listed(rendered.table, chain, heading, each.number, each.text, each.origin, record)
         return
     for rule in rendered.rules():
-        place = f"{rule.table} {rule.chain}"
-        yield _Listed(rule.table, rule.chain, place, rule.number, rule.text, rule.origin, rule_record(rule))
+        heading = f"{rule.table} {rule.chain}"
+        yield _Listed(rule.table, rule.chain, heading, rule.number, rule.text, rule.origin, rule_record(rule))
 
 
 def _family_rules(view: FamilyView, query: Mapping[str, str]) -> tuple[FamilyRules, list[_Listed]]:
@@ -175,11 +175,11 @@ def _family_rules(view: FamilyView, query: Mapping[str, str]) -> tuple[FamilyRul
 def _rules_text(head: FamilyRules, rules: Sequence[_Listed]) -> Iterator[str]:
     state = "the last sync failed, the kernel may differ" if head.failing else "as of the last sync"
     yield f"# {head.family} rules of node {head.node}, {state if head.synced else 'not programmed yet'}\n"
-    place = ""
+    heading = ""
     for each in rules:
-        if each.place != place:
-            place = each.place
-            yield f"\n# {place}\n"
+        if each.heading != heading:
+            heading = each.heading
+            yield f"\n# {heading}\n"
         number = f"{each.number}. " if each.number else ""
         yield f"# {number}{each.origin}\n{each.text}\n"
     yield "\n"

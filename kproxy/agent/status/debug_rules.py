@@ -29,22 +29,22 @@ def debug_index(rendered: Rendered, family: Family, kernel: HostRules | None) ->
     """The rules of a family ready for traces: the kernel's, or without those the rendered ones."""
     if isinstance(rendered, RenderedTable):
         return _table_index(rendered, family, kernel)
-    wanted = saved_ruleset(rendered.restore_text, family)
-    notes = _notes(wanted, rendered)
-    rulesets = [wanted] if kernel is None else [each.ruleset for each in kernel.iptables(family)]
+    desired = saved_ruleset(rendered.restore_text, family)
+    notes = _notes(desired, rendered)
+    rulesets = [desired] if kernel is None else [each.ruleset for each in kernel.iptables(family)]
 
     def note(table: str, chain: str, number: int) -> str | None:
         known = notes.get((table, chain))
         found = next((each for ruleset in rulesets if (each := ruleset.chain(table, chain)) is not None), None)
         return known.get(found.rules[number - 1].to_save(chain)) if known and found is not None else None
 
-    return index_ruleset(wanted if kernel is None else kernel.iptables(family), note, family=family)
+    return index_ruleset(desired if kernel is None else kernel.iptables(family), note, family=family)
 
 
 def _table_index(rendered: RenderedTable, family: Family, kernel: HostRules | None) -> Index:
-    wanted = nft_ruleset(rendered.restore_text)
-    notes = _table_notes(wanted, rendered)
-    nftables = wanted if kernel is None else kernel.nftables
+    desired = nft_ruleset(rendered.restore_text)
+    notes = _table_notes(desired, rendered)
+    nftables = desired if kernel is None else kernel.nftables
     printers = {name: (table, _printer(table)) for name, table in _tables(nftables)}
 
     def note(table: str, chain: str, number: int) -> str | None:
@@ -59,10 +59,10 @@ def _table_index(rendered: RenderedTable, family: Family, kernel: HostRules | No
     return index_ruleset(iptables, note, nftables=nftables, family=family)
 
 
-def _notes(wanted: Ruleset, rendered: RenderedTarget) -> Notes:
+def _notes(desired: Ruleset, rendered: RenderedTarget) -> Notes:
     origins = jump_origins() | rendered.renderer.origins(rendered.state)
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for table in wanted.tables:
+    for table in desired.tables:
         for chain in table.chains:
             texts = (rule.to_save(chain.name) for rule in chain.rules)
             reasons = origins.get((table.name, chain.name), ())
@@ -70,11 +70,11 @@ def _notes(wanted: Ruleset, rendered: RenderedTarget) -> Notes:
     return found
 
 
-def _table_notes(wanted: NftRuleset, rendered: RenderedTable) -> Notes:
+def _table_notes(desired: NftRuleset, rendered: RenderedTable) -> Notes:
     origins = rendered.rule_origins()
     return {
         (name, chain.name): dict(zip(_texts(table, chain), map(str, origins.get(chain.name, ())), strict=False))
-        for name, table in _tables(wanted)
+        for name, table in _tables(desired)
         for chain in table.chains
     }
 

@@ -111,19 +111,19 @@ class ServiceHealthServer:
             self._reconcile()
 
     def _reconcile(self) -> None:
-        wanted = self._places() if self._ports else {}
+        desired = self._desired() if self._ports else {}
         for port_at, (service, listener) in list(self._open.items()):
-            if wanted.get(port_at) != service:
+            if desired.get(port_at) != service:
                 del self._open[port_at]
                 listener.close()
                 event("health-check node port closed", service=service, port=port_at[1], address=port_at[0])
-        self._failed = {port_at: service for port_at, service in self._failed.items() if wanted.get(port_at) == service}
-        for port_at, service in wanted.items():
+        self._failed = dict(self._failed.items() & desired.items())
+        for port_at, service in desired.items():
             if port_at not in self._open:
                 self._listen(port_at, service)
         self._plan_retry()
 
-    def _places(self) -> dict[_Port, str]:
+    def _desired(self) -> dict[_Port, str]:
         """Which Service each address and port belongs to; of two that want one port, the first by name."""
         addresses = tuple(self._addresses())
         owners: dict[_Port, str] = {}

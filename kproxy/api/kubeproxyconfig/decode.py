@@ -108,8 +108,8 @@ def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> Load
         decoder.errors.extend(error for error in validate_config(config) if not _covered(error.path, broken))
         if not decoder.errors:
             warnings = (*decoder.warnings, *_remarks(config))
-            told = tuple(_located(file, warning, decoder.lines) for warning in warnings)
-            return LoadedConfig(config, told, root.value)
+            located = tuple(_located(file, warning, decoder.lines) for warning in warnings)
+            return LoadedConfig(config, located, root.value)
     problems = [
         Problem(Location(file, 0, field_path(one.path), _line(one.path, decoder.lines)), one.message)
         for one in decoder.errors

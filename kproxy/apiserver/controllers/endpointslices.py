@@ -152,7 +152,7 @@ class Changes:
         self.delete: list[Json] = []
 
 
-def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], existing: list[Json]) -> Changes:
+def reconcile(service: Json, desired: Mapping[tuple[str, bytes], list[Json]], existing: list[Json]) -> Changes:
     """The writes that make the existing slices hold the desired endpoints.
 
     An endpoint stays in the slice it is in; new ones fill slices that change anyway, then others, then new slices.
@@ -164,8 +164,8 @@ def reconcile(service: Json, wanted: Mapping[tuple[str, bytes], list[Json]], exi
         key = (each.get("addressType", ""), _ports_key(each.get("ports") or []))
         groups.setdefault(key, []).append(each)
     kept = 0
-    for key in sorted(groups.keys() | wanted.keys()):
-        left = {_identity(endpoint): endpoint for endpoint in wanted.get(key, ())}
+    for key in sorted(groups.keys() | desired.keys()):
+        left = {_identity(endpoint): endpoint for endpoint in desired.get(key, ())}
         plans: list[tuple[Json, list[Json]]] = []
         for current in groups.get(key, ()):
             stay = [left.pop(i) for e in current.get("endpoints") or () if (i := _identity(e)) in left]

@@ -170,7 +170,7 @@ class Controllers:
         value = entry.value
         names = value["spec"]["names"]
         status = value.setdefault("status", {})
-        wanted = {key: item for key, item in names.items() if item}
+        desired = {key: item for key, item in names.items() if item}
         if value["metadata"].get("deletionTimestamp"):
             return
         conflict = self._catalog.conflicts.get(name)
@@ -179,11 +179,11 @@ class Controllers:
         else:
             self._refused.add(name)
         shown = [{**each, "lastTransitionTime": ""} for each in status.get("conditions") or ()]
-        settled = conflict is not None or status.get("acceptedNames") == wanted
+        settled = conflict is not None or status.get("acceptedNames") == desired
         if settled and shown == [{**each, "lastTransitionTime": ""} for each in _conditions(conflict)]:
             return
         now = timestamp(self._registry.now())
-        status["acceptedNames"] = wanted if conflict is None else {"plural": "", "kind": ""}
+        status["acceptedNames"] = desired if conflict is None else {"plural": "", "kind": ""}
         status["conditions"] = [{**each, "lastTransitionTime": now} for each in _conditions(conflict)]
         body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
         self._registry.update(crds, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status")

@@ -64,18 +64,18 @@ var flows=[].slice.call(document.querySelectorAll('.flow'));
 var paths=[].slice.call(document.querySelectorAll('.path'));
 var hosts=[].slice.call(document.querySelectorAll('.map .host'));
 function choose(number,focus){
-  flows.forEach(function(flow,place){flow.hidden=place!==number});
-  paths.forEach(function(path,place){path.style.display=place===number?'':'none'});
-  choices.forEach(function(choice,place){
-    if(place===number){choice.setAttribute('aria-current','true')}else{choice.removeAttribute('aria-current')}});
+  flows.forEach(function(flow,index){flow.hidden=index!==number});
+  paths.forEach(function(path,index){path.style.display=index===number?'':'none'});
+  choices.forEach(function(choice,index){
+    if(index===number){choice.setAttribute('aria-current','true')}else{choice.removeAttribute('aria-current')}});
   var on={};
   if(flows[number]){[].forEach.call(flows[number].querySelectorAll('tr[data-host]'),function(row){
     on[row.dataset.host]=true})}
   hosts.forEach(function(host){host.classList.toggle('on',on[host.dataset.host]===true)});
   if(focus&&flows[number]){flows[number].focus({preventScroll:true})}
 }
-choices.forEach(function(choice,place){choice.addEventListener('click',function(event){
-  event.preventDefault();choose(place,true)})});
+choices.forEach(function(choice,index){choice.addEventListener('click',function(event){
+  event.preventDefault();choose(index,true)})});
 if(flows.length){choose(0,false)}
 })();
 """

@@ -278,7 +278,7 @@ class KnownNetwork:
     def _unanswered(host: NetworkHost, device: str, address: str, why: str) -> Arrival:
         """What no host will take: sent and lost, or kept until the kernel has asked for its neighbour in vain."""
         if host.neighbours is not None and (device, address) not in host.neighbours:
-            return Arrival("", reason=f"{why}; {host.name} asks for it in vain", held=True, told=True)
+            return Arrival("", reason=f"{why}; {host.name} asks for it in vain", held=True, refused=True)
         return Arrival("", reason=why)
 
     def refuses_sctp(self) -> bool:

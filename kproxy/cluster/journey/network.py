@@ -74,7 +74,7 @@ class Arrival:
     Attributes:
         device: the interface that it arrives by; None: not known.
         held: it has not left the host: no neighbour answers, or the interface has no carrier.
-        told: the sender is told so, after `NEIGHBOUR_SECONDS`.
+        refused: nobody answers on the link, and the sender gets an ICMP error after `NEIGHBOUR_SECONDS`.
         unknown: what becomes of it depends on something that is not known.
     """
 
@@ -83,7 +83,7 @@ class Arrival:
     outer: Outer | None = None
     reason: str = ""
     held: bool = False
-    told: bool = False
+    refused: bool = False
     unknown: bool = False
 
 

@@ -202,7 +202,7 @@ def _onward(
     hop = Hop(host.name, packet, outcome, arrival.outer, arrival.held)
     further = path.with_hop(hop, outcome.probability)
     if not arrival.host:
-        kind = OPEN if arrival.unknown else UNREACHABLE if arrival.told else LOST
+        kind = OPEN if arrival.unknown else UNREACHABLE if arrival.refused else LOST
         yield further, _End(kind, arrival.reason)
         return
     yield from _go(

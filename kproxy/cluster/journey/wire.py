@@ -68,7 +68,7 @@ def _tunnelled(
         # An overlay enters every neighbour itself; for others the kernel asks through the tunnel, without an answer.
         mac = host.neighbours.get((link.name, gateway), "")
         if not mac:
-            return Arrival("", reason=f"no neighbour {gateway} on {link.name}", held=True, told=True)
+            return Arrival("", reason=f"no neighbour {gateway} on {link.name}", held=True, refused=True)
         if host.tunnels is None and not tunnel.remote:
             return network.unrouted(host, packet)
         entries = (host.tunnels or {}).get(link.name, {})
@@ -92,7 +92,7 @@ def _carried(network: Network, host: NetworkHost, link: Link, tunnel: Tunnel, re
     outer = Outer(tunnel.local or _source(host, way, family), remote, tunnel.port, tunnel.vni, way.device, tunnel.kind)
     carrier = network.station(host, way.device, gateway, remote)
     if not carrier.host:
-        return dataclasses.replace(carrier, outer=outer, told=False)
+        return dataclasses.replace(carrier, outer=outer, refused=False)
     target = network.host(carrier.host)
     if target.links is None:
         return Arrival(carrier.host, None, outer)

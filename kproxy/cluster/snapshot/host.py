@@ -303,10 +303,10 @@ class HostFacts:
             return None
         found: list[T] = []
         for number, array in enumerate(read_arrays(text, self.path(file))):
-            told = next(filter(None, map(_family_of, array)), Family.IPV6 if number == 1 else Family.IPV4)
+            default = next(filter(None, map(_family_of, array)), Family.IPV6 if number == 1 else Family.IPV4)
 
-            def parse_any(entries: Entries, told: Family = told) -> list[T]:
-                return [item for entry in entries for item in parse([entry], _family_of(entry) or told)]
+            def parse_any(entries: Entries, default: Family = default) -> list[T]:
+                return [item for entry in entries for item in parse([entry], _family_of(entry) or default)]
 
             try:
                 found += parse_any(array)

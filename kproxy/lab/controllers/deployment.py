@@ -100,7 +100,7 @@ class DeploymentController(Controller):
             "spec": {"replicas": 0, "selector": selector, "template": template},
         }
         # The first set needs no second write: it gets all replicas at once.
-        if not any(_replicas(item).wanted for item in sets):
+        if not any(_replicas(item).desired for item in sets):
             body["spec"]["replicas"] = spec.get("replicas", 1)
         try:
             created: Object = self.client.create(REPLICA_SETS, body, meta["namespace"]).raw
@@ -133,7 +133,7 @@ class DeploymentController(Controller):
         replicas = int(deployment["spec"].get("replicas", 1))
         by_key = {key_of(item): item for item in [new, *old]}
         if _strategy(deployment) == "Recreate":
-            changes = {key_of(new): replicas} if _replicas(new).wanted != replicas else {}
+            changes = {key_of(new): replicas} if _replicas(new).desired != replicas else {}
         else:
             rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
             surge, unavailable = fenceposts(
@@ -145,7 +145,7 @@ class DeploymentController(Controller):
 
     def _scale_all(self, deployment: Object, sets: list[Object], count: int) -> None:
         for item in sets:
-            if _replicas(item).wanted != count:
+            if _replicas(item).desired != count:
                 self._set_replicas(deployment, item, count)
 
     def _say_scaled(self, deployment: Object, name: str, before: int, after: int) -> None:
@@ -157,11 +157,11 @@ class DeploymentController(Controller):
         meta = item["metadata"]
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"replicas": count}}
         self.client.patch(REPLICA_SETS, meta["name"], patch, meta["namespace"])
-        self._say_scaled(deployment, meta["name"], _replicas(item).wanted, count)
+        self._say_scaled(deployment, meta["name"], _replicas(item).desired, count)
 
     def _clean_up(self, deployment: Object, old: list[Object]) -> None:
         """Deletes old sets without pods beyond revisionHistoryLimit."""
-        idle = [item for item in old if not _replicas(item).wanted and not _replicas(item).present]
+        idle = [item for item in old if not _replicas(item).desired and not _replicas(item).present]
         surplus = len(idle) - int(deployment["spec"].get("revisionHistoryLimit", 10))
         for item in sorted(idle, key=_revision)[: max(0, surplus)]:
             self.client.delete(REPLICA_SETS, item["metadata"]["name"], item["metadata"]["namespace"])

@@ -104,8 +104,8 @@ class ReplicaSetController(Controller):
         made = self._made.setdefault(key, set())
         pending = self._expectations.pending(made, shown)
         made -= shown
-        wanted = int(item["spec"].get("replicas", 1))
-        missing = wanted - len(active) - pending
+        desired = int(item["spec"].get("replicas", 1))
+        missing = desired - len(active) - pending
         if missing > 0:
             for _ in range(missing):
                 made.add(self._create(item))

@@ -12,7 +12,7 @@ class Replicas(msgspec.Struct, frozen=True):
     """One ReplicaSet: its key, what it is asked for, how many are there and available. Older sets come first."""
 
     key: str
-    wanted: int
+    desired: int
     present: int
     available: int
 
@@ -44,30 +44,30 @@ def plan_rolling(
     """What a rolling update scales next: the new set up as far as the surge lets it, the old ones down as far as enough
     pods stay available. Keys that need no change are left out."""
     changes: dict[str, int] = {}
-    total = new.wanted + sum(item.wanted for item in old)
-    if new.wanted > replicas:
+    total = new.desired + sum(item.desired for item in old)
+    if new.desired > replicas:
         changes[new.key] = replicas
-    elif new.wanted < replicas and (room := replicas + max_surge - total) > 0:
-        changes[new.key] = new.wanted + min(room, replicas - new.wanted)
+    elif new.desired < replicas and (room := replicas + max_surge - total) > 0:
+        changes[new.key] = new.desired + min(room, replicas - new.desired)
     changes.update(_scale_down_old(new, old, replicas - max_unavailable))
     return changes
 
 
 def _scale_down_old(new: Replicas, old: list[Replicas], least: int) -> dict[str, int]:
-    total = new.wanted + sum(item.wanted for item in old)
-    budget = total - least - (new.wanted - new.available)
+    total = new.desired + sum(item.desired for item in old)
+    budget = total - least - (new.desired - new.available)
     changes: dict[str, int] = {}
     if budget <= 0:
         return changes
     # Those that are not available go first: no client notices (cleanupUnhealthyReplicas).
     for item in old:
-        dead = min(item.wanted - item.available, budget)
+        dead = min(item.desired - item.available, budget)
         if dead > 0:
-            changes[item.key] = item.wanted - dead
+            changes[item.key] = item.desired - dead
             budget -= dead
     spare = new.available + sum(item.available for item in old) - least
     for item in old:
-        here = changes.get(item.key, item.wanted)
+        here = changes.get(item.key, item.desired)
         drop = min(here, max(0, min(spare, budget)))
         if drop:
             changes[item.key] = here - drop

@@ -158,30 +158,30 @@ def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
     ready = sum(map(is_ready, pods))
     owned = 0
     for item in client.list(DEPLOYMENTS).items:
-        wanted = int(item.raw["spec"].get("replicas", 1))
+        desired = int(item.raw["spec"].get("replicas", 1))
         status = item.raw.get("status") or {}
         if (
             status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
-            or min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) < wanted
+            or min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) < desired
         ):
             have = status.get("availableReplicas", 0)
-            missing.append(f"deployment {item.metadata.key} has {have} of {wanted} pods available")
-        owned += wanted
+            missing.append(f"deployment {item.metadata.key} has {have} of {desired} pods available")
+        owned += desired
     for item in client.list(REPLICA_SETS).items:
         if not item.raw["metadata"].get("ownerReferences"):
-            wanted = int(item.raw["spec"].get("replicas", 1))
-            owned += wanted
-            if int((item.raw.get("status") or {}).get("readyReplicas", 0)) < wanted:
-                missing.append(f"replicaset {item.metadata.key} has not {wanted} pods ready")
+            desired = int(item.raw["spec"].get("replicas", 1))
+            owned += desired
+            if int((item.raw.get("status") or {}).get("readyReplicas", 0)) < desired:
+                missing.append(f"replicaset {item.metadata.key} has not {desired} pods ready")
     for item in client.list(DAEMON_SETS).items:
         status = item.raw.get("status") or {}
-        wanted = int(status.get("desiredNumberScheduled", 0))
-        owned += wanted
+        desired = int(status.get("desiredNumberScheduled", 0))
+        owned += desired
         if (
             status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
-            or min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)) < wanted
+            or min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)) < desired
         ):
-            missing.append(f"daemonset {item.metadata.key} has not a pod available on each of {wanted} nodes")
+            missing.append(f"daemonset {item.metadata.key} has not a pod available on each of {desired} nodes")
     alone = [pod for pod in pods if not pod["metadata"].get("ownerReferences")]
     missing += [f"pod {key_of(pod)} is not ready" for pod in alone if not is_ready(pod)]
     return Progress(len(nodes) - len(unready), len(nodes), ready, owned + len(alone), tuple(missing))

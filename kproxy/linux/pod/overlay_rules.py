@@ -122,9 +122,9 @@ class OverlayRules:
         )
         return CurrentRules((*chains, *native), firewall, tuple(notes))
 
-    def apply(self, wanted: Iterable[RuleChain], seen: CurrentRules) -> tuple[list[Change], list[LinuxError]]:
+    def apply(self, desired: Iterable[RuleChain], seen: CurrentRules) -> tuple[list[Change], list[LinuxError]]:
         """Mends what differs; returns what was different, and what could not be mended."""
-        changes = difference(wanted, seen.chains)
+        changes = difference(desired, seen.chains)
         problems = []
         for change in changes:
             chain = change.desired or change.found
@@ -241,8 +241,8 @@ class OverlayRules:
         for version, family in _NFT_FAMILIES.items():
             own = [item for item in chains if (item.get("family"), item.get("table")) == (family, NFT_TABLE)]
             if own:
-                wanted = {"name": NFT_CHAIN, "type": "nat", "hook": "postrouting", "prio": _SRCNAT, "policy": "accept"}
-                attached = len(own) == 1 and wanted.items() <= own[0].items()
+                desired = {"name": NFT_CHAIN, "type": "nat", "hook": "postrouting", "prio": _SRCNAT, "policy": "accept"}
+                attached = len(own) == 1 and desired.items() <= own[0].items()
                 rules = tuple(_rule_text(item.get("expr", [])) for item in self._nft_list("table", family, NFT_TABLE))
                 found.append(RuleChain(Writer.NFTABLES, version, NFT_TABLE, "postrouting", NFT_CHAIN, rules, attached))
         drops = [

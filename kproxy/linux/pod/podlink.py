@@ -188,8 +188,8 @@ def _prepare_ipv6(name: str, addresses: tuple[str, ...]) -> None:
         return  # a kernel without IPv6
 
 
-def _write_sysctls(wanted: Mapping[str, str], optional: frozenset[str]) -> None:
-    for name, value in wanted.items():
+def _write_sysctls(desired: Mapping[str, str], optional: frozenset[str]) -> None:
+    for name, value in desired.items():
         path = f"/proc/sys/{name}"
         try:
             if _read_file(path) != value:
@@ -274,8 +274,8 @@ def _pod_differences(pod: Rtnetlink, plan: PodPlan) -> list[str]:
     return found
 
 
-def _same_route(wanted: KernelRoute, there: KernelRoute) -> bool:
-    return (wanted.destination, wanted.gateway, wanted.ifindex) == (there.destination, there.gateway, there.ifindex)
+def _same_route(desired: KernelRoute, there: KernelRoute) -> bool:
+    return (desired.destination, desired.gateway, desired.ifindex) == (there.destination, there.gateway, there.ifindex)
 
 
 def _sysctl_differences(plan: PodPlan) -> list[str]:

@@ -99,18 +99,18 @@ class OverlayKernel:
                 found.append(Sysctl(item.name, read_sysctl(self._namespace, item.name)))
         return found
 
-    def compare(self, wanted: Iterable[Item]) -> list[Change]:
+    def compare(self, desired: Iterable[Item]) -> list[Change]:
         """How the kernel differs from the plan's items. Raises OverlayError."""
-        items = list(wanted)
+        items = list(desired)
         return difference(items, self.read(item for item in items if isinstance(item, Sysctl)))
 
-    def apply(self, wanted: Iterable[Item]) -> tuple[list[Change], list[OverlayError]]:
+    def apply(self, desired: Iterable[Item]) -> tuple[list[Change], list[OverlayError]]:
         """Brings the kernel to the plan; returns what was different, and what could not be mended.
 
         One refused item, a gateway that no link leads to, say, does not keep the others out; what belongs on a device
         that could not be made is not tried, and not reported.
         """
-        items = list(wanted)
+        items = list(desired)
         changes = self.compare(items)
         problems: list[OverlayError] = []
         made_again: set[str] = set()
@@ -171,7 +171,7 @@ class OverlayKernel:
         info = link[0].get_nested("IFLA_LINKINFO", "IFLA_INFO_DATA") if link else None
         up = bool(link and link[0]["flags"] & 1)
         attribute = (lambda name: info.get_attr(name)) if info is not None else (lambda name: None)
-        # A device that is down, or of another kind, comes out as another device than the one wanted.
+        # A device that is down, or of another kind, comes out as another device than the one desired.
         yield VxlanLink(
             device,
             int(attribute("IFLA_VXLAN_ID") or 0),
@@ -231,13 +231,13 @@ class OverlayKernel:
     def _change_in_place(self, change: Change) -> bool:
         """Changes an item in place if the kernel can do that, so that packets go on; whether it did."""
         match change.desired, change.found:
-            case NodeRoute() as wanted, NodeRoute():
-                self._route.route("replace", **self._route_options(wanted))
+            case NodeRoute() as desired, NodeRoute():
+                self._route.route("replace", **self._route_options(desired))
                 return True
-            case VxlanLink() as wanted, VxlanLink() as found if (
-                msgspec.structs.replace(found, mtu=wanted.mtu) == wanted
+            case VxlanLink() as desired, VxlanLink() as found if (
+                msgspec.structs.replace(found, mtu=desired.mtu) == desired
             ):
-                self._route.link("set", index=self._index(wanted.name), mtu=wanted.mtu)
+                self._route.link("set", index=self._index(desired.name), mtu=desired.mtu)
                 return True
         return False
 

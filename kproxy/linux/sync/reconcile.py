@@ -211,7 +211,7 @@ def roll_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
         detail = f"bringing back what was there before failed too: {failure_message(error)}"
         return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail + _which(executor, before))
     if left:
-        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _places(list(left.writes) + list(left.deletions)))
+        return ApplyFailedError(what, KernelState.PARTLY_APPLIED, _chain_names([*left.writes, *left.deletions]))
     return ApplyFailedError(what, KernelState.RESTORED)
 
 
@@ -244,7 +244,7 @@ def _which(executor: Executor, before: Dump) -> str:
         left = reverse_change(before, read_dump(executor, counters=False))
     except LinuxError:
         return "; which chains are new cannot be read"
-    return f"; not as before: {_places([*left.writes, *left.deletions])}"
+    return f"; not as before: {_chain_names([*left.writes, *left.deletions])}"
 
 
 def reverse_change(before: Dump, now: Dump) -> Change:
@@ -278,15 +278,15 @@ def describe(difference: Difference) -> str:
     """A difference in a few words, for messages."""
     parts = []
     if difference.writes:
-        parts.append(f"{_chains(difference.writes)} other than wanted ({_places(list(difference.writes))})")
+        parts.append(f"{_chains(difference.writes)} other than wanted ({_chain_names(list(difference.writes))})")
     if difference.deletions:
-        parts.append(f"{_chains(difference.deletions)} too many ({_places(list(difference.deletions))})")
+        parts.append(f"{_chains(difference.deletions)} too many ({_chain_names(list(difference.deletions))})")
     if difference.faults:
         fault = difference.faults[0]
         parts.append(f"{len(difference.faults)} jump rules are not right ({fault.chain}: {fault.kind}: {fault.rule})")
     return "; ".join(parts)
 
 
-def _places(refs: list[ChainRef]) -> str:
+def _chain_names(refs: list[ChainRef]) -> str:
     shown = ", ".join(f"{table} {chain}" for table, chain in refs[:5])
     return shown + (f" and {len(refs) - 5} more" if len(refs) > 5 else "")

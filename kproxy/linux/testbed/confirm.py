@@ -99,8 +99,8 @@ class Kernels:
     def _confirm(self, situations: Sequence[Situation], traces: Sequence[TraceResult]) -> Confirmation:
         seen: list[dict[Observed | None, None]] = [{}, {}]
         tries = 1 if all(len(item.outcomes) == 1 for item in traces) else _TRIES
-        told = False
-        while not told and sum(map(len, seen)) < _MAX_TRIES and tries <= _MAX_TRIES:
+        told_apart = False
+        while not told_apart and sum(map(len, seen)) < _MAX_TRIES and tries <= _MAX_TRIES:
             for side, (bed, situation) in enumerate(zip(self._beds, situations, strict=True)):
                 sent = bed.send(situation.host, situation.packet, situation.connection, tries)
                 seen[side] |= dict.fromkeys(sent)
@@ -108,9 +108,9 @@ class Kernels:
                 strange = [item for item in seen[side] if not self._may_be(side, traces[side], item)]
                 if strange:
                     return Confirmation(Verdict.REFUTED, self._words(seen), f"{name}: {_text(strange[0])}")
-            told = any(not self._may_be(side, traces[1 - side], item) for side in (0, 1) for item in seen[side])
+            told_apart = any(not self._may_be(side, traces[1 - side], item) for side in (0, 1) for item in seen[side])
             tries = tries * 4 if tries > 1 else _MAX_TRIES + 1
-        return Confirmation(Verdict.CONFIRMED if told else Verdict.NOT_SHOWN, self._words(seen))
+        return Confirmation(Verdict.CONFIRMED if told_apart else Verdict.NOT_SHOWN, self._words(seen))
 
     def _words(self, seen: Sequence[dict[Observed | None, None]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         first, second = (tuple(dict.fromkeys(map(_text, items))) for items in seen)

@@ -110,9 +110,9 @@ def _ip(data: bytes) -> _Parsed | None:
 
 def _token(body: bytes, protocol: int) -> int | None:
     """The number that a packet, whole or quoted in an ICMP error, carries."""
-    place = body.find(MAGIC)
-    if place >= 0 and len(body) >= place + len(MAGIC) + 4:
-        return int(struct.unpack_from("!I", body, place + len(MAGIC))[0])
+    offset = body.find(MAGIC)
+    if offset >= 0 and len(body) >= offset + len(MAGIC) + 4:
+        return int(struct.unpack_from("!I", body, offset + len(MAGIC))[0])
     if protocol == TCP and len(body) >= 8:
         return int(struct.unpack_from("!I", body, 4)[0])
     if protocol == SCTP and len(body) >= 20:

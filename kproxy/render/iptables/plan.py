@@ -197,7 +197,7 @@ def order_batches(change: Change, chains_per_batch: int | None = CHAINS_PER_BATC
     Args:
         chains_per_batch: None if the nat table shall be one batch whatever its size.
     """
-    refusals, wanted = _filter_chains(change)
+    refusals, others_of_filter = _filter_chains(change)
     doomed: dict[str, list[str]] = {}
     for table, chain in change.deletions:
         doomed.setdefault(table, []).append(chain)
@@ -208,7 +208,7 @@ def order_batches(change: Change, chains_per_batch: int | None = CHAINS_PER_BATC
     batches = [
         Batch(FILTER, refusals, (), early, "refusals"),
         *nat,
-        Batch(FILTER, wanted, deletion_order(doomed.pop(FILTER, ())), late, "filter chains"),
+        Batch(FILTER, others_of_filter, deletion_order(doomed.pop(FILTER, ())), late, "filter chains"),
     ]
     others = dict.fromkeys([*(table for table, _ in change.writes), *doomed, *(edit.table for edit in change.edits)])
     for table in sorted(others.keys() - {FILTER, NAT}):

@@ -85,11 +85,11 @@ class Renderer:
         self._endpoint_count = sum(rules.endpoint_count for rules in self._rules.values())
         self._dispatch = [[self._rules[name].dispatch[i] for name in self._names] for i in range(len(DISPATCH))]
         self._chains = self._shared_chains()
-        wanted = {chain for rules in self._rules.values() for chain in rules.chains}
+        rendered = {chain for rules in self._rules.values() for chain in rules.chains}
         stale = (
             chain
             for chain in existing_nat_chains
-            if chain.startswith(SERVICE_PORT_CHAIN_PREFIXES) and chain not in wanted
+            if chain.startswith(SERVICE_PORT_CHAIN_PREFIXES) and chain not in rendered
         )
         return Plan(
             full=True,

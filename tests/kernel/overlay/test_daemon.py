@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from kproxy.api.types.core import Node
 from tests.support.cli import KPROXY, run_kproxy
 from tests.support.cni.client import ip
 from tests.support.overlay.network import OUTSIDE, Network, ask, node_object, outside_host, reaches, three_nodes
+from tests.support.processes import read_until, started
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -51,29 +51,9 @@ main()
 """
 
 
-@contextmanager
-def running(command: list[str], ready: str) -> Iterator[subprocess.Popen[str]]:
+def running(command: list[str], ready: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """A process that said it is ready; ended by SIGTERM, with exit code 0."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        hear(process, ready)
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def hear(process: subprocess.Popen[str], text: str) -> None:
-    """Reads what it says until the text has come."""
-    assert process.stderr is not None
-    said = ""
-    while text not in said:
-        line = process.stderr.readline()
-        assert line, f"it ended without saying {text!r}:\n{said}"
-        said += line
+    return started(subprocess.Popen(command, stderr=subprocess.PIPE, text=True), ready)
 
 
 @contextmanager
@@ -158,12 +138,12 @@ def test_a_node_that_loses_its_node_object_or_what_it_says_follows_the_others(ne
         with running([*OVERLAY, "run", *options], "ready") as daemon:
             assert knows(2)
             kubectl(kubeconfig, "delete", "node", "node-1")
-            hear(daemon, "Node node-1 is gone: its podCIDRs and addresses stay as they were")
+            read_until(daemon, "Node node-1 is gone: its podCIDRs and addresses stay as they were")
             put_node(kubeconfig, node_object(3))
             eventually(lambda: knows(3))  # though its own Node is gone
             bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
             kubectl(kubeconfig, "create", "-f", "-", text=json.dumps(bare))
-            hear(daemon, "Node node-1 has lost its addresses: they stay as they were")
+            read_until(daemon, "Node node-1 has lost its addresses: they stay as they were")
             kubectl(kubeconfig, "delete", "node", "node-3")
             eventually(lambda: not any(cidr in routes() for cidr in node_object(3).pod_cidrs))  # though it is bare
             assert knows(2)
