@@ -13,9 +13,12 @@
 from a cluster to one node's iptables rules, `render_table` to its nftables table (`kproxy.render.nftables`).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kproxy.render.iptables.plan import Batch, Plan
 from kproxy.render.iptables.renderer import Renderer
-from kproxy.render.nftables.table import RenderedTable
 from kproxy.render.options import Features, ModeError, RenderOptions, render_options
 from kproxy.render.origin import Origin, RenderedRule
 from kproxy.render.target import (
@@ -26,6 +29,9 @@ from kproxy.render.target import (
     render_target,
     select_target,
 )
+
+if TYPE_CHECKING:
+    from kproxy.render.nftables.table import RenderedTable
 
 __all__ = [
     "Batch",
@@ -45,3 +51,12 @@ __all__ = [
     "render_target",
     "select_target",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """RenderedTable, with all of nftables mode, is imported when it is first used."""
+    if name != "RenderedTable":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kproxy.render.nftables.table import RenderedTable
+
+    return RenderedTable

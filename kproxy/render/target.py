@@ -7,6 +7,7 @@ would, and renders it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,13 +19,14 @@ from kproxy.errors import InputError
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.plan import Plan
 from kproxy.render.iptables.renderer import Renderer
-from kproxy.render.nftables.renderer import Renderer as TableRenderer
-from kproxy.render.nftables.table import RenderedTable
 from kproxy.render.options import Features, ModeError, RenderOptions, render_options
 from kproxy.render.origin import RenderedRule
 from kproxy.services.names import IPFamily
 from kproxy.services.node import primary_family
 from kproxy.services.tracker import ServiceState
+
+if TYPE_CHECKING:  # who only wants rules of iptables mode does not wait for the other one
+    from kproxy.render.nftables.table import RenderedTable
 
 
 class NodeError(InputError):
@@ -142,6 +144,9 @@ def render_table(
     service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> RenderedTable:
     """Renders the nftables table of one family on one node from scratch."""
+    from kproxy.render.nftables.renderer import Renderer as TableRenderer
+    from kproxy.render.nftables.table import RenderedTable
+
     options = render_options(config, family, target.node_name, target.node, features, service_cidrs=service_cidrs)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
     renderer = TableRenderer(options)
