@@ -95,11 +95,12 @@ export function useAnswer(path, body, revision = 0) {
     setState((old) => ({ ...old, busy: true }));
     (async () => request(path, body, stop.signal))().then(
       (data) => {
+        if (stop.signal.aborted) return;
         last.current = key;
         setState({ data, error: null, busy: false, key });
       },
       (error) => {
-        if (error.name === "AbortError") return;
+        if (stop.signal.aborted) return;
         setState((old) => ({ data: last.current === key ? old.data : null, error, busy: false, key }));
       },
     );

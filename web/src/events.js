@@ -5,7 +5,7 @@ import { embedded } from "./api.js";
 
 const KEPT = 40;
 
-/** {revision, away, log}: `revision` goes up with each change, and whoever shows answers asks again. */
+/** {revision, away, log}: `revision` is the source's last one that was told of, 0 before the first. */
 export function useEvents() {
   const [state, setState] = useState({ revision: 0, away: "", log: [] });
   useEffect(() => {

@@ -21,9 +21,15 @@ const CORE = [
 function App() {
   const route = useRoute();
   const events = useEvents();
-  const source = useAnswer("api/source", undefined, events.revision);
+  const [revision, setRevision] = useState(0);
+  const source = useAnswer("api/source", undefined, revision);
   const wanted = route.query.node && route.path[0] === "map" ? `api/map?node=${encodeURIComponent(route.query.node)}` : "api/map";
-  const map = useAnswer(wanted, undefined, events.revision);
+  const map = useAnswer(wanted, undefined, revision);
+  // Answers are asked for again when the source is newer than they are, and not for the first event, which tells what is known.
+  const shown = Math.min(source.data?.revision ?? Infinity, map.data?.revision ?? Infinity);
+  useEffect(() => {
+    if (events.revision > shown) setRevision((old) => Math.max(old, events.revision));
+  }, [events.revision, shown]);
   const edits = useMemo(() => editsOf(route.query), [route.query.edits]);
   const [help, setHelp] = useState(false);
   const main = useRef(null);
@@ -39,8 +45,8 @@ function App() {
     if (first.current) first.current = false;
     else main.current?.querySelector("h1")?.focus?.({ preventScroll: true });
   }, [name]);
-  useKeys(tabs, setHelp, help);
-  const shared = { route, map: map.data, error: map.error, busy: map.busy, source: source.data ?? { namespaces: [], warnings: [], missing: [], notes: [] }, revision: events.revision, edits, events };
+  useKeys(tabs, setHelp);
+  const shared = { route, map: map.data, error: map.error, busy: map.busy, source: source.data ?? { namespaces: [], warnings: [], missing: [], notes: [] }, revision, edits, events };
   const view = tabs.find((tab) => tab.name === name);
   return (
     <>
@@ -118,11 +124,11 @@ function remembered() {
   }
 }
 
-function useKeys(tabs, setHelp, help) {
+function useKeys(tabs, setHelp) {
   useEffect(() => {
     let chord = false;
     const keys = (event) => {
-      if (event.key === "Escape" && help) return setHelp(false);
+      if (event.key === "Escape") return setHelp(false);
       if (event.altKey || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return undefined;
       if (chord) {
         chord = false;
@@ -132,7 +138,7 @@ function useKeys(tabs, setHelp, help) {
           go(href(tab.name));
         }
       } else if (event.key === "g") chord = true;
-      else if (event.key === "?") setHelp(!help);
+      else if (event.key === "?") setHelp((open) => !open);
       else if (event.key === "/") {
         const field = document.querySelector("main input");
         if (field) {
@@ -144,7 +150,7 @@ function useKeys(tabs, setHelp, help) {
     };
     addEventListener("keydown", keys);
     return () => removeEventListener("keydown", keys);
-  }, [tabs.map((tab) => tab.name).join(" "), help]);
+  }, [tabs.map((tab) => tab.name).join(" ")]);
 }
 
 function Help({ tabs, close }) {
