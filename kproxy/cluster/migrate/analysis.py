@@ -89,7 +89,7 @@ def analyse(
     tell("rendering both modes")
     iptables, nftables = iptables_rules(facts), nftables_rules(facts)
     tell("sending packets")
-    packets = Packets(facts)
+    packets = Packets(facts, to_nftables=to_nftables)
     judge = Judge(iptables, nftables, facts.family)
     guarded: Judge | None = None
     found = []
@@ -97,10 +97,10 @@ def analyse(
         if not reason.applies(facts):
             continue
         if not reason.firewall:
-            witness = judge.find(reason.packets(packets, to_nftables), reason.differs)
+            witness = judge.find(reason.packets(packets), reason.differs)
         else:
             guarded = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
-            candidates = reason.packets(Packets(facts, routed=foreign is not None), to_nftables)
+            candidates = reason.packets(Packets(facts, to_nftables=to_nftables, routed=foreign is not None))
             witness = guarded.find(islice(candidates, _MOST), reason.differs, judge)
         if witness is not None:
             found.append(Found(reason, witness, with_dump=reason.firewall and foreign is not None))
@@ -115,8 +115,8 @@ def analyse(
             found = [each for each in found if each.id != ids.LOCALNET_GUARD]
         beside = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
         known = {each.id for each in found}
-        routed = Packets(facts, routed=True)
-        more, doubts, tried = _with_others(facts, foreign, _usual(routed, to_nftables), judge, beside)
+        routed = Packets(facts, to_nftables=to_nftables, routed=True)
+        more, doubts, tried = _with_others(facts, foreign, _usual(routed), judge, beside)
         found += [each for each in more if each.id not in known]
         undecided += doubts
     return Analysis(facts, tuple(found), undecided, tried)
@@ -182,11 +182,11 @@ def _decided_by(
     return None
 
 
-def _usual(packets: Packets, to_nftables: bool) -> Iterator[Candidate]:
+def _usual(packets: Packets) -> Iterator[Candidate]:
     """Packets as they are met every day, and those of all reasons: so many of each."""
     yield from islice(packets.usual(), _MOST)
     for reason in REASONS:
-        yield from islice(reason.packets(packets, to_nftables), _MOST_OF_EACH)
+        yield from islice(reason.packets(packets), _MOST_OF_EACH)
 
 
 def on_the_node(

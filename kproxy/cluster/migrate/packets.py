@@ -42,10 +42,12 @@ _MOST: Final = 60
 class Packets:
     """Candidates for one node and family.
 
-    `routed` is for rules that ask by which interface a packet leaves: to pods by theirs, else by eth0.
+    `to_nftables` is the direction of the switch. `routed` is for rules that ask by which interface a packet leaves: to
+    pods by theirs, else by eth0.
     """
 
-    def __init__(self, facts: NodeFacts, *, routed: bool = False) -> None:
+    def __init__(self, facts: NodeFacts, *, to_nftables: bool, routed: bool = False) -> None:
+        self._to_nftables = to_nftables
         self._facts = facts
         self._family = facts.family
         self.own = facts.own_addresses or (UNKNOWN_NODE[facts.family],)
@@ -269,7 +271,7 @@ class Packets:
                 door = Door(port.cluster_ip, port.protocol, port.port)
                 yield self.from_pod(door, self.pod, port.cluster_ip)
 
-    def remembered(self, to_nftables: bool) -> Iterator[Candidate]:
+    def remembered(self) -> Iterator[Candidate]:
         """From a client that has an endpoint already, as the mode that is left remembers it."""
         for port in self._facts.service_ports:
             if not port.session_affinity_seconds:
@@ -278,17 +280,17 @@ class Packets:
             inside = selected.local if port.internal_policy_local else selected.cluster
             if len(inside) > 1:
                 door = Door(port.cluster_ip, port.protocol, port.port)
-                yield self._remembered(port, self.from_pod(door), inside[-1], to_nftables)
+                yield self._remembered(port, self.from_pod(door), inside[-1])
             outside = selected.local if port.external_policy_local else selected.cluster
             if len(outside) > 1:
                 for found in self._from_outside(port):
-                    yield self._remembered(port, found, outside[-1], to_nftables)
+                    yield self._remembered(port, found, outside[-1])
 
-    def _remembered(self, port: ServicePort, found: Candidate, endpoint: Endpoint, to_nftables: bool) -> Candidate:
+    def _remembered(self, port: ServicePort, found: Candidate, endpoint: Endpoint) -> Candidate:
         """The same packet from a client that the mode that is left remembers with an endpoint."""
         client = found.iptables.packet.src or 0
         here = {endpoint.address: client}
-        return self._with_memory(port, found, here if to_nftables else {}, {} if to_nftables else here)
+        return self._with_memory(port, found, *((here, {}) if self._to_nftables else ({}, here)))
 
     def _with_memory(
         self, port: ServicePort, found: Candidate, lists: Mapping[str, int], sets: Mapping[str, int]

@@ -190,8 +190,7 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
     reason, difference = found.reason, found.difference
     if reason is not None:
         title, services, addresses = reason.title, reason.services(facts), reason.addresses(facts)
-        words = (reason.iptables(facts), reason.nftables(facts))
-        advice = reason.to_nftables if to_nftables else reason.to_iptables or reason.to_nftables
+        words, advice = reason.words(facts), reason.advice(to_nftables=to_nftables)
     else:
         assert difference is not None
         where = f"{', '.join(difference.destinations)} from {difference.sources}"
