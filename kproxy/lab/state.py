@@ -26,7 +26,7 @@ from typing import Final, Literal
 import msgspec
 
 from kproxy.lab.errors import LabError, LabInputError
-from kproxy.lab.spec import LabSpec, NodePlan
+from kproxy.lab.spec import LabSpec, NodePlan, check_name
 
 DEFAULT_ROOT: Final = "/run/kproxy-lab"
 Phase = Literal["starting", "up", "stopping"]
@@ -153,6 +153,24 @@ class LabDirectory:
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-lines:])
+
+
+def open_lab(name: str) -> tuple[LabDirectory, LabRecord]:
+    """A lab that is up.
+
+    Raises:
+        LabError: it is not up, or this process may not touch it.
+    """
+    lab = LabDirectory(check_name(name))
+    record = lab.running()
+    need_root()
+    return lab, record
+
+
+def need_root() -> None:
+    """Raises LabError without root."""
+    if os.geteuid() != 0:
+        raise LabError("a lab needs root: its hosts are network namespaces")
 
 
 def list_labs(root: Path | None = None) -> list[LabDirectory]:

@@ -146,6 +146,20 @@ def test_collect_reads_nodes_in_pods_that_are_in_their_network(lab: Lab, tmp_pat
         assert (done.returncode, "All well." in done.stdout) == (0, True), done.stdout + done.stderr
 
 
+def test_traces_go_over_all_hosts_of_a_live_cluster(lab: Lab) -> None:
+    """By the namespaces of the lab and by its Pods in the hosts' network, and as `lab trace` sees it."""
+    asked = ("trace", "--from", "pod/default/cart", "--to", "pod/default/one:8080", "--summary")
+    kubeconfig = str(lab.directory.kubeconfig)
+    by_lab = run_kproxy(*asked, "--lab", lab.name, environment=lab.environment)
+    by_exec = run_kproxy(
+        *asked, "--kubeconfig", kubeconfig, "--via", "exec", "--selector", "app=tools", environment=lab.environment
+    )
+    assert (by_lab.returncode, by_exec.returncode) == (0, 0), by_lab.stderr + by_exec.stderr
+    assert "100%  answered by pod/default/one" in by_lab.stdout
+    assert by_exec.stdout == by_lab.stdout
+    assert "hops agree" in lab.run("trace", "--from", "cart", "--to", "pod/one:8080")
+
+
 def test_logs(lab: Lab) -> None:
     assert lab.kubectl("logs", "cart", "-c", "b").splitlines()[0] == "serving UDP 9090"
     address = json.loads(lab.kubectl("get", "pod", "one", "-o", "json"))["status"]["podIP"]

@@ -91,7 +91,7 @@ def command(
 
 
 def _live(connection: Connection, lab: str | None, nodes: Sequence[str]) -> Cluster:
-    from kproxy.cli.collect import gather
+    from kproxy.cli.gathering import gather
     from kproxy.cluster.snapshot.cluster import Cluster
 
     via = "lab" if lab is not None else "netns" if nodes else "none"

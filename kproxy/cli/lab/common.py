@@ -7,38 +7,18 @@ from typing import TypeVar
 
 import click
 
-from kproxy.lab.errors import LabError
-from kproxy.lab.spec import check_name
-from kproxy.lab.state import LabDirectory, LabRecord
+from kproxy.lab.state import need_root, open_lab
 
 Function = TypeVar("Function", bound=Callable[..., object])
 DEFAULT_NAME = "lab"
+
+__all__ = ["DEFAULT_NAME", "invoking_user", "name_option", "need_root", "open_lab"]
 
 
 def name_option(function: Function) -> Function:
     return click.option(
         "--name", metavar="NAME", default=DEFAULT_NAME, show_default=True, help="Which lab; several may be up."
     )(function)
-
-
-def open_lab(name: str) -> tuple[LabDirectory, LabRecord]:
-    """A lab that is up.
-
-    Raises:
-        LabError: it is not up, or this process may not touch it.
-    """
-    lab = LabDirectory(check_name(name))
-    record = lab.running()
-    need_root()
-    return lab, record
-
-
-def need_root() -> None:
-    """Raises LabError without root."""
-    import os
-
-    if os.geteuid() != 0:
-        raise LabError("a lab needs root: its hosts are network namespaces")
 
 
 def invoking_user() -> tuple[int, int] | None:

@@ -25,7 +25,7 @@ from kproxy.cli.output import (
 )
 from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
-from kproxy.cli.trace.snapshot import check_alone, snapshot_option
+from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.names import Names
@@ -113,7 +113,7 @@ def command(
 
     Rules come from dumps (--rules), from manifests (-f) or a live cluster
     (--kubeconfig, --context), from a namespace (--netns), or of all hosts from
-    a snapshot (--snapshot). Of one host there may be several dumps: of both
+    a snapshot (--snapshot), a lab (--lab) or a live cluster (--via). Of one host there may be several dumps: of both
     variants of iptables, and of nftables. What is not known of the host stays
     open, and an outcome that depends on it is INDETERMINATE.
 
@@ -124,16 +124,18 @@ def command(
       kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
       kproxy trace --context prod --node n1 --from node/n1 --to svc/shop/web
       kproxy trace --snapshot s.tgz --from pod/shop/cart-0 --to svc/shop/web
+      kproxy trace --lab lab --from pod/shop/cart-0 --to svc/shop/web
+      kproxy trace --context prod --via exec --from node/n1 --to svc/shop/web
       kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
+    read_whole = whole_cluster(source, snapshot, fields)
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
-    if snapshot is not None:
-        check_alone(click.get_current_context())
-        from kproxy.cli.trace.journey import trace_snapshot
+    if read_whole is not None:
+        from kproxy.cli.trace.journey import trace_hosts
 
-        trace_snapshot(snapshot, given, sport, "summary" if summary else output_format or "text")
+        trace_hosts(read_whole, given, sport, "summary" if summary else output_format or "text")
         return
     cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
     _check_usage(
@@ -281,7 +283,7 @@ def _check_usage(
 ) -> None:
     if sum((bool(rules), cluster, netns is not None)) != 1:
         raise click.UsageError(
-            "one source of rules expected: --rules, -f, --kubeconfig (or --context), --netns or --snapshot"
+            "one source of rules expected: --rules, -f, --kubeconfig (or --context), --netns, --snapshot or --lab"
         )
     if not cluster and (config_path or node or features != Features()):
         raise click.UsageError("--config, -n, --mode, --node and --feature go with -f, --kubeconfig or --context")

@@ -1,29 +1,31 @@
-"""`kproxy trace --snapshot`: a connection's whole way over the hosts of a snapshot, and the way of what comes back."""
+"""`kproxy trace --snapshot`, `--lab` and `--via`: a connection's whole way over all hosts, and the way of what comes
+back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
-from kproxy.cli.output import colour_stdout, report_note, write_json, write_output
+from kproxy.cli.output import colour_stdout, write_json, write_output
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import journeys_record
-from kproxy.cluster.snapshot.cluster import read_snapshot
+from kproxy.cluster.snapshot.cluster import Cluster
 
 MAX_SHOWN = 8
 """Journeys whose hops are shown; all are in the summary."""
 COLOURS = {ANSWERED: "green", OPEN: "yellow"}
 
 
-def trace_snapshot(path: str, given: Mapping[str, str], sport: int | None, shown: str) -> None:
-    """Reads a snapshot, asks, and prints.
+def trace_hosts(read: Callable[[], Cluster], given: Mapping[str, str], sport: int | None, shown: str) -> None:
+    """Reads a cluster, asks, and prints.
 
     Args:
+        read: reads it, once the question is one.
         given: the fields `from`, `to` and `proto`; `src` and `dst` stand for addresses in the first two.
         shown: `text`, `summary` or `json`.
 
@@ -35,8 +37,8 @@ def trace_snapshot(path: str, given: Mapping[str, str], sport: int | None, shown
         if one in given and other in given:
             raise click.UsageError(f"--{one} and --{other} exclude each other")
     if sender is None or receiver is None:
-        raise click.UsageError("--snapshot needs --from and --to")
-    network = KnownNetwork(read_snapshot(path, report_note))
+        raise click.UsageError("a way over all hosts needs --from and --to")
+    network = KnownNetwork(read())
     question = read_question(network, sender, receiver, given.get("proto"))
     found = journeys(
         network, question.client, question.destination, question.protocol, source=question.source, source_port=sport

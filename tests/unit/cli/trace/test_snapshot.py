@@ -72,10 +72,13 @@ def test_json_has_all_hops_exact_chances_and_what_is_missing(snapshot: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--from", "pod/shop/cart-0"), "--snapshot needs --from and --to"),
+        (("--from", "pod/shop/cart-0"), "a way over all hosts needs --from and --to"),
         ((*ASKED, "--netns", "x"), "--snapshot goes with --from, --to,"),
         ((*ASKED, "--html", "x.html"), "--snapshot goes with --from, --to,"),
         ((*ASKED, "--src", "10.0.0.1"), "--from and --src exclude each other"),
+        ((*ASKED, "--lab", "x"), "--snapshot and --lab exclude each other"),
+        ((*ASKED, "--selector", "a=b"), "--selector goes with --via exec"),
+        ((*ASKED, "--context", "c"), "--snapshot goes with --from, --to,"),
         (("--from", "pod/shop/none", "--to", "svc/shop/web"), "--from: pod shop/none is not in the snapshot"),
     ],
 )
@@ -89,3 +92,18 @@ def test_bad_questions(snapshot: Path, arguments: tuple[str, ...], message: str)
 def test_addresses_stand_for_those_who_have_them(snapshot: Path) -> None:
     named = run(snapshot, *ASKED, "--summary").output
     assert run(snapshot, "--src", "10.244.1.9", "--dst", "10.96.0.7:80", "--summary").output == named
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--via", "exec"), "--via goes with --kubeconfig or --context"),
+        (("--lab", "nosuch"), "there is no lab 'nosuch'"),
+        (("--lab", "nosuch", "--node", "n1"), "--lab goes with --from, --to,"),
+        (("--via", "exec", "--context", "c", "--node", "n1"), "--via goes with --from, --to,"),
+    ],
+)
+def test_a_live_cluster_is_named_as_a_whole(arguments: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(command, [*ASKED, *arguments])
+    assert done.exit_code in (1, 2)
+    assert message in done.output + str(done.exception)
