@@ -139,17 +139,23 @@ def _check(scenario: Path, mode: str | None, live: Inputs | None) -> ScenarioRep
 
 @command.command("update", short_help="Write the expected files anew.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
+@connection_options
+@click.option("-n", "--namespace", metavar="NS", help=ONLY_NAMESPACE)
 @mode_option
-def update(directories: Sequence[str], mode: str | None) -> None:
+def update(directories: Sequence[str], connection: Connection, namespace: str | None, mode: str | None) -> None:
     """Write the expected files anew; read the difference before you commit it.
 
     Files of Nodes that are gone are removed. Nothing is written unless every scenario could be rendered. Without
     --mode, those of both modes are written.
+
+    With --kubeconfig or --context, the files of one DIR become what a live cluster's rules would be now. cluster.yaml
+    and config.yaml stay as they are: `golden check` without these options compares with them.
     """
     modes = (mode,) if mode is not None else tuple(EXTENSIONS)
+    live = _live(connection, namespace, directories)
     scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
     with working("rendering"):
-        rendered = {scenario: _render(*_read(scenario), modes) for scenario in scenarios}
+        rendered = {scenario: _render(*(live or _read(scenario)), modes) for scenario in scenarios}
     for scenario, texts in rendered.items():
         expected = _expected(scenario, modes)
         changed = {scenario / EXPECTED / name: text for name, text in texts.items() if expected.get(name) != text}

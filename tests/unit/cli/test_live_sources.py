@@ -140,6 +140,14 @@ def test_diff_and_golden(kproxy: Run, files: tuple[str, ...], live: tuple[str, .
     assert (done.returncode, done.stderr) == (0, "1 of 1 scenarios as expected, with 0 packets\n")
     assert kproxy("golden", "check", "prod", *live, "-n", "shop").returncode == 1
     assert kproxy("golden", "check", *live).returncode == 2
+    expected = {path.name: path.read_text() for path in (scenario / "expected").iterdir()}
+    assert kproxy("golden", "update", "prod", *live, "-n", "shop").returncode == 0
+    narrowed = {path.name: path.read_text() for path in (scenario / "expected").iterdir()}
+    assert "default/web" not in "".join(narrowed.values())
+    assert kproxy("golden", "check", "prod").returncode == 1
+    assert kproxy("golden", "update", "prod", *live).returncode == 0
+    assert {path.name: path.read_text() for path in (scenario / "expected").iterdir()} == expected
+    assert kproxy("golden", "update", *live).returncode == 2
 
 
 @pytest.mark.parametrize(
