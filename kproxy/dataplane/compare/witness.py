@@ -227,6 +227,7 @@ def _host(
     kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
     interfaces: dict[str, Interface] = {}
     loops = LOCAL in (read.get(variables.dst_kind), read.get(variables.translated_kind))
+    loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL)
     if (
         not moved
         and origin == "local"

@@ -21,7 +21,7 @@ from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind, patter
 from kproxy.dataplane.model.pipeline import Stage as PipelineStage
 from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.dataplane.symbolic.chains import Evaluator
-from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage, asked_before
+from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
@@ -402,30 +402,9 @@ class HookPipeline:
     def _postrouting(self, side: HostSide, state: ConntrackCase, end: Node, *, local: bool) -> Node:
         end = self._segment(side, Hook.EGRESS, Segment.AFTER_NAT, state, end, local=local)
         after = self._segment(side, Hook.POSTROUTING, Segment.AFTER_NAT, state, end, local=local)
-        same = self._same_source(after) if local else after
+        same = self._translation.same_source(after) if local else after
         node = self._source(side, Hook.POSTROUTING, state, same, after, local=local)
         return self._segment(side, Hook.POSTROUTING, Segment.BEFORE_NAT, state, node, local=local)
-
-    def _same_source(self, node: Node) -> Node:
-        """The function for a packet whose source was not rewritten: what is asked of it later is what is asked now."""
-        moved = {}
-        for key, level in list(self._variables.free_variables.items()):
-            earlier = asked_before(key) if isinstance(key, FreeVariable) else None
-            if earlier is not None:
-                self._variables.free(earlier)
-                moved[level] = self._variables.free_variables[earlier]
-        node = self._outcomes.map_outcomes(
-            node,
-            "same source",
-            lambda outcome: (
-                outcome._replace(
-                    effects=frozenset(text.replace("the source as rewritten", "the source") for text in outcome.effects)
-                )
-                if outcome.effects
-                else outcome
-            ),
-        )
-        return self._diagrams.permute(node, moved)
 
     # after OUTPUT's nat table
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
-from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
+from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
@@ -147,10 +147,14 @@ class Translation:
             if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
                 moved = {}
         later = self._diagrams.permute(diagrams.restrict(later, ((variables.snat, 1),)), moved)
+        unmoved = self.same_source(later)
+        if unmoved != later:
+            # With another port of the address that it has anyway: what is asked of that address was asked before.
+            later = diagrams.ite(self._keeps_address(target), unmoved, later)
         same = diagrams.restrict(continuation.onward, ((variables.snat, 0),))
         if same != diagrams.restrict(continuation.onward, ((variables.snat, 1),)):
             # Given the source that it has anyway, a packet does not count as translated, and some rule asks that.
-            later = diagrams.ite(self._keeps_source(target), same, later)
+            later = diagrams.ite(self._keeps_source(target), self.same_source(same), later)
         text = target.to_save()[3:]
         loose, bound = self._split(later, self._of_new_source)
         rewritten = self._outcomes.rewrite_source(loose, text)
@@ -158,18 +162,45 @@ class Translation:
             return rewritten
         return self._outcomes.add_all([rewritten, self._outcomes.rewrite_source(bound, text, always=True)])
 
+    def same_source(self, node: Node) -> Node:
+        """The function for a packet whose source address was not rewritten: what is asked of it later is what is asked
+        now."""
+        moved = {}
+        for key, level in list(self._variables.free_variables.items()):
+            earlier = asked_before(key) if isinstance(key, FreeVariable) else None
+            if earlier is not None:
+                self._variables.free(earlier)
+                moved[level] = self._variables.free_variables[earlier]
+        node = self._outcomes.map_outcomes(
+            node,
+            "same source",
+            lambda outcome: (
+                outcome._replace(
+                    effects=frozenset(text.replace("the source as rewritten", "the source") for text in outcome.effects)
+                )
+                if outcome.effects
+                else outcome
+            ),
+        )
+        return self._diagrams.permute(node, moved)
+
+    def _keeps_address(self, target: Target) -> Node:
+        """Whether the new source address is the one that the packet has."""
+        variables = self._variables
+        wanted = target.to_source.addresses if isinstance(target, SnatTarget) else None
+        if isinstance(target, SnatTarget) and wanted is None:
+            return TRUE
+        if wanted is not None and wanted[0] == wanted[1]:
+            return variables.between(variables.src, wanted[0], wanted[0])
+        return variables.free(KEPT)
+
     def _keeps_source(self, target: Target) -> Node:
         """Whether the new source is the one that the packet has."""
         variables, diagrams = self._variables, self._diagrams
         ports, random = None, False
-        here = variables.free(KEPT)
+        here = self._keeps_address(target)
         if isinstance(target, SnatTarget):
-            wanted = target.to_source
-            ports, random = wanted.ports, target.random or target.random_fully
-            if wanted.addresses is None:
-                here = TRUE
-            elif wanted.addresses[0] == wanted.addresses[1]:
-                here = variables.between(variables.src, wanted.addresses[0], wanted.addresses[0])
+            ports, random = target.to_source.ports, target.random or target.random_fully
         elif isinstance(target, MasqueradeTarget):
             ports, random = target.to_ports, target.random or target.random_fully
         if ports is not None:

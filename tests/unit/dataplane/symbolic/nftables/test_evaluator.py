@@ -52,6 +52,12 @@ def test_redirect_to_the_address_that_the_packet_has() -> None:
     assert check(600541, 8, mixed=True) > 50
 
 
+@pytest.mark.parametrize("seed", [700448, 700866])
+def test_a_looped_packet_whose_new_source_is_the_one_that_it_had(seed: int) -> None:
+    """MASQUERADE takes the packet's own address, with another port: what a set says of it was asked before."""
+    assert check(seed, 8, mixed=True) > 50
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1 << 40), st.booleans())
