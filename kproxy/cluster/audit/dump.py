@@ -20,6 +20,7 @@ _TABLE: Final = re.compile(r"^\*(\S+)\n(.*?)^COMMIT$", re.MULTILINE | re.DOTALL)
 _DECLARED: Final = re.compile(r":(\S+) (\S+) \[\d+:\d+\]\n")
 _RULES: Final = re.compile(r"-A (\S+) .*\n(?:-A \1 .*\n)*")
 _COUNTERS: Final = re.compile(r"^\[\d+:\d+\] (?=-A )", re.MULTILINE)
+_SERVICE_JUMPS: Final = tuple(f"-{flag} {prefix}" for flag in "jg" for prefix in SERVICE_PORT_CHAIN_PREFIXES)
 _JUMP: Final = re.compile(r" -[jg] (\S+)")
 
 
@@ -61,9 +62,8 @@ class Dump:
                 if found[2] != "-":
                     self.policies[table, found[1]] = found[2]
             for found in _RULES.finditer(body, length):
-                if (table, found[1]) in self.chains:
-                    return False
-                self.chains[table, found[1]] = found[0]
+                key = table, found[1]
+                self.chains[key] = self.chains.get(key, "") + found[0]
                 length += len(found[0])
             if length != len(body):
                 return False
@@ -90,12 +90,24 @@ class Dump:
         if rules:
             self.chains[key] = rules
 
+    def without_services(self) -> str:
+        """The dump without chains of ServicePorts, and those that lead there."""
+        return self._text_of(
+            lambda key: not is_service_chain(key),
+            lambda key: not is_service_chain(key) and not any(name in self.chains[key] for name in _SERVICE_JUMPS),
+        )
+
     def reduced(self, wanted: Callable[[ChainKey], bool]) -> str:
         """The dump with all chains, and the rules of some."""
+        return self._text_of(lambda _key: True, wanted)
+
+    def _text_of(self, declared: Callable[[ChainKey], bool], wanted: Callable[[ChainKey], bool]) -> str:
         parts = [self._head]
         for table, names in self._declared.items():
             parts.append(f"*{table}\n")
-            parts += [f":{name} {self.policies.get((table, name), '-')} [0:0]\n" for name in names]
+            parts += [
+                f":{name} {self.policies.get((table, name), '-')} [0:0]\n" for name in names if declared((table, name))
+            ]
             parts += [block for key, block in self.chains.items() if key[0] == table and wanted(key)]
             parts.append("COMMIT\n")
         return "".join(parts)

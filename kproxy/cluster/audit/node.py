@@ -14,7 +14,7 @@ import msgspec
 
 from kproxy.api import Node
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
+from kproxy.cluster.audit.dump import ChainKey, Dump
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.migrate.facts import Door, NodeFacts
@@ -205,10 +205,13 @@ class AuditedNode:
 
     def reduced_rules(self, wanted: Callable[[Dump, ChainKey], bool]) -> HostRules:
         """The host's rules, those of some chains of iptables left out. Raises InputError: they cannot be read."""
+        return self._rules(lambda dump: dump.reduced(lambda key: wanted(dump, key)))
+
+    def _rules(self, text_of: Callable[[Dump], str]) -> HostRules:
         files = []
         for dump in (*self.dumps(Family.IPV4), *self.dumps(Family.IPV6)):
             try:
-                files.append(read_rule_file(dump.reduced(lambda key, dump=dump: wanted(dump, key)), dump.label))  # type: ignore[misc]
+                files.append(read_rule_file(text_of(dump), dump.label))
             except InputError:
                 files.append(read_rule_file(dump.text, dump.label))  # which names the line
         return HostRules([*files, *self._native_files])
@@ -222,7 +225,7 @@ class AuditedNode:
     @cached_property
     def shared_rules(self) -> HostRules:
         """The host's rules without chains of ServicePorts in iptables mode. Raises InputError."""
-        return self.reduced_rules(lambda _dump, key: not is_service_chain(key))
+        return self._rules(Dump.without_services)
 
     def native_of_others(self, family: Family, *, with_ours: bool = False) -> NftRuleset:
         """Tables of nftables that packets of a family meet, but iptables' and, if not asked for, kube-proxy's."""
