@@ -17,6 +17,7 @@ from kproxy.apiserver.auth.node import NODE_RULES
 from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.kinds.stored.cluster import system_priority_classes
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
@@ -34,6 +35,7 @@ _APPS: Final = [
     "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status", "replicasets",
     "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status",
 ]  # fmt: skip
+_BATCH: Final = ["cronjobs", "cronjobs/status", "jobs", "jobs/status"]
 _LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
@@ -114,7 +116,11 @@ def _view_rules() -> list[Json]:
         _rule([""], [*_CORE, "namespaces"], _READ),
         _rule(["apps"], _APPS, _READ),
         _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
-        _rule(["networking.k8s.io"], ["networkpolicies"], _READ),
+        _rule([""], ["limitranges", "resourcequotas", "resourcequotas/status"], _READ),
+        _rule(["apps"], ["controllerrevisions"], _READ),
+        _rule(["autoscaling"], ["horizontalpodautoscalers", "horizontalpodautoscalers/status"], _READ),
+        _rule(["batch"], _BATCH, _READ),
+        _rule(["networking.k8s.io"], ["ingresses", "ingresses/status", "networkpolicies"], _READ),
         _rule(["policy"], ["poddisruptionbudgets"], _READ),
         _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _READ),
     ]
@@ -127,7 +133,9 @@ def _edit_rules() -> list[Json]:
         _rule([""], ["secrets"], _READ),
         _rule([""], ["serviceaccounts"], ["impersonate"]),
         _rule(["apps"], _APPS, _WRITE),
-        _rule(["networking.k8s.io"], ["networkpolicies"], _WRITE),
+        _rule(["autoscaling"], ["horizontalpodautoscalers"], _WRITE),
+        _rule(["batch"], ["cronjobs", "jobs"], _WRITE),
+        _rule(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
         _rule(["policy"], ["poddisruptionbudgets"], _WRITE),
         _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _WRITE),
         _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
@@ -290,8 +298,8 @@ async def write_roles(registry: Registry, catalog: Catalog) -> None:
 
 
 async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
-    """Creates the system's namespaces, the ServiceCIDR and the `kubernetes` Service, unless they are there, and puts
-    the Service's ports right; `cidrs` are the ranges of cluster IPs, `port` the server's own.
+    """Creates the system's namespaces and PriorityClasses, the ServiceCIDR and the `kubernetes` Service, unless they
+    are there, and puts the Service's ports right; `cidrs` are the ranges of cluster IPs, `port` the server's own.
 
     Raises:
         ApiError: another Service has the address.
@@ -304,6 +312,8 @@ async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, 
     ]
     service_cidr = {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": list(cidrs)}}
     writes.append(ensure(registry, catalog.builtin("networking.k8s.io", "servicecidrs"), "", service_cidr))
+    priorities = catalog.builtin("scheduling.k8s.io", "priorityclasses")
+    writes += [ensure(registry, priorities, "", each) for each in system_priority_classes()]
     held = registry.table(services).head("default/kubernetes")
     if held is not None:
         service = {"kind": "Service", "apiVersion": "v1", **held.value}

@@ -1,7 +1,8 @@
 """The table of resources: one row each drives discovery, REST, tables and OpenAPI.
 
-Adding a resource is adding a row here and its schema in data/schemas.json; a CustomResourceDefinition makes rows of the
-same type at run time (catalog.py). What a resource does beyond being stored is its strategy.
+Adding a resource is adding a row here, or in stored/ if it is only stored, and its schema in data/schemas.json; a
+CustomResourceDefinition makes rows of the same type at run time (catalog.py). What a resource does beyond being stored
+is its strategy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kproxy.apiserver.kinds import printers
 from kproxy.apiserver.kinds.builtin import STRATEGIES
 from kproxy.apiserver.kinds.printers import Columns
 from kproxy.apiserver.kinds.selectable import NO_FIELDS, FieldsOf
+from kproxy.apiserver.kinds.stored import ROWS, Stored, strategy_of
 from kproxy.apiserver.kinds.strategy import Strategy
 from kproxy.apiserver.schema.types import Node, named
 
@@ -116,6 +118,8 @@ def _row(
     singular: str | None = None,
     columns_: Columns | None = None,
     deprecation: str = "",
+    version: str = "v1",
+    strategy: Strategy | None = None,
 ) -> Resource:
     subresources = [*others]
     if scale:
@@ -127,7 +131,7 @@ def _row(
     selectable = METADATA_FIELDS if namespaced or not fields else METADATA_FIELDS[:1]
     return Resource(
         group,
-        "v1",
+        version,
         kind,
         plural,
         node,
@@ -138,7 +142,7 @@ def _row(
         verbs=verbs,
         subresources=tuple(sorted(subresources, key=lambda each: each.name)),
         columns=columns_ or printers.KINDS.get(kind, printers.DEFAULT),
-        strategy=STRATEGIES.get(kind if group != "events.k8s.io" else "NewEvent", Strategy)(),
+        strategy=strategy or STRATEGIES.get(kind if group != "events.k8s.io" else "NewEvent", Strategy)(),
         storage=storage or (f"{plural}.{group}" if group else plural),
         list_kind=f"{kind}List",
         schema_name=schema,
@@ -206,8 +210,16 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     """The rows of every resource that is always there; `strategies` are those of kinds that this package does not
     know, by kind."""
     given = strategies or {}
-    rows = _core() + _groups() + _nodes_and_schedulers()
+    rows = _core() + _groups() + _nodes_and_schedulers() + [_stored(row) for row in ROWS]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
+
+
+def _stored(row: Stored) -> Resource:
+    return _row(
+        row.group, row.kind, row.plural, row.schema, version=row.version, short=row.short, categories=row.categories,
+        namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row),
+        others=[Subresource(name, row.kind) for name in row.subresources],
+    )  # fmt: skip
 
 
 def _core() -> list[Resource]:

@@ -5,14 +5,13 @@ Sources: kubernetes/kubernetes pkg/apis/apps/v1/defaults.go, pkg/apis/apps/valid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required
 from kproxy.api.validation.meta import validate_labels
-from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
+from kproxy.apiserver.kinds.rules import selector_errors
 from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.informer import selector_matches
@@ -169,23 +168,3 @@ class ReplicationControllerStrategy(StatusStrategy):
             text = "`selector` does not match template `labels`"
             errors.append(invalid("spec.template.metadata.labels", labels, text))
         return errors + list(pod_spec_errors(template["spec"], "spec.template.spec"))
-
-
-def selector_errors(selector: Json, path: str) -> Iterator[FieldError]:
-    """Errors of a metav1.LabelSelector."""
-    yield from validate_labels(f"{path}.matchLabels", selector.get("matchLabels") or {})
-    for index, term in enumerate(selector.get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{index}]"
-        key, operator, values = term.get("key", ""), term.get("operator"), term.get("values") or []
-        yield from (invalid(f"{where}.key", key, text) for text in check_qualified_name(key))
-        for position, value in enumerate(values):
-            yield from (invalid(f"{where}.values[{position}]", value, text) for text in check_label_value(value))
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{where}.values", text)
-        else:
-            yield invalid(f"{where}.operator", operator, "not a valid selector operator")

@@ -102,8 +102,8 @@ class Registry:
             raise not_found(resource.group, resource.plural, name)
         return entry
 
-    def _context(self, dry_run: bool) -> Context:
-        return Context(self.allocators, timestamp(self._now()), dry_run)
+    def _context(self, dry_run: bool, user: Any = None) -> Context:
+        return Context(self.allocators, timestamp(self._now()), dry_run, user)
 
     # --- create ---
 
@@ -149,7 +149,7 @@ class Registry:
         meta["creationTimestamp"] = now
         if owners:
             meta["managedFields"] = owners
-        context = self._context(options.dry_run)
+        context = self._context(options.dry_run, user)
         resource.strategy.prepare_create(value, context)
         errors = object_metadata_errors(resource, value)
         errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)

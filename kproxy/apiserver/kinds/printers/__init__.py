@@ -1,14 +1,14 @@
 """What `kubectl get` shows: the columns of each kind, and how an object fills them.
 
-The columns of `builtin` are recorded from kube-apiserver v1.36.2; those of `nodes`, and all cells, follow
+The columns of `builtin` are recorded from kube-apiserver v1.36.2; those of `nodes` and `stored`, and all cells, follow
 pkg/printers/internalversion of kubernetes/kubernetes. Priority 1 shows with `-o wide`.
 """
 
-from kproxy.apiserver.kinds.printers import builtin, nodes
+from kproxy.apiserver.kinds.printers import builtin, nodes, stored
 from kproxy.apiserver.kinds.printers.custom import custom_columns
 from kproxy.apiserver.kinds.printers.table import DEFAULT, Columns, age, human_duration, labels_text, selector_text
 
-KINDS: dict[str, Columns] = {**builtin.PRINTERS, **nodes.PRINTERS}
+KINDS: dict[str, Columns] = {**builtin.PRINTERS, **nodes.PRINTERS, **stored.PRINTERS}
 
 __all__ = [
     "DEFAULT",

@@ -27,7 +27,16 @@ MAGIC: Final = b"k8s\x00"
 META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
 APIEXTENSIONS: Final = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1."
 _INLINED: Final = frozenset(
-    {"localObjectReference", "handler", "volumeSource", "ephemeralContainerCommon", "persistentVolumeSource"}
+    {
+        "localObjectReference",
+        "handler",
+        "volumeSource",
+        "ephemeralContainerCommon",
+        "persistentVolumeSource",
+        "ingressRuleValue",
+        "rule",
+        "ruleWithOperations",
+    }
 )
 """Go structs embedded without a JSON name: messages in protobuf, nothing in JSON."""
 RENAMED: Final = {"uID": "uid"}
@@ -37,7 +46,11 @@ _PACKAGES: Final = {
     "rbac.authorization.k8s.io": "k8s.io.api.rbac", "authentication.k8s.io": "k8s.io.api.authentication",
     "authorization.k8s.io": "k8s.io.api.authorization",
     "storage.k8s.io": "k8s.io.api.storage", "node.k8s.io": "k8s.io.api.node",
-    "resource.k8s.io": "k8s.io.api.resource",
+    "resource.k8s.io": "k8s.io.api.resource", "scheduling.k8s.io": "k8s.io.api.scheduling",
+    "certificates.k8s.io": "k8s.io.api.certificates",
+    "admissionregistration.k8s.io": "k8s.io.api.admissionregistration",
+    "flowcontrol.apiserver.k8s.io": "k8s.io.api.flowcontrol",
+    "apiregistration.k8s.io": "k8s.io.kube_aggregator.pkg.apis.apiregistration",
     "apiextensions.k8s.io": "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions",
 }  # fmt: skip
 """The protobuf package of a group without its version, where it is not k8s.io.api and the group's name."""

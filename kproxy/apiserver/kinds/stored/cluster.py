@@ -1,0 +1,257 @@
+"""Limits and priorities, ingresses, classes of volumes, requests for certificates."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Final
+
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
+from kproxy.api.validation.names import check_dns_subdomain
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.stored.row import Stored, indented
+from kproxy.apiserver.kinds.strategy import Context, path_name
+from kproxy.apiserver.schema.quantity import nanos, round_resources
+
+_HIGHEST_PRIORITY: Final = 1_000_000_000
+
+# --- limits and priorities ---
+
+
+def _complete_limits(value: Json) -> None:
+    """What the limits of containers leave open (SetDefaults_LimitRangeItem)."""
+    for item in (value.get("spec") or {}).get("limits") or ():
+        for name in ("max", "min", "default", "defaultRequest"):
+            round_resources(item.get(name))
+        if item.get("type") == "Container":
+            limit = {**(item.get("max") or {}), **(item.get("default") or {})}
+            asked = {**(item.get("min") or {}), **limit, **(item.get("defaultRequest") or {})}
+            item |= {name: found for name, found in (("default", limit), ("defaultRequest", asked)) if found}
+
+
+def _limit_errors(value: Json) -> Iterator[FieldError]:
+    for index, item in enumerate(value["spec"].get("limits") or ()):
+        path = f"spec.limits[{index}]"
+        pairs = (("min", "max"), ("min", "default"), ("default", "max"), ("defaultRequest", "default"),
+                 ("min", "defaultRequest"), ("defaultRequest", "max"))  # fmt: skip
+        for low, high in pairs:
+            for name, amount in (item.get(low) or {}).items():
+                most = (item.get(high) or {}).get(name)
+                if most is not None and nanos(amount) > nanos(most):
+                    text = f"{low} value {amount} is greater than {high} value {most}"
+                    yield invalid(f"{path}.{low}[{name}]", amount, text)
+        if item.get("type") == "Pod":
+            yield from (
+                forbidden(f"{path}.{name}", "may not be specified when `type` is 'Pod'")
+                for name in ("default", "defaultRequest")
+                if item.get(name)
+            )
+        for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
+            if nanos(ratio) < 10**9:
+                yield invalid(f"{path}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1")
+
+
+def _complete_quota(value: Json) -> None:
+    round_resources((value.get("spec") or {}).get("hard"))
+
+
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def _priority_errors(value: Json) -> Iterator[FieldError]:
+    name, number = value["metadata"].get("name") or "", value.get("value", 0)
+    if name.startswith("system-"):
+        if _SYSTEM_PRIORITIES.get(name) != number:
+            text = "priority class names with 'system-' prefix are reserved for system use only"
+            yield forbidden("metadata.name", f"{text}. error: {name} is not a known system priority class")
+    elif number > _HIGHEST_PRIORITY:
+        yield forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}")
+
+
+def system_priority_classes() -> list[Json]:
+    """The PriorityClasses that every cluster has (pkg/apis/scheduling/v1 SystemPriorityClasses)."""
+    notes = {
+        "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
+        "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to "
+        "another node if necessary.",
+    }
+    return [
+        {"metadata": {"name": name}, "value": _SYSTEM_PRIORITIES[name], "description": text}
+        for name, text in notes.items()
+    ]
+
+
+# --- networking ---
+
+_BACKEND: Final = """
+    service.name           needed; label-1035
+    service.port.name      port-name
+    service.port.number    range 1 65535
+    resource.kind          needed
+    resource.name          needed
+"""
+
+
+def _complete_ingress_class(value: Json) -> None:
+    found = (value.get("spec") or {}).get("parameters")
+    if found is not None:
+        found.setdefault("scope", "Cluster")
+
+
+def _backend_errors(backend: Json, path: str) -> Iterator[FieldError]:
+    service = backend.get("service")
+    if service and backend.get("resource"):
+        yield invalid(path, "", "cannot set both resource and service backends")
+    elif not service and not backend.get("resource"):
+        yield required(path, "resource or service backend is required")
+    if service:
+        port = service.get("port") or {}
+        if port.get("name") and port.get("number"):
+            yield invalid(f"{path}.service.port", "", "cannot set both port name & port number")
+        elif not port.get("name") and not port.get("number"):
+            yield required(f"{path}.service.port", "port name or number is required")
+
+
+def _host_errors(host: str, path: str) -> Iterator[FieldError]:
+    bare = host.removeprefix("*.")
+    if "*" in bare:
+        text = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain"
+        yield invalid(path, host, text)
+    else:
+        yield from (invalid(path, host, text) for text in check_dns_subdomain(bare))
+
+
+def _ingress_errors(value: Json) -> Iterator[FieldError]:
+    spec = value["spec"]
+    if not spec.get("rules") and not spec.get("defaultBackend"):
+        yield invalid("spec", [], "either `defaultBackend` or `rules` must be specified")
+    if spec.get("defaultBackend"):
+        yield from _backend_errors(spec["defaultBackend"], "spec.defaultBackend")
+    for index, entry in enumerate(spec.get("tls") or ()):
+        for number, host in enumerate(entry.get("hosts") or ()):
+            yield from _host_errors(host, f"spec.tls[{index}].hosts[{number}]")
+    for index, rule in enumerate(spec.get("rules") or ()):
+        if rule.get("host"):
+            yield from _host_errors(rule["host"], f"spec.rules[{index}].host")
+        for number, each in enumerate((rule.get("http") or {}).get("paths") or ()):
+            path = f"spec.rules[{index}].http.paths[{number}]"
+            yield from _backend_errors(each.get("backend") or {}, f"{path}.backend")
+            text = each.get("path") or ""
+            if each.get("pathType") in ("Exact", "Prefix"):
+                if not text.startswith("/"):
+                    yield invalid(f"{path}.path", text, "must be an absolute path")
+                for wrong in ("//", "/./", "/../", "%2f", "%2F"):
+                    if wrong in text:
+                        yield invalid(f"{path}.path", text, f"must not contain '{wrong}'")
+
+
+# --- certificates ---
+
+
+_USAGES: Final = (
+    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
+    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
+    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
+    "server auth", "signing", "timestamping",
+)  # fmt: skip
+
+
+def _begin_request(value: Json, context: Context) -> None:
+    """Who asks is who is authenticated, whatever the request says."""
+    spec, user = value["spec"], context.user
+    for name in ("username", "uid", "groups", "extra"):
+        spec.pop(name, None)
+    if user is not None:
+        spec |= user.info
+
+
+def _request_errors(value: Json) -> Iterator[FieldError]:
+    spec = value["spec"]
+    for index, usage in enumerate(spec.get("usages") or ()):
+        if usage not in _USAGES:
+            yield not_supported(f"spec.usages[{index}]", usage, _USAGES)
+    signer = spec.get("signerName", "")
+    domain, slash, path = signer.partition("/")
+    if signer and not slash:
+        text = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        yield invalid("spec.signerName", signer, text)
+    elif signer:
+        yield from (invalid("spec.signerName", signer, text) for text in check_dns_subdomain(domain))
+        if not path:
+            yield invalid("spec.signerName", signer, "path component of signerName may not be empty")
+
+
+def _keep_decision(value: Json, old: Json) -> None:
+    """Only the approval endpoint approves and denies."""
+    decided = ("Approved", "Denied")
+    kept = [each for each in (old.get("status") or {}).get("conditions") or () if each.get("type") in decided]
+    status = value.setdefault("status", {})
+    given = [each for each in status.get("conditions") or () if each.get("type") not in decided]
+    status["conditions"] = kept + given
+    if not status["conditions"]:
+        del status["conditions"]
+
+
+def _request_create_errors(value: Json) -> Iterator[FieldError]:
+    text = value["spec"].get("request") or ""
+    if not text:
+        return  # `needed` says so
+    from cryptography import x509
+
+    try:
+        x509.load_pem_x509_csr(b64decode(text))
+    except ValueError:
+        yield invalid("spec.request", text, "PEM block type must be CERTIFICATE REQUEST")
+
+
+ROWS: Final = (
+    Stored("", "LimitRange", "limitranges", short="limits", complete=_complete_limits, errors=_limit_errors, rules="""
+        spec.limits[].type             needed; one-of Container Pod PersistentVolumeClaim
+        spec.limits[].max              amounts
+        spec.limits[].min              amounts
+        spec.limits[].default          amounts
+        spec.limits[].defaultRequest   amounts
+    """),
+    Stored("", "ResourceQuota", "resourcequotas", short="quota", status={}, complete=_complete_quota,
+           fixed=("spec.scopes", "spec.scopeSelector"),
+           unenforced="ResourceQuota is stored, but kproxy's API server does not enforce it", rules="""
+        spec.hard        amounts
+        spec.scopes      unique
+        spec.scopes[] one-of BestEffort CrossNamespacePodAffinity NotBestEffort NotTerminating PriorityClass Terminating
+        spec.scopeSelector.matchExpressions[].operator   needed; one-of DoesNotExist Exists In NotIn
+    """),
+    Stored("networking.k8s.io", "Ingress", "ingresses", short="ing", status={"loadBalancer": {}},
+           generation=("spec",), errors=_ingress_errors, rules="""
+        spec.ingressClassName                 subdomain
+        spec.rules[].http.paths               needed
+        spec.rules[].http.paths[].pathType    needed; one-of Exact ImplementationSpecific Prefix
+    """ + indented(_BACKEND, "spec.defaultBackend") + "\n" + indented(_BACKEND, "spec.rules[].http.paths[].backend")),
+    Stored("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=("spec",),
+           fixed=("spec.controller",), complete=_complete_ingress_class, rules="""
+        spec.controller             needed; prefixed; bytes 250
+        spec.parameters.kind        needed
+        spec.parameters.name        needed
+        spec.parameters.scope       one-of Cluster Namespace
+    """),
+    Stored("scheduling.k8s.io", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
+           generation=("metadata.generation",), fixed=("value", "preemptionPolicy"), errors=_priority_errors,
+           defaults='preemptionPolicy  "PreemptLowerPriority"',
+           rules="preemptionPolicy  one-of Never PreemptLowerPriority"),
+    Stored("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", short="vac", namespaced=False,
+           fixed=("parameters", "driverName"), rules="""
+        driverName     needed; bytes 63
+        parameters     needed
+    """),
+    Stored("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", short="csr",
+           namespaced=False, status={}, subresources=("approval",), fields=("spec.signerName",), begin=_begin_request,
+           kept=("spec",), keep_status=_keep_decision, errors=_request_errors, create_errors=_request_create_errors,
+           check_name=path_name, rules="""
+        spec.request             needed
+        spec.signerName          needed; bytes 571
+        spec.usages              needed; unique
+        spec.expirationSeconds   min 600
+        status.conditions        unique type
+        status.conditions[].type    needed
+        status.conditions[].status  needed; one-of False True Unknown
+    """),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""What a row says of a kind that is only stored, and what that makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kproxy.api.fielderror import FieldError, invalid
+from kproxy.api.validation.names import check_dns_subdomain
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.rules import Rules, defaults, rules, set_defaults
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
+
+Errors = Iterable[FieldError]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One kind.
+
+    `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
+    fields that never change, `kept` those whose change is dropped without a word; `complete` sets the defaults that
+    depend on other fields, `begin` what only a new object gets, `errors` and `create_errors` say what a table cannot;
+    `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write.
+    """
+
+    group: str
+    kind: str
+    plural: str
+    version: str = "v1"
+    short: str = ""
+    categories: tuple[str, ...] = ()
+    namespaced: bool = True
+    status: Json | None = None
+    subresources: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    generation: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    defaults: str = ""
+    rules: str = ""
+    complete: Callable[[Json], None] | None = None
+    begin: Callable[[Json, Context], None] | None = None
+    errors: Callable[[Json], Errors] | None = None
+    create_errors: Callable[[Json], Errors] | None = None
+    keep_status: Callable[[Json, Json], None] | None = None
+    check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
+    unenforced: str = ""
+
+    @property
+    def schema(self) -> str:
+        """The name of its schema."""
+        if self.group == "apiregistration.k8s.io":
+            return f"io.k8s.kube-aggregator.pkg.apis.apiregistration.{self.version}.{self.kind}"
+        return f"io.k8s.api.{self.group.partition('.')[0] or 'core'}.{self.version}.{self.kind}"
+
+
+class StoredStrategy(Strategy):
+    """What a row says."""
+
+    row: Stored
+    tree: Rules
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        return self.row.check_name(name)
+
+    def default(self, value: Json) -> None:
+        set_defaults(value, defaults(self.row.defaults))
+        if self.row.complete is not None:
+            self.row.complete(value)
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        if self.row.status is not None:
+            value["status"] = dict(self.row.status)
+        if self.row.begin is not None:
+            self.row.begin(value, context)
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        if self.row.status is not None:
+            value["status"] = old.get("status") or dict(self.row.status)
+        for name in self.row.kept:
+            value[name] = old.get(name)
+
+    def prepare_status_update(self, value: Json, old: Json) -> None:
+        if self.row.keep_status is not None:
+            self.row.keep_status(value, old)
+
+    def generation_of(self, value: Json) -> Any:
+        return [value.get(name) for name in self.row.generation]
+
+    def validate(self, value: Json) -> list[FieldError]:
+        found = self.tree.errors(value, "")
+        return found + list(self.row.errors(value)) if self.row.errors is not None else found
+
+    def validate_create(self, value: Json) -> list[FieldError]:
+        return list(self.row.create_errors(value)) if self.row.create_errors is not None else []
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        return [
+            invalid(path, _at(value, path), "field is immutable")
+            for path in self.row.fixed
+            if _at(value, path) != _at(old, path)
+        ]
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        return [self.row.unenforced] if self.row.unenforced else []
+
+
+def strategy_of(row: Stored) -> Strategy:
+    """What a kind does beyond being stored."""
+    resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
+    members = {"row": row, "tree": rules(row.rules), "has_generation": bool(row.generation), **resets}
+    made: Strategy = type(f"{row.kind}Strategy", (StoredStrategy,), members)()
+    return made
+
+
+def _at(value: Json, path: str) -> Any:
+    item: Any = value
+    for part in path.split("."):
+        item = item.get(part) if isinstance(item, dict) else None
+    return item
+
+
+def indented(table: str, path: str) -> str:
+    """A table's lines for what is at a path."""
+    return "\n".join(f"{path}.{line.strip()}" for line in table.splitlines() if line.strip())

@@ -1,0 +1,165 @@
+"""Kinds that are only stored: every one is served, defaulted, checked, shown and warned of as its row says."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from kproxy.apiserver.kinds.stored import ROWS, Stored
+from kproxy.apiserver.schema.protobuf import decoder, encoder
+from tests.support.apiserver.objects import collection, objects, resources
+from tests.support.apiserver.server import Api
+
+Json = dict[str, Any]
+STORED = {row.kind: row for row in ROWS}
+SAMPLES = {each["kind"]: each for each in objects()}
+
+
+def sample(kind: str, **fields: Any) -> Json:
+    """A valid object, with some fields of its spec, or else of itself, set otherwise (None: left out)."""
+    found: Json = copy.deepcopy(SAMPLES[kind])
+    for path, value in fields.items():
+        *parents, last = path.split("__")
+        at: Any = found
+        for part in parents:
+            at = at[int(part)] if part.isdigit() else at.setdefault(part, {})
+        if value is None:
+            at.pop(last, None)
+        else:
+            at[last] = value
+    return found
+
+
+def test_there_is_a_valid_object_of_each_kind() -> None:
+    held = {(each["apiVersion"], each["kind"]) for each in objects()}
+    assert set(resources()) - held == {("events.k8s.io/v1", "Event")}  # another form of v1 Events
+
+
+def test_every_valid_object_is_created_shown_and_read_back(shared: Api) -> None:
+    for each in objects():
+        status, answer = shared("POST", collection(each), each)
+        assert status == 201, answer
+        path = f"{collection(each)}/{answer['metadata']['name']}"
+        if each["kind"] != "CustomResourceDefinition":  # whose conditions a controller writes meanwhile
+            assert shared.ok("GET", path) == answer
+            assert shared.ok("PUT", path, answer) == answer, "an update without a change changes nothing"
+        table = shared("GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
+        (row,) = table["rows"]
+        assert len(row["cells"]) == len(table["columnDefinitions"]), each["kind"]
+
+
+@pytest.mark.parametrize("kind", [row.kind for row in ROWS])
+def test_protobuf_says_what_json_says(kind: str) -> None:
+    value = SAMPLES[kind]
+    envelope = encoder.encode_envelope(value)
+    assert msgspec.json.encode(decoder.decode_envelope(envelope)) != b""
+    back = decoder.decode_envelope(envelope)
+    assert _without_false(back) == _without_false(value)
+
+
+def _without_false(value: Any) -> Any:
+    """A value without the fields that protobuf leaves out or JSON may."""
+    if isinstance(value, dict):
+        return {key: _without_false(item) for key, item in value.items() if item not in (False, None, {}, [])}
+    return [_without_false(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.unenforced], ids=lambda row: row.kind)
+def test_what_is_not_enforced_says_so_in_a_header(row: Stored, shared: Api) -> None:
+    body = msgspec.json.encode(sample(row.kind, spec__version="v2", metadata__name="v2.metrics.example.org")
+                               if row.kind == "APIService" else sample(row.kind, metadata__name="other"))  # fmt: skip
+    path = f"{collection(SAMPLES[row.kind])}?dryRun=All"
+    response = shared.raw("POST", path, body, Content_Type="application/json")
+    assert row.unenforced in (response.getheader("Warning") or "")
+
+
+REFUSED = [
+    (sample("Job", spec__completions=-1), "spec.completions: Invalid value: -1"),
+    (sample("Job", spec__completions=None), "spec.completions: Required value"),
+    (sample("Job", spec__template__spec__restartPolicy="Always"), 'restartPolicy: Required value: valid values: "OnF'),
+    (sample("CronJob", spec__schedule="* * *"), "expected exactly 5 fields, found 3"),
+    (sample("CronJob", spec__schedule="61 * * * *"), "end of range (61) above maximum (59)"),
+    (sample("CronJob", spec__schedule="TZ=UTC * * * * *"), "use timeZone field instead"),
+    (sample("CronJob", spec__timeZone="Mars/Olympus"), "unknown time zone Mars/Olympus"),
+    (sample("CronJob", metadata__name="x" * 53), "must be no more than 52 characters"),
+    (sample("LimitRange", spec__limits__0__min={"cpu": "3"}), "min value 3 is greater than max value 2"),
+    (sample("LimitRange", spec__limits__0__type="Bus"), 'Unsupported value: "Bus"'),
+    (sample("ResourceQuota", spec__hard={"pods": "-1"}), "must be greater than or equal to 0"),
+    (sample("PriorityClass", value=1_000_000_001), "maximum allowed value of a user defined priority is 1000000000"),
+    (sample("PriorityClass", metadata__name="system-x"), "reserved for system use only"),
+    (sample("Ingress", spec__rules__0__http__paths__0__pathType=None), "pathType: Required value"),
+    (sample("Ingress", spec__rules__0__http__paths__0__path="x"), "must be an absolute path"),
+    (sample("Ingress", spec__rules__0__host="a.*.org"), "a wildcard DNS-1123 subdomain must start with '*.'"),
+    (sample("Ingress", spec__rules=None, spec__defaultBackend=None), "either `defaultBackend` or `rules` must"),
+    (sample("IngressClass", spec__controller="x"), "must be fully qualified"),
+    (sample("HorizontalPodAutoscaler", spec__maxReplicas=0), "must be greater than 0"),
+    (sample("CertificateSigningRequest", spec__request="eA=="), "PEM block type must be CERTIFICATE REQUEST"),
+    (sample("CertificateSigningRequest", spec__usages=["fly"]), 'Unsupported value: "fly"'),
+    (sample("CertificateSigningRequest", spec__signerName="x"), "must be a fully qualified domain and path"),
+    (sample("CertificateSigningRequest", spec__expirationSeconds=1), "must be greater than or equal to 600"),
+    (sample("MutatingWebhookConfiguration", webhooks__0__sideEffects="Some"), 'Unsupported value: "Some"'),
+    (sample("MutatingWebhookConfiguration", webhooks__0__timeoutSeconds=31), "must be between 1 and 30, inclusive"),
+    (sample("ValidatingWebhookConfiguration", webhooks__0__name="x"), "at least three segments"),
+    (sample("ValidatingAdmissionPolicy", spec__validations=None), "must contain at least one item"),
+    (sample("FlowSchema", spec__matchingPrecedence=10001), "must be between 1 and 10000, inclusive"),
+    (sample("PriorityLevelConfiguration", spec__limited=None), "must not be empty when type is Limited"),
+    (sample("APIService", metadata__name="x"), 'must be `spec.version+\\".\\"+spec.group`'),
+    (sample("ControllerRevision", data=None), "data is mandatory"),
+    (sample("VolumeAttributesClass", driverName=None), "driverName: Required value"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), REFUSED, ids=[f"{body['kind']}-{why[:40]}" for body, why in REFUSED])
+def test_what_kubernetes_refuses_is_refused(body: Json, why: str, shared: Api) -> None:
+    status, answer = shared("POST", f"{collection(body)}?dryRun=All", body)
+    assert status == 422, answer
+    assert why.replace("\\", "") in answer["message"].replace("\\", "")
+
+
+def test_a_job_gets_its_selector_and_its_defaults(api: Api) -> None:
+    """[sig-apps] Job should ... adopt: the selector names the Job by its UID."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}}
+    made = api.ok("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+    spec, uid = made["spec"], made["metadata"]["uid"]
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert spec["template"]["metadata"]["labels"]["job-name"] == "j"
+    names = ("completions", "parallelism", "backoffLimit", "completionMode", "podReplacementPolicy", "suspend")
+    assert [spec[name] for name in names] == [1, 1, 6, "NonIndexed", "TerminatingOrFailed", False]
+    made["spec"]["template"]["spec"]["dnsPolicy"] = "Default"
+    status, answer = api("PUT", "/apis/batch/v1/namespaces/default/jobs/j", made)
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.template")
+    made["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    made["spec"]["suspend"] = True
+    assert api.ok("PUT", "/apis/batch/v1/namespaces/default/jobs/j", made)["metadata"]["generation"] == 2
+
+
+def test_limits_are_completed() -> None:
+    value = sample("LimitRange", spec__limits=[{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}])
+    resources()["v1", "LimitRange"].strategy.default(value)
+    assert value["spec"]["limits"][0]["default"] == {"cpu": "2"}
+    assert value["spec"]["limits"][0]["defaultRequest"] == {"cpu": "2", "memory": "1Mi"}
+
+
+def test_a_certificate_request_is_approved_by_its_own_endpoint(api: Api) -> None:
+    """[sig-auth] Certificates API should support CSR API operations."""
+    made = api.ok("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", sample(
+        "CertificateSigningRequest", spec__username="eve"))  # fmt: skip
+    path = f"{collection(made)}/sample"
+    assert (made["spec"]["username"], made["spec"]["groups"][0]) == ("admin", "system:masters")
+    approved = {"type": "Approved", "status": "True", "reason": "Fine", "lastUpdateTime": "2026-01-02T03:04:05Z"}
+    ignored = api.ok("PUT", f"{path}/status", made | {"status": {"conditions": [approved]}})
+    assert not ignored["status"].get("conditions"), "only the approval endpoint approves"
+    ignored["status"]["conditions"] = [approved]
+    decided = api.ok("PUT", f"{path}/approval", ignored)
+    assert decided["status"]["conditions"][0]["type"] == "Approved"
+    decided["status"] = {"certificate": "LS0t"}
+    issued = api.ok("PUT", f"{path}/status", decided)
+    assert (issued["status"]["certificate"], issued["status"]["conditions"][0]["type"]) == ("LS0t", "Approved")
+    table = api("GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
+    assert table["rows"][0]["cells"][2:] == ["kubernetes.io/kube-apiserver-client", "admin", "60m", "Approved,Issued"]
+    issued["spec"]["usages"] = ["server auth"]
+    assert api.ok("PUT", path, issued)["spec"]["usages"] == ["client auth"], "a request stays what it was"
