@@ -1,0 +1,77 @@
+"""String and number formats of schemas, with kube-apiserver's verdicts.
+
+Texts and verdicts follow k8s.io/kube-openapi pkg/validation/strfmt/default_test.go, Go's net/url, net/mail and net, and
+the formats' documentation in apiextensions/v1.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.apiserver.crd.formats import FORMATS, NUMBERS, has_format
+from kproxy.apiserver.crd.validation import validate_value
+
+VERDICTS: dict[str, tuple[list[str], list[str]]] = {
+    "bsonobjectid": (["507f1f77bcf86cd799439011"], ["507f1f77bcf86cd79943901", "g07f1f77bcf86cd799439011", ""]),
+    "byte": (["dGV4dA==", "YWJj", "YWI="], ["dGV4dA=", "a", "", "ab_c"]),
+    "cidr": (["10.0.0.0/8", "fd00::/64", "192.0.2.1/24"], ["10.0.0.0", "10.0.0.0/33", "fd00::/129"]),
+    "creditcard": (["4111-1111-1111-1111", "378282246310005"], ["4111-1111-1111-1112", "9999999999999995", ""]),
+    "date": (["2026-02-28", "2024-02-29"], ["2026-02-30", "2026-2-3", "20260203", ""]),
+    "date-time": (["2026-01-02T03:04:05Z", "2026-01-02t03:04:05.123+02:00"],
+                  ["2026-01-02 03:04:05Z", "2026-01-02T25:04:05Z", "2026-01-02T03:04:05", "2026-02-30T03:04:05Z"]),
+    "datetime": (["2026-01-02T03:04:05Z"], ["2026-01-02"]),
+    "duration": (["1h30m", "10s", "1.5h", "3 days", "2 weeks", "0", "-5m"], ["1", "h", "3 lightyears", "", "1h "[:1]]),
+    "email": (["a@example.org", "a@b", "Ann <a@example.org>", '"a b"@example.org'],
+              ["a", "a@", "@b", "a..b@c", "a b@c", "<a@b", ".a@b"]),
+    "hexcolor": (["#fff", "a0B1c2"], ["#ffff", "red", ""]),
+    "hostname": (["localhost", "example.org", "a-b.example.org", "x1"],
+                 ["a.b", "1.2.3.4", "a_b", "-a", "my-host", "example.org.", "", "a" * 64 + ".org"]),
+    "ipv4": (["10.0.0.1"], ["10.0.0", "fd00::1", "10.0.0.256", ""]),
+    "ipv6": (["fd00::1", "::"], ["10.0.0.1", "fd00:::1", ""]),
+    "isbn": (["0321751043", "978-0321751041"], ["0321751042", "978-0321751042"]),
+    "isbn10": (["0321751043"], ["978-0321751041"]),
+    "isbn13": (["978-0321751041"], ["0321751043"]),
+    "k8s-long-name": (["a.b", "a"], ["a..b", "A", "a_b", ""]),
+    "k8s-short-name": (["a-b", "1a"], ["a.b", "A", "-a", "a" * 64, ""]),
+    "mac": (["02:00:5e:00:53:01", "02-00-5e-00-53-01", "0200.5e00.5301", "02:00:5e:10:00:00:00:01"],
+            ["02:00:5e:00:53", "02:00-5e:00:53:01", "g2:00:5e:00:53:01", ""]),
+    "password": (["", "anything"], []),
+    "rgbcolor": (["rgb(0,100,255)", "rgb(1, 2, 3)"], ["rgb(0,0,256)", "rgb(1,2)", "red"]),
+    "ssn": (["111-11-1111", "111111111"], ["11-11-1111", ""]),
+    "uri": (["https://example.org/a?b#c", "/path", "mailto:a@b", "http://[::1]:80/", "http://a/b c"],
+            ["relative", "", "http://a b/", "/%zz", "http://a:port/", "a b"]),
+    "uuid": (["00000000-0000-0000-0000-000000000000", "A987FBC94BED3078CF079141BA07C9F3"], ["a987fbc9", ""]),
+    "uuid3": (["a987fbc9-4bed-3078-cf07-9141ba07c9f3"], ["a987fbc9-4bed-4078-8f07-9141ba07c9f3"]),
+    "uuid4": (["57b73598-8764-4ad0-a76a-679bb6640eb1"], ["57b73598-8764-4ad0-076a-679bb6640eb1"]),
+    "uuid5": (["987fbc97-4bed-5078-af07-9141ba07c9f3"], ["987fbc97-4bed-4078-af07-9141ba07c9f3"]),
+}  # fmt: skip
+
+
+def test_each_format_has_verdicts() -> None:
+    assert {name.replace("-", "") for name in VERDICTS} == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_texts_of_a_format(name: str) -> None:
+    good, bad = VERDICTS[name]
+    assert {text: has_format(text, name) for text in good} == dict.fromkeys(good, True)
+    assert {text: has_format(text, name) for text in bad} == dict.fromkeys(bad, False)
+
+
+def test_an_unknown_format_is_no_constraint() -> None:
+    assert has_format("x", "moon-phase")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_out_of_range(name: str) -> None:
+    low, high = NUMBERS[name]
+    schema = {"type": "number" if name == "float" else "integer", "format": name}
+    assert [str(each) for each in validate_value(low, schema, "n")] == []
+    assert [str(each) for each in validate_value(high, schema, "n")] == []
+    (error,) = validate_value(high * 2 + 1, schema, "n")
+    assert f"Checked value must be of type {schema['type']} with format {name}" in str(error)
+
+
+def test_the_error_is_the_api_servers() -> None:
+    (error,) = validate_value("x", {"type": "string", "format": "cidr"}, "spec.net")
+    assert str(error) == 'spec.net: Invalid value: "x": spec.net in body must be of type cidr: "x"'
