@@ -23,6 +23,7 @@ class ErrorType(StrEnum):
     INVALID = "FieldValueInvalid"
     NOT_SUPPORTED = "FieldValueNotSupported"
     DUPLICATE = "FieldValueDuplicate"
+    NOT_FOUND = "FieldValueNotFound"
     FORBIDDEN = "FieldValueForbidden"
     TOO_LONG = "FieldValueTooLong"
     TOO_MANY = "FieldValueTooMany"
@@ -116,6 +117,11 @@ def not_listed(path: str, shown: str, choices: str) -> FieldError:
 def duplicate(path: str, value: object) -> FieldError:
     """field.Duplicate: a value that has to be unique is not."""
     return FieldError(path, f"Duplicate value: {show(value)}", ErrorType.DUPLICATE)
+
+
+def not_found(path: str, value: object) -> FieldError:
+    """field.NotFound: a reference to what is not there."""
+    return FieldError(path, f"Not found: {show(value)}", ErrorType.NOT_FOUND)
 
 
 def forbidden(path: str, detail: str) -> FieldError:

@@ -213,6 +213,8 @@ def _columns_part(version: Json, path: str) -> Iterator[FieldError]:
             yield invalid(f"{at}.format", column["format"], f"must be one of {','.join(_COLUMN_FORMATS)}")
         if not column.get("jsonPath"):
             yield required(f"{at}.JSONPath")
+        elif not column["jsonPath"].startswith("."):
+            yield invalid(f"{at}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
 def _selectable_part(version: Json, path: str) -> Iterator[FieldError]:

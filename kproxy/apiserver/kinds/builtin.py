@@ -9,8 +9,19 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from kproxy.api.addresses import check_cidr, check_ip
-from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, too_long, too_many
+from kproxy.api.fielderror import (
+    ErrorType,
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
+from kproxy.api.validation.names import check_dns_subdomain
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
@@ -19,8 +30,8 @@ from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
 from kproxy.apiserver.kinds.networkpolicy import NetworkPolicyStrategy
 from kproxy.apiserver.kinds.pods import PodStrategy
+from kproxy.apiserver.kinds.rules import rules
 from kproxy.apiserver.kinds.service import ServiceStrategy
-from kproxy.apiserver.kinds.storage import STORAGE_STRATEGIES
 from kproxy.apiserver.kinds.strategy import STATUS, Context, StatusStrategy, Strategy, label_name, path_name
 from kproxy.apiserver.kinds.workloads import (
     DaemonSetStrategy,
@@ -34,6 +45,24 @@ from kproxy.apiserver.schema.quantity import round_resources
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _MAX_DATA: Final = 1024 * 1024
+_TOKEN_SECRET: Final = "kubernetes.io/service-account-token"
+_TOKEN_ACCOUNT: Final = "kubernetes.io/service-account.name"
+_SECRET_KEYS: Final = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"), "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",), "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}  # fmt: skip
+"""What a Secret of each type must hold."""
+_TAINTS: Final = rules("""
+    spec.taints           unique key effect
+    spec.taints[].key     needed; qualified
+    spec.taints[].value   label-value
+    spec.taints[].effect  needed; one-of NoExecute NoSchedule PreferNoSchedule
+""")
+_PARENT: Final = rules("""
+    spec.parentRef.resource   needed
+    spec.parentRef.name       needed
+    spec.parentRef.group      subdomain
+""")
 
 
 class NamespaceStrategy(Strategy):
@@ -96,10 +125,16 @@ class NodeStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         spelled = msgspec.convert({"kind": "Node", **value}, structs.WireNode)
-        return validate_node(convert_node(spelled)) + strict_errors(spelled)
+        found = validate_node(convert_node(spelled)) + strict_errors(spelled)
+        return [each for each in found if each.type != ErrorType.DUPLICATE] + _TAINTS.errors(value, "")
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        errors = []
+        addresses = value["status"].get("addresses") or []
+        errors = [
+            duplicate(f"status.addresses[{index}]", each)
+            for index, each in enumerate(addresses)
+            if each in addresses[:index]
+        ]
         before = old["spec"].get("podCIDRs")
         if before and value["spec"].get("podCIDRs") != before:
             text = 'node updates may not change podCIDR except from "" to valid'
@@ -182,17 +217,18 @@ class SecretStrategy(Strategy):
         errors = _key_errors(data, "data")
         if sum(len(text) * 3 // 4 for text in data.values()) > _MAX_DATA:
             errors.append(too_long("data", _MAX_DATA))
-        if value["type"] == "kubernetes.io/tls":
-            errors += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
-        if value["type"] == "kubernetes.io/dockerconfigjson":
-            text = data.get(".dockerconfigjson")
-            if text is None:
-                errors.append(required("data[.dockerconfigjson]"))
-            else:
+        kind = value["type"]
+        errors += [required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data]
+        if kind == _TOKEN_SECRET and not (value["metadata"].get("annotations") or {}).get(_TOKEN_ACCOUNT):
+            errors.append(required(f"metadata.annotations[{_TOKEN_ACCOUNT}]"))
+        if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & set(data):
+            errors += [required("data[username]"), required("data[password]")]
+        for key in (".dockerconfigjson", ".dockercfg"):
+            if key in _SECRET_KEYS.get(kind, ()) and key in data:
                 try:
-                    msgspec.json.decode(b64decode(text))
+                    msgspec.json.decode(b64decode(data[key]))
                 except (msgspec.DecodeError, ValueError):
-                    errors.append(invalid("data[.dockerconfigjson]", "<secret contents redacted>", "invalid JSON"))
+                    errors.append(invalid(f"data[{key}]", "<secret contents redacted>", "invalid JSON"))
         return errors
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -289,8 +325,10 @@ class BindingStrategy(Strategy):
                 errors.append(required(f"{path}.name"))
             match subject.get("kind"):
                 case "ServiceAccount":
-                    if not subject.get("namespace"):
+                    if not subject.get("namespace") and not value["metadata"].get("namespace"):
                         errors.append(required(f"{path}.namespace"))
+                    name = subject.get("name") or ""
+                    errors += [invalid(f"{path}.name", name, text) for text in check_dns_subdomain(name) if name]
                     if subject.get("apiGroup"):
                         errors.append(not_supported(f"{path}.apiGroup", subject["apiGroup"], ("",)))
                 case "User" | "Group":
@@ -349,11 +387,15 @@ class IPAddressStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldError]:
         if not (value.get("spec") or {}).get("parentRef"):
             return [required("spec.parentRef")]
+        return _PARENT.errors(value, "")
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        if value.get("spec") != old.get("spec"):
+            return [invalid("spec.parentRef", (value.get("spec") or {}).get("parentRef"), "field is immutable")]
         return []
 
 
 STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
-    **STORAGE_STRATEGIES,
     "ClusterRole": RoleStrategy,
     "ClusterRoleBinding": BindingStrategy,
     "ConfigMap": ConfigMapStrategy,

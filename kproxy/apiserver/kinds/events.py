@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.api.validation.names import check_qualified_name
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.strategy import Strategy
+from kproxy.apiserver.kinds.strategy import Strategy, path_name
 
 _NAMES: Final = (
     ("regarding", "involvedObject"),
@@ -35,6 +35,9 @@ _IMMUTABLE: Final = (
 
 class EventStrategy(Strategy):
     """core/v1 Event, which events.k8s.io/v1 shows under other names."""
+
+    def check_name(self, name: str) -> tuple[str, ...]:
+        return path_name(name)
 
     qualified_finalizers: ClassVar[bool] = False
     create_on_update: ClassVar[bool] = True

@@ -1,22 +1,15 @@
-"""The spec that Pods and pod templates share: its defaults and the checks that keep it usable.
+"""The spec that Pods and pod templates share: its defaults. What its fields must be is in podrules.py.
 
-Sources: kubernetes/kubernetes pkg/apis/core/v1/defaults.go (SetDefaults_PodSpec and what it holds),
-pkg/apis/core/validation. Nothing runs pods here; validation covers names, images, ports and volumes, not every field
-(docs/limits.md).
+Source: kubernetes/kubernetes pkg/apis/core/v1/defaults.go (SetDefaults_PodSpec and what it holds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required
-from kproxy.api.validation.names import check_dns_label, check_port_number
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.schema.quantity import round_resources
 
-_RESTART: Final = ("Always", "OnFailure", "Never")
-_PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -107,41 +100,3 @@ def _default_volume(volume: Json) -> None:
             token.setdefault("expirationSeconds", 3600)
         for item in (source.get("downwardAPI") or {}).get("items") or ():
             _default_field_ref(item)
-
-
-def pod_spec_errors(spec: Json, path: str) -> Iterator[FieldError]:
-    if not spec.get("containers"):
-        yield required(f"{path}.containers")
-    names: set[str] = set()
-    for kind in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(kind) or ()):
-            yield from _container_errors(container, f"{path}.{kind}[{index}]", names)
-    if spec.get("restartPolicy") not in _RESTART:
-        yield not_supported(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
-    volumes = [volume.get("name", "") for volume in spec.get("volumes") or ()]
-    for index, name in enumerate(volumes):
-        yield from (invalid(f"{path}.volumes[{index}].name", name, text) for text in check_dns_label(name))
-        if name in volumes[:index]:
-            yield duplicate(f"{path}.volumes[{index}].name", name)
-
-
-def _container_errors(container: Json, path: str, names: set[str]) -> Iterator[FieldError]:
-    name = container.get("name", "")
-    if not name:
-        yield required(f"{path}.name")
-    else:
-        yield from (invalid(f"{path}.name", name, text) for text in check_dns_label(name))
-        if name in names:
-            yield duplicate(f"{path}.name", name)
-        names.add(name)
-    if not container.get("image"):
-        yield required(f"{path}.image")
-    for index, port in enumerate(container.get("ports") or ()):
-        where = f"{path}.ports[{index}]"
-        number = port.get("containerPort", 0)
-        if not number:
-            yield required(f"{where}.containerPort")
-        else:
-            yield from (invalid(f"{where}.containerPort", number, text) for text in check_port_number(number))
-        if port.get("protocol") not in _PROTOCOLS:
-            yield not_supported(f"{where}.protocol", port.get("protocol"), _PROTOCOLS)

@@ -210,7 +210,7 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     """The rows of every resource that is always there; `strategies` are those of kinds that this package does not
     know, by kind."""
     given = strategies or {}
-    rows = _core() + _groups() + _nodes_and_schedulers() + [_stored(row) for row in ROWS]
+    rows = _core() + _groups() + [_stored(row) for row in ROWS]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
 
 
@@ -241,14 +241,6 @@ def _core() -> list[Resource]:
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
              fields=_POD_FIELDS, labels=_POD_LABELS, others=_POD_PARTS),
-        _row(
-            "", "PersistentVolumeClaim", "persistentvolumeclaims", CORE + "PersistentVolumeClaim", short="pvc",
-            status=True,
-        ),
-        _row(
-            "", "PersistentVolume", "persistentvolumes", CORE + "PersistentVolume", short="pv", namespaced=False,
-            status=True,
-        ),
         _row(
             "", "ReplicationController", "replicationcontrollers", CORE + "ReplicationController", short="rc",
             categories=("all",), status=True, scale=True, fields=("status.replicas",),
@@ -323,33 +315,4 @@ def _groups() -> list[Resource]:
         ),
         _row("coordination.k8s.io", "Lease", "leases", "io.k8s.api.coordination.v1.Lease"),
         _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
-    ]  # fmt: skip
-
-
-def _nodes_and_schedulers() -> list[Resource]:
-    """What a kubelet and kube-scheduler list and write beside core and apps."""
-    storage, resource = "io.k8s.api.storage.v1.", "io.k8s.api.resource.v1."
-    return [
-        _row("storage.k8s.io", "CSIDriver", "csidrivers", storage + "CSIDriver", namespaced=False),
-        _row("storage.k8s.io", "CSINode", "csinodes", storage + "CSINode", namespaced=False),
-        _row("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", storage + "CSIStorageCapacity"),
-        _row(
-            "storage.k8s.io", "StorageClass", "storageclasses", storage + "StorageClass", short="sc", namespaced=False,
-        ),
-        _row(
-            "storage.k8s.io", "VolumeAttachment", "volumeattachments", storage + "VolumeAttachment", namespaced=False,
-            status=True,
-        ),
-        _row("node.k8s.io", "RuntimeClass", "runtimeclasses", "io.k8s.api.node.v1.RuntimeClass", namespaced=False),
-        _row(
-            "policy", "PodDisruptionBudget", "poddisruptionbudgets", "io.k8s.api.policy.v1.PodDisruptionBudget",
-            short="pdb", status=True,
-        ),
-        _row("resource.k8s.io", "DeviceClass", "deviceclasses", resource + "DeviceClass", namespaced=False),
-        _row("resource.k8s.io", "ResourceClaim", "resourceclaims", resource + "ResourceClaim", status=True),
-        _row(
-            "resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", resource + "ResourceClaimTemplate",
-        ),
-        _row("resource.k8s.io", "ResourceSlice", "resourceslices", resource + "ResourceSlice", namespaced=False,
-             fields=("spec.driver", "spec.nodeName")),
     ]  # fmt: skip

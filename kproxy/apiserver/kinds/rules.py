@@ -151,7 +151,9 @@ def _text(check: Callable[[str], tuple[str, ...]]) -> Check:
     return of
 
 
-def _one_of(*choices: str) -> Check:
+def _one_of(*words: str) -> Check:
+    choices = ["" if word == "''" else word for word in words]
+
     def of(value: Any, path: str) -> Iterator[FieldError]:
         if value is not None and value not in choices:
             yield not_supported(path, value, choices)

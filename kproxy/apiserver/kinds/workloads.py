@@ -5,18 +5,54 @@ Sources: kubernetes/kubernetes pkg/apis/apps/v1/defaults.go, pkg/apis/apps/valid
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
 
-from kproxy.api.fielderror import FieldError, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
 from kproxy.api.validation.meta import validate_labels
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
-from kproxy.apiserver.kinds.rules import selector_errors
+from kproxy.apiserver.kinds.podrules import pod_spec_errors
+from kproxy.apiserver.kinds.podspec import default_pod_spec
+from kproxy.apiserver.kinds.rules import Rules, rules, selector_errors
 from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.informer import selector_matches
 
 _LABELS: Path = ("f:metadata", "f:labels")
+
+
+_COUNTS: Final = """
+    status.replicas               min 0
+    status.readyReplicas          min 0
+    status.availableReplicas      min 0
+    status.updatedReplicas        min 0
+    status.unavailableReplicas    min 0
+    status.currentReplicas        min 0
+    status.fullyLabeledReplicas   min 0
+    status.observedGeneration     min 0
+    status.collisionCount         min 0
+    status.currentNumberScheduled  min 0
+    status.desiredNumberScheduled  min 0
+    status.numberMisscheduled     min 0
+    status.numberReady            min 0
+    status.numberAvailable        min 0
+    status.numberUnavailable      min 0
+    status.updatedNumberScheduled  min 0
+    spec.replicas                 min 0
+    spec.minReadySeconds          min 0
+    spec.revisionHistoryLimit     min 0
+"""
+
+
+def _count_errors(status: Json) -> Iterator[FieldError]:
+    """No more can be ready than there are, nor available than are ready."""
+    total = status.get("replicas")
+    names = ("readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas", "fullyLabeledReplicas")
+    for name in names if total is not None else ():
+        if status.get(name, 0) > total:
+            yield invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+    if total is not None and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        yield invalid("status.availableReplicas", status["availableReplicas"], "cannot be greater than readyReplicas")
 
 
 class TemplateStrategy(StatusStrategy):
@@ -34,11 +70,12 @@ class TemplateStrategy(StatusStrategy):
     def default_spec(self, spec: Json) -> None:
         """The defaults beside those of the template."""
 
+    table: ClassVar[Rules]
+    """What the fields beside the template's must be."""
+
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
-        errors = []
-        if spec.get("replicas", 0) < 0:
-            errors.append(invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0"))
+        errors = self.table.errors(value, "") + list(_count_errors(value.get("status") or {}))
         selector = spec.get("selector")
         if selector is None:
             errors.append(required("spec.selector"))
@@ -70,6 +107,21 @@ class TemplateStrategy(StatusStrategy):
 class DeploymentStrategy(TemplateStrategy):
     """apps/v1 Deployment."""
 
+    table: ClassVar[Rules] = rules(f"""{_COUNTS}
+        spec.strategy.type                          one-of Recreate RollingUpdate
+        spec.strategy.rollingUpdate.maxSurge        surge
+        spec.strategy.rollingUpdate.maxUnavailable  count
+        spec.progressDeadlineSeconds                min 0
+    """)
+
+    def validate(self, value: Json) -> list[FieldError]:
+        spec = value["spec"]
+        errors = super().validate(value) + list(_rolling_errors(spec["strategy"], "spec.strategy", "Recreate"))
+        deadline, least = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds", 0)
+        if deadline is not None and deadline <= least:
+            errors.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+        return errors
+
     def default_spec(self, spec: Json) -> None:
         spec.setdefault("replicas", 1)
         spec.setdefault("revisionHistoryLimit", 10)
@@ -86,6 +138,7 @@ class ReplicaSetStrategy(TemplateStrategy):
     """apps/v1 ReplicaSet."""
 
     noun: ClassVar[str] = "ReplicaSet"
+    table: ClassVar[Rules] = rules(_COUNTS)
 
     def default_spec(self, spec: Json) -> None:
         spec.setdefault("replicas", 1)
@@ -98,6 +151,20 @@ class DaemonSetStrategy(TemplateStrategy):
     """apps/v1 DaemonSet."""
 
     noun: ClassVar[str] = "daemonset"
+    table: ClassVar[Rules] = rules(f"""{_COUNTS}
+        spec.updateStrategy.type                          one-of OnDelete RollingUpdate
+        spec.updateStrategy.rollingUpdate.maxSurge        count
+        spec.updateStrategy.rollingUpdate.maxUnavailable  count
+    """)
+
+    def validate(self, value: Json) -> list[FieldError]:
+        strategy = value["spec"]["updateStrategy"]
+        errors = super().validate(value) + list(_rolling_errors(strategy, "spec.updateStrategy", ""))
+        rolling = strategy.get("rollingUpdate") or {}
+        if _some(rolling.get("maxSurge")) and _some(rolling.get("maxUnavailable")):
+            text = "may not be set when maxUnavailable is non-zero"
+            errors.append(invalid("spec.updateStrategy.rollingUpdate.maxSurge", rolling["maxSurge"], text))
+        return errors
 
     def default_spec(self, spec: Json) -> None:
         spec.setdefault("revisionHistoryLimit", 10)
@@ -117,6 +184,17 @@ class StatefulSetStrategy(TemplateStrategy):
     """apps/v1 StatefulSet."""
 
     noun: ClassVar[str] = "StatefulSet"
+    table: ClassVar[Rules] = rules(
+        f"""{_COUNTS}
+        spec.updateStrategy.type                         one-of OnDelete RollingUpdate
+        spec.updateStrategy.rollingUpdate.partition      min 0
+        spec.updateStrategy.rollingUpdate.maxUnavailable count
+        spec.podManagementPolicy                         one-of OrderedReady Parallel
+        spec.ordinals.start                              min 0
+        spec.persistentVolumeClaimRetentionPolicy.whenDeleted  one-of Delete Retain
+        spec.persistentVolumeClaimRetentionPolicy.whenScaled   one-of Delete Retain
+        """
+    )
 
     def default_spec(self, spec: Json) -> None:
         spec.setdefault("podManagementPolicy", "OrderedReady")
@@ -135,6 +213,22 @@ class StatefulSetStrategy(TemplateStrategy):
 
     def initial_status(self) -> Json:
         return {"replicas": 0, "availableReplicas": 0}
+
+
+def _rolling_errors(strategy: Json, path: str, other: str) -> Iterator[FieldError]:
+    """A rolling update has parameters that let it begin; another strategy has none."""
+    rolling = strategy.get("rollingUpdate")
+    if other and strategy.get("type") == other and rolling is not None:
+        yield forbidden(f"{path}.rollingUpdate", f"may not be specified when strategy `type` is '{other}'")
+    elif rolling is not None and not _some(rolling.get("maxSurge")) and not _some(rolling.get("maxUnavailable")):
+        yield invalid(f"{path}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
+
+
+def _some(count: Any) -> bool:
+    return count not in (None, 0, "0%")
+
+
+_CONTROLLER: Final = rules(_COUNTS)
 
 
 class ReplicationControllerStrategy(StatusStrategy):
@@ -160,7 +254,8 @@ class ReplicationControllerStrategy(StatusStrategy):
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
         selector, template = spec.get("selector") or {}, spec.get("template")
-        errors = [] if selector else [required("spec.selector")]
+        errors = _CONTROLLER.errors(value, "") + list(_count_errors(value.get("status") or {}))
+        errors += [] if selector else [required("spec.selector")]
         if template is None:
             return [*errors, required("spec.template")]
         labels = (template.get("metadata") or {}).get("labels") or {}

@@ -50,6 +50,21 @@ def _finalizer_errors(finalizers: Sequence[str], qualified: bool) -> list[FieldE
     return errors
 
 
+def drop_repeated_owners(meta: Json) -> list[str]:
+    """Leaves one of several equal ownerReferences, and says so (k8s.io/apiserver pkg/endpoints/handlers,
+    dedupOwnerReferencesAndAddWarning)."""
+    owners = meta.get("ownerReferences") or []
+    kept = [each for index, each in enumerate(owners) if each not in owners[:index]]
+    if len(kept) == len(owners):
+        return []
+    repeated = ", ".join(dict.fromkeys(each.get("uid", "") for each in owners if owners.count(each) > 1))
+    meta["ownerReferences"] = kept
+    return [
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may "
+        f"reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {repeated}"
+    ]
+
+
 def _owner_errors(owners: Any) -> list[FieldError]:
     errors = []
     controllers = 0

@@ -30,7 +30,7 @@ from kproxy.apiserver.registry.checks import (
     require_namespace,
     update_errors,
 )
-from kproxy.apiserver.registry.metadata import metadata_update_errors
+from kproxy.apiserver.registry.metadata import drop_repeated_owners, metadata_update_errors
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
     check_applied,
@@ -127,6 +127,7 @@ class Registry:
         check_namespace(resource, namespace, meta)
         if meta.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
+        warnings += drop_repeated_owners(meta)
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"][:58] + "".join(self._rng.choices(_SUFFIX, k=5))
             ordered = {"name": meta.pop("name"), **meta}
@@ -226,6 +227,7 @@ class Registry:
         meta, old = value["metadata"], live["metadata"]
         name = old["name"]
         check_unchanged(resource, meta, old)
+        warnings += drop_repeated_owners(meta)
         given = meta.pop("managedFields", None)
         resource.strategy.default(value)
         keep_system_fields(meta, old)

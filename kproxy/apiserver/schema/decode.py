@@ -232,7 +232,10 @@ class Decoder:
         item = node.item
         assert item is not None
         if isinstance(value, dict):
-            return self._object(value, item, path, dotted)
+            known = len(self.unknown)
+            found = self._object(value, item, path, dotted)
+            del self.unknown[known:]  # Go's types decode themselves here, and no strictness reaches into them
+            return found
         if node.format == "boolean" and isinstance(value, bool):
             return value
         if node.format == "array" and isinstance(value, list) and all(isinstance(each, dict) for each in value):

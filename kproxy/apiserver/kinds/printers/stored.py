@@ -66,7 +66,7 @@ def _controller_revision(value: Json, now: datetime) -> list[Cell]:
 
 
 def _pod_template(value: Json, now: datetime) -> list[Cell]:
-    template: Json = value.get("template") or {}
+    template: Json = value.get("template") or {"spec": {}}
     return [name_of(value), *images({"spec": {"template": template}}), labels_text(_at(template, "metadata.labels"))]
 
 
@@ -101,7 +101,7 @@ def _cron_job(value: Json, now: datetime) -> list[Cell]:
     return [
         name_of(value), spec.get("schedule", ""), spec.get("timeZone") or NONE,
         UNSET if suspend is None else str(suspend), len(status.get("active") or ()), last, age_of(value, now),
-        *images(spec["jobTemplate"]), selector_text(_at(spec, "jobTemplate.spec.selector")),
+        *images(spec.get("jobTemplate") or {"spec": {"template": {"spec": {}}}}), selector_text(_at(spec, "jobTemplate.spec.selector")),
     ]  # fmt: skip
 
 
@@ -218,7 +218,8 @@ def _autoscaler(value: Json, now: datetime) -> list[Cell]:
     spec, status = value["spec"], value.get("status") or {}
     target, states = spec.get("scaleTargetRef") or {}, status.get("currentMetrics") or []
     shown = [
-        _metric(each, states[index] if index < len(states) else {}) for index, each in enumerate(spec["metrics"] or ())
+        _metric(each, states[index] if index < len(states) else {})
+        for index, each in enumerate(spec.get("metrics") or ())
     ]
     least = spec.get("minReplicas")
     return [

@@ -21,7 +21,8 @@ class Stored:
 
     `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
     fields that never change, `kept` those whose change is dropped without a word; `complete` sets the defaults that
-    depend on other fields, `begin` what only a new object gets, `errors` and `create_errors` say what a table cannot;
+    depend on other fields, `begin` what only a new object gets, `errors`, `create_errors`, `update_errors` say what a
+    table cannot; `qualified_finalizers` is that of Strategy;
     `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write.
     """
 
@@ -44,6 +45,8 @@ class Stored:
     begin: Callable[[Json, Context], None] | None = None
     errors: Callable[[Json], Errors] | None = None
     create_errors: Callable[[Json], Errors] | None = None
+    update_errors: Callable[[Json, Json], Errors] | None = None
+    qualified_finalizers: bool = True
     keep_status: Callable[[Json, Json], None] | None = None
     check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
     unenforced: str = ""
@@ -97,11 +100,12 @@ class StoredStrategy(Strategy):
         return list(self.row.create_errors(value)) if self.row.create_errors is not None else []
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        return [
+        found = [
             invalid(path, _at(value, path), "field is immutable")
             for path in self.row.fixed
             if _at(value, path) != _at(old, path)
         ]
+        return found + list(self.row.update_errors(value, old)) if self.row.update_errors is not None else found
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
         return [self.row.unenforced] if self.row.unenforced else []
@@ -110,7 +114,13 @@ class StoredStrategy(Strategy):
 def strategy_of(row: Stored) -> Strategy:
     """What a kind does beyond being stored."""
     resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
-    members = {"row": row, "tree": rules(row.rules), "has_generation": bool(row.generation), **resets}
+    members = {
+        "qualified_finalizers": row.qualified_finalizers,
+        "row": row,
+        "tree": rules(row.rules),
+        "has_generation": bool(row.generation),
+        **resets,
+    }
     made: Strategy = type(f"{row.kind}Strategy", (StoredStrategy,), members)()
     return made
 

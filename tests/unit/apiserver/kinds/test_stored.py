@@ -51,7 +51,7 @@ def test_every_valid_object_is_created_shown_and_read_back(shared: Api) -> None:
         assert len(row["cells"]) == len(table["columnDefinitions"]), each["kind"]
 
 
-@pytest.mark.parametrize("kind", [row.kind for row in ROWS])
+@pytest.mark.parametrize("kind", [row.kind for row in ROWS if row.group != "resource.k8s.io"])
 def test_protobuf_says_what_json_says(kind: str) -> None:
     value = SAMPLES[kind]
     envelope = encoder.encode_envelope(value)
