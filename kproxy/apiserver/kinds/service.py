@@ -6,12 +6,12 @@ storage/storage.go) and pkg/apis/core/validation (ValidateServiceUpdate).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from kproxy.api.addresses import canonical_ip, ip_family
-from kproxy.api.fielderror import FieldError, internal, invalid, required
+from kproxy.api.fielderror import FieldError, internal, invalid, not_supported, required
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
@@ -53,6 +53,14 @@ def _accessible(spec: Json) -> bool:
 
 def _node_ports(spec: Json) -> set[int]:
     return {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+
+
+_POLICIES: Final = {
+    "internalTrafficPolicy": ("Cluster", "Local"),
+    "ipFamilyPolicy": ("PreferDualStack", "RequireDualStack", "SingleStack"),
+    "trafficDistribution": ("PreferClose", "PreferSameNode", "PreferSameZone"),
+}
+"""Enumerations that "" is not one of, though the wire structs take it for absent."""
 
 
 class ServiceStrategy(Strategy):
@@ -111,6 +119,7 @@ class ServiceStrategy(Strategy):
         spec = value["spec"]
         if spec.get("clusterIPs") and not spec.get("clusterIP"):
             errors.append(required("spec.clusterIP", "may not be empty if `clusterIPs` is set"))
+        errors += [not_supported(f"spec.{n}", "", known) for n, known in _POLICIES.items() if spec.get(n) == ""]
         return errors + strict_errors(spelled)
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:

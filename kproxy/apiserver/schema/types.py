@@ -58,7 +58,26 @@ _EITHER: Final = {
 }  # fmt: skip
 """Types of CustomResourceDefinitions that are a schema or something else, which OpenAPI does not say."""
 
-EMPTY_KEPT: Final = frozenset({("EnvVar", "value.pointer"), ("PersistentVolumeClaimSpec", "storageClassName")})
+EMPTY_KEPT: Final = frozenset(
+    {
+        ("CSIDriverSpec", "fsGroupPolicy"), ("CronJobSpec", "timeZone"), ("EnvVar", "value.pointer"),
+        ("IngressClassParametersReference", "scope"),
+        ("JobSpec", "completionMode"), ("JobSpec", "podReplacementPolicy"), ("MatchResources", "matchPolicy"),
+        ("MutatingAdmissionPolicySpec", "failurePolicy"), ("MutatingWebhook", "failurePolicy"),
+        ("MutatingWebhook", "matchPolicy"), ("MutatingWebhook", "reinvocationPolicy"),
+        ("NetworkPolicyPort", "protocol"), ("ParamRef", "parameterNotFoundAction"),
+        ("PersistentVolumeClaimSpec", "storageClassName"), ("PersistentVolumeClaimSpec", "volumeMode"),
+        ("PersistentVolumeSpec", "volumeMode"), ("PodDisruptionBudgetSpec", "unhealthyPodEvictionPolicy"),
+        ("PodSecurityContext", "fsGroupChangePolicy"), ("PodSecurityContext", "supplementalGroupsPolicy"),
+        ("PodSpec", "preemptionPolicy"), ("PriorityClass", "preemptionPolicy"), ("SecurityContext", "procMount"),
+        ("ServiceSpec", "internalTrafficPolicy"), ("ServiceSpec", "ipFamilyPolicy"),
+        ("ServiceSpec", "trafficDistribution"), ("StorageClass", "reclaimPolicy"),
+        ("StorageClass", "volumeBindingMode"), ("TopologySpreadConstraint", "nodeAffinityPolicy"),
+        ("TopologySpreadConstraint", "nodeTaintsPolicy"), ("ValidatingAdmissionPolicySpec", "failurePolicy"),
+        ("ValidatingWebhook", "failurePolicy"), ("ValidatingWebhook", "matchPolicy"),
+        ("VolumeMount", "mountPropagation"),
+    }
+)  # fmt: skip
 """Optional strings that are pointers, so that "" is not the same as absent."""
 
 

@@ -63,7 +63,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         claims = "/api/v1/namespaces/default/persistentvolumeclaims"
         api.ok("POST", claims, {"metadata": {"name": "data"}, "spec": claim})
         for name in ("pv1", "pv2"):
-            body = {"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}}
+            volume = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+            body = {"metadata": {"name": name}, "spec": volume}
             api.ok("POST", "/api/v1/persistentvolumes", body)
         api.ok("POST", PODS, {"metadata": {"name": "mine"}, "spec": {**POD, "nodeName": "n1"}})
         containers = [{"name": "c", "image": "i"}]

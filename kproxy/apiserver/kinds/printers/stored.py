@@ -28,6 +28,7 @@ from kproxy.apiserver.kinds.printers.table import (
 )  # fmt: skip
 
 _AGE: Final = "@"
+_EMPTY: Final[Json] = {"spec": {"template": {"spec": {}}}}
 
 
 def _at(value: Json, path: str) -> Any:
@@ -101,7 +102,7 @@ def _cron_job(value: Json, now: datetime) -> list[Cell]:
     return [
         name_of(value), spec.get("schedule", ""), spec.get("timeZone") or NONE,
         UNSET if suspend is None else str(suspend), len(status.get("active") or ()), last, age_of(value, now),
-        *images(spec.get("jobTemplate") or {"spec": {"template": {"spec": {}}}}), selector_text(_at(spec, "jobTemplate.spec.selector")),
+        *images(spec.get("jobTemplate") or _EMPTY), selector_text(_at(spec, "jobTemplate.spec.selector")),
     ]  # fmt: skip
 
 
