@@ -207,8 +207,10 @@ class Api:
 
     async def _compare(self, request: Request) -> Response:
         body = await _body(request, Compare)
-        side = self.explorer.side
-        return await self._run(lambda work: compare_sides(side(body.a), side(body.b), body, work), WORK_SECONDS)
+        side = self.explorer.model_with
+        return await self._run(
+            lambda work: compare_sides(side(body.a.edits), side(body.b.edits), body, work), WORK_SECONDS
+        )
 
     async def _audit(self, request: Request) -> Response:
         _query(request)

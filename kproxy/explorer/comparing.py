@@ -57,11 +57,9 @@ class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Side(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One side: the source as it is, a copy of it, or the other source (`--with`)."""
+    """One side: the source as it is, or a copy of it."""
 
-    now: bool = True
     edits: tuple[Edit, ...] = ()
-    other: bool = False
 
 
 class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -11,9 +13,8 @@ import msgspec
 
 from kproxy import __version__
 from kproxy.errors import KproxyError
-from kproxy.explorer.comparing import Side
 from kproxy.explorer.edits import Edit
-from kproxy.explorer.errors import Refusal, bad_input, cannot
+from kproxy.explorer.errors import Refusal, cannot
 from kproxy.explorer.live import LabSource
 from kproxy.explorer.model import Model
 from kproxy.explorer.source import LAB, Source
@@ -21,6 +22,8 @@ from kproxy.explorer.source import LAB, Source
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50
 MAX_LISTENERS: Final = 32
+MAX_READ_AHEAD: Final = 200_000
+"""Rules of hosts that are made ready before somebody asks; so many take some hundred MB."""
 
 Listener = Callable[["Event"], None]
 
@@ -90,16 +93,38 @@ class Explorer:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._away = ""
+        self._stopped = False
+        self._reader: threading.Thread | None = None
         self._listeners: list[Listener] = []
         self._copies: OrderedDict[tuple[int, bytes], Model] = OrderedDict()
         self._model = Model(source.read(), 1)
 
     def start(self) -> None:
-        """Follows the source, if it changes by itself."""
+        """Follows the source, if it changes by itself, and reads hosts before they are asked for."""
         self.source.start(self.changed, self.went_away)
+        self._reader = threading.Thread(
+            target=self._read_ahead, args=(self._model,), name="explorer-hosts", daemon=True
+        )
+        self._reader.start()
 
     def stop(self) -> None:
+        self._stopped = True
         self.source.stop()
+        if self._reader is not None:
+            self._reader.join(timeout=10.0)
+
+    def _read_ahead(self, model: Model) -> None:
+        """Makes the rules of hosts ready, as long as all of them together are not too many: the first question that
+        comes to a host would wait for that."""
+        rules = 0
+        for name in model.known.cluster.hosts if model.known.cluster is not None else ():
+            if self._stopped or rules > MAX_READ_AHEAD:
+                return
+            with contextlib.suppress(KproxyError), model.lock:
+                host = model.network.host(name)
+                found = [each.ruleset for index in host.indexes.values() for each in index.iptables]
+                rules += sum(ruleset.rule_count for ruleset in found)
+            time.sleep(0.01)  # others may ask in between
 
     # --- the source changes ---
 
@@ -166,12 +191,6 @@ class Explorer:
         if not edits:
             return model
         return self.copy_with(edits)
-
-    def side(self, asked: Side) -> Model:
-        """One side of a comparison. Raises Refusal."""
-        if asked.other:
-            raise bad_input("other: there is no other source: kproxy explore --with PATH", "other")
-        return self.model_with(asked.edits)
 
     def copy_with(self, edits: Sequence[Edit]) -> Model:
         """A copy with edits, be it none. Raises Refusal."""

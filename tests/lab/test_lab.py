@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from kproxy.cluster.journey.network import POD
+from kproxy.explorer.live import LabSource
+from kproxy.explorer.state import Explorer
 from kproxy.lab.inspect.request import send_request
 from kproxy.linux.namespace import Namespace
+from tests.support.explorer.client import serving
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = pytest.mark.root
@@ -227,6 +230,36 @@ def test_a_second_up_says_that_it_is_up(lab: Lab) -> None:
     assert done.returncode == 1
     assert "is up already" in done.stderr
     assert len(lab.json("status")["nodes"]) == 3
+
+
+def test_explore_shows_a_change_a_fault_and_a_capture(lab: Lab) -> None:
+    source = LabSource(lab.directory, lab.directory.running())
+    with serving(Explorer(source)) as page, page.events() as events:
+        assert next(events)[0] == "revision"
+        found = page.get("api/map")
+        assert [node["name"] for node in found["nodes"] if node["isNode"]] == ["node-1", "node-2", "node-3"]
+        assert found["outside"] == []  # the lab's own client is
+        lab.kubectl("annotate", "service", "web", "seen=yes", "--overwrite")
+        assert next(data for _, data in events if "Service default/web" in data["changed"])["revision"] > 1
+        followed = page.post("api/lab/follow", {"from": "node/client", "to": "nodeport/web:80@node-1"})
+        assert followed["agrees"]
+        assert followed["ask"]["journeys"][followed["journey"]]["end"] == "answered"
+        assert {row["same"] for row in followed["rows"]} == {True}
+        counted = page.get("api/counters")["node-1"]
+        assert any(packets for packets, _ in counted.values())
+        assert (
+            page.post("api/lab/fail", {"kind": "link", "name": "node/node-2"})["done"] == "the link of node-2 is down"
+        )
+        try:
+            links = {node["name"]: node["linkUp"] for node in page.get("api/map")["nodes"]}
+            assert (links["node-1"], links["node-2"]) == (True, False)
+            ask = page.post("api/ask", {"from": "outside", "to": "nodeport/default/web:80@node-2"})
+            assert {way["end"] for way in ask["journeys"]} <= {"lost", "unreachable"}
+        finally:
+            page.post("api/lab/heal", {"kind": "link", "name": "node-2"})
+        assert all(node["linkUp"] for node in page.get("api/map")["nodes"])
+        assert page.ask("POST", "api/lab/fail", {"kind": "node", "name": "node-9"}).status == 400
+    lab.settled(lambda found: all(node.ready for node in found.nodes))
 
 
 @pytest.mark.parametrize(
