@@ -15,6 +15,7 @@ from kproxy.dataplane.symbolic.hooks import NATIVE, Features, HookPipeline
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.lists import name_sets, parts_of_lists, parts_of_sets
 from kproxy.dataplane.symbolic.nat import Translation
+from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons
 from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
 from kproxy.dataplane.symbolic.nftables.expressions import Expressions
 from kproxy.dataplane.symbolic.nftables.marks import marks_of
@@ -181,7 +182,7 @@ def set_up(
     evaluators = (
         evaluator,
         NftEvaluator(
-            native, variables, outcomes, Expressions(variables, conditions, simple_chances=mixed), targets,
+            native, variables, outcomes, Comparisons(Expressions(variables, conditions, simple_chances=mixed)), targets,
             _timeouts(sides),
         ),
     )  # fmt: skip

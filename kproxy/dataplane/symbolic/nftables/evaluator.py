@@ -19,7 +19,7 @@ from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, moment
 from kproxy.dataplane.symbolic.leaves import Bits, Expression, Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
-from kproxy.dataplane.symbolic.nftables.expressions import Expressions, elements_of
+from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons, elements_of
 from kproxy.dataplane.symbolic.nftables.marks import linear_bits
 from kproxy.dataplane.symbolic.nftables.quantity import OpaqueError, Random
 from kproxy.dataplane.symbolic.nftables.structure import NftStructure, NormalizedChain, parts_of, verdicts_of
@@ -72,14 +72,14 @@ class NftEvaluator:
     """Evaluates the chains of both sides over the same variables."""
 
     def __init__(
-        self, structure: NftStructure, variables: Variables, outcomes: Outcomes, expressions: Expressions,
+        self, structure: NftStructure, variables: Variables, outcomes: Outcomes, comparisons: Comparisons,
         targets: Targets, timeouts: dict[str, int],
     ) -> None:  # fmt: skip
         self._structure = structure
         self._variables = variables
         self._diagrams = variables.diagrams
         self._outcomes = outcomes
-        self._expressions = expressions
+        self._comparisons = comparisons
         self._targets = targets
         self._timeouts = timeouts
         self._results: dict[tuple[object, ...], Node] = {}
@@ -193,11 +193,11 @@ class NftEvaluator:
 
     def _match(self, statement: nft.Match, place: _Place, position: int, after: Node) -> Node:
         stage = place.continuation.stage
-        key = self._expressions.key(statement.left, stage)
+        key = self._comparisons.key(statement.left, stage)
         if len(key) == 1 and isinstance(key[0], Random):
-            fits = self._expressions.chance(key[0], statement)
+            fits = self._comparisons.chance(key[0], statement)
             return self._mixed([(fits, self._from(place, position + 1, after)), (1 - fits, after)])
-        condition = self._expressions.match(
+        condition = self._comparisons.match(
             statement, stage, place.chain.table, lambda found, match: self._state(found.name, match, place)
         )
         return self._inside(condition, place, after, lambda inner, rest: self._from(inner, position + 1, rest))
@@ -235,7 +235,7 @@ class NftEvaluator:
     ) -> Node:  # fmt: skip
         """`then` for the element that a key selects; `after` where there is none."""
         diagrams, stage = self._diagrams, place.continuation.stage
-        present, choices = self._expressions.select(lookup.key, elements_of(place.chain.table, lookup.map), stage)
+        present, choices = self._comparisons.select(lookup.key, elements_of(place.chain.table, lookup.map), stage)
         parts = []
         for chance, rows in choices:
             rest, chosen = after, []
@@ -369,7 +369,7 @@ class NftEvaluator:
             return None
         match = self._as_list(state, asked.left)
         if match is not None:
-            found = self._expressions.conditions.match(match, place.continuation.stage, 0)
+            found = self._comparisons.conditions.match(match, place.continuation.stage, 0)
             assert isinstance(found, RecentCheck), found
             return found.condition
         text = text_of(positive(asked)[0], place.chain.table)
@@ -402,7 +402,7 @@ class NftEvaluator:
         stage = place.continuation.stage
         if match is not None:
             if not adds:
-                found = self._expressions.conditions.match(match, stage, 0)
+                found = self._comparisons.conditions.match(match, stage, 0)
                 assert isinstance(found, RecentCheck), found
                 return self._targets.seen(found, following, following, stage)
             return self._targets.seen(RecentCheck(TRUE, match), following, following, stage)
