@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -22,11 +22,13 @@ SECONDS: Final = 40
 
 
 @contextlib.contextmanager
-def exploring(*arguments: str, directory: str | Path = ROOT) -> Iterator[str]:
+def exploring(
+    *arguments: str, directory: str | Path = ROOT, environment: Mapping[str, str] = os.environ
+) -> Iterator[str]:
     """The server, until the block ends; its URL, with the slash at its end."""
     command = [sys.executable, "-m", "kproxy", "explore", *arguments]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=directory)
+    variables = {**environment, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables, cwd=directory)
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -90,6 +92,14 @@ class Page:
 
     def text(self, css: str) -> str:
         return "\n".join(item.text for item in self.all(css))
+
+    def button(self, words: str) -> Any:
+        """The button that says so, once it can be pressed."""
+
+        def found() -> Any:
+            return next((item for item in self.all("button") if item.text == words and item.is_enabled()), None)
+
+        return self.until(found, f"the button {words!r}")
 
     def shows(self, css: str, words: str) -> None:
         """Waits for words in what a selector has."""

@@ -145,7 +145,7 @@ function Heat({ node }) {
         {rows.slice(0, 30).map((row) => (
           <li key={`${row.node} ${row.rule}`}>
             <svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect width={(row.packets / most) * 100} height={6} /></svg>
-            <b>{count(row.packets, "packet")}</b> <small>{count(row.bytes, "byte")}</small> {row.node} <code>{row.rule}</code>
+            <b>{count(row.packets, "packet")}</b> <small>{count(row.bytes, "byte")}</small> <span>{row.node}</span> <code>{row.rule}</code>
           </li>
         ))}
       </ol>

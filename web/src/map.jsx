@@ -377,7 +377,7 @@ function ServiceLines({ map, layout, selected, faint }) {
         return (
           <g key={key} class={strong ? "edge strong" : "edge"}>
             <path d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
-            {strong && <text x={(x1 + x2) / 2} y={(y1 + y2) / 2 - 4}>{words}</text>}
+            {strong && <text x={x1 + (x2 - x1) * 0.42} y={y1 + (y2 - y1) * 0.36 - 4}>{words}</text>}
           </g>
         );
       })}
