@@ -62,6 +62,8 @@ class Dump:
                 if found[2] != "-":
                     self.policies[table, found[1]] = found[2]
             for found in _RULES.finditer(body, length):
+                if found[1] not in declared:
+                    return False
                 key = table, found[1]
                 self.chains[key] = self.chains.get(key, "") + found[0]
                 length += len(found[0])

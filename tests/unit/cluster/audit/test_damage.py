@@ -12,6 +12,7 @@ import pytest
 from kproxy.cluster.audit import Finding, Report, audit
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.errors import InputError
 from tests.support.cluster import audited
 
 Files = dict[str, bytes]
@@ -313,3 +314,27 @@ def test_lines_of_nft_are_found() -> None:
     files["nodes/n1/nft"] = text.encode()
     (rule,) = judged(files).findings[0].rules
     assert text.splitlines()[rule.line - 1].strip() == rule.text == "udp dport 53 drop"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "told"),
+    [
+        ("^-A KUBE-SEP-", "-A KUBE-SEP-X -j DROP\n-A KUBE-SEP-", "line [0-9]+: .*KUBE-SEP-X"),
+        ("^(-A KUBE-SEP-\\S+) ", r"\1 --nonsense -j DROP\n\1 ", "line [0-9]+: "),
+        ("^COMMIT$", "", "nodes/n1/iptables-save: line [0-9]+: "),
+    ],
+)
+def test_lines_that_cannot_be_read_are_named(pattern: str, text: str, told: str) -> None:
+    files = audited.cluster()
+    change(pattern, text)(files)
+    with pytest.raises(InputError, match=told):
+        judged(files)
+
+
+def test_dumps_are_read_however_they_were_printed() -> None:
+    """With counters, with CRLF, and with the rules of a chain in several places."""
+    files = audited.cluster()
+    for number, (old, new) in enumerate(((b"\n-A", b"\n[1:2] -A"), (b"\n", b"\r\n")), 1):
+        files[f"nodes/n{number}/iptables-save"] = files[f"nodes/n{number}/iptables-save"].replace(old, new)
+    report = judged(files)
+    assert (report.findings, report.judged) == ((), ("n1", "n2", "n3"))
