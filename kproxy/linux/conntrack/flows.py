@@ -85,21 +85,25 @@ def delete_flows(namespace: Namespace, family: IPFamily, flows: Iterable[Flow]) 
     library, netlink_error = load("pyroute2.conntrack"), load("pyroute2.netlink.exceptions").NetlinkError
 
     number = _number(family)
-    with library.Conntrack(nfgen_family=number, netns=namespace.netns, flags=0) as conntrack:
-        for flow in flows:
-            original = library.NFCTAttrTuple(
-                family=number,
-                saddr=flow.source,
-                daddr=flow.destination,
-                proto=PROTOCOLS[flow.protocol],
-                sport=flow.source_port,
-                dport=flow.destination_port,
-            )
-            try:
-                conntrack.entry("del", tuple_orig=original)
-            except netlink_error as error:
-                if error.code != 2:  # ENOENT: it has expired meanwhile
-                    raise LinuxError(f"cannot delete the connection tracking entry {flow}: {error}") from error
+    try:
+        with library.Conntrack(nfgen_family=number, netns=namespace.netns, flags=0) as conntrack:
+            for flow in flows:
+                original = library.NFCTAttrTuple(
+                    family=number,
+                    saddr=flow.source,
+                    daddr=flow.destination,
+                    proto=PROTOCOLS[flow.protocol],
+                    sport=flow.source_port,
+                    dport=flow.destination_port,
+                )
+                try:
+                    conntrack.entry("del", tuple_orig=original)
+                except netlink_error as error:
+                    if error.code != 2:  # ENOENT: it has expired meanwhile
+                        raise LinuxError(f"cannot delete the connection tracking entry {flow}: {error}") from error
+    except OSError as error:  # a namespace that is gone, or a machine so busy that its socket is not there in time
+        what = f"cannot delete connection tracking entries of {namespace.label}"
+        raise LinuxError(f"{what}: {error}") from error
     return len(flows)
 
 
