@@ -12,6 +12,7 @@ import fcntl
 import random
 import secrets
 import socket
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from kproxy.apiserver.auth import certs
-from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
+from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, PublicKey, ServiceAccountTokens, User
 from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
@@ -63,7 +64,8 @@ class Configuration:
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
-    which execute commands and keep logs; None if there are none.
+    which execute commands and keep logs; None if there are none. `account_keys`
+    check the service-account tokens of other signers.
     """
 
     data: Path
@@ -77,6 +79,7 @@ class Configuration:
     synchronous: str = "FULL"
     advertise: str | None = None
     publish_root_ca: bool = False
+    account_keys: tuple[PublicKey, ...] = ()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
 
@@ -177,7 +180,12 @@ class ApiServer:
             entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)
             return None if entry is None else entry.uid
 
-        tokens = ServiceAccountTokens(key, find)
+        def secret_token(namespace: str, name: str) -> str:
+            entry = store.table("secrets").head(f"{namespace}/{name}")
+            data = (entry.value.get("data") or {}) if entry is not None else {}
+            return b64decode(data.get("token", "")).decode(errors="replace")
+
+        tokens = ServiceAccountTokens(key, find, configuration.account_keys, secret_token)
         authenticator = Authenticator(self.authority.certificate, configuration.tokens, tokens, utc_now)
         self.watches = Watches(self.registry, self.catalog, configuration.max_watches)
         self.health = Health(store, lambda: self.watches.count)
@@ -199,6 +207,7 @@ class ApiServer:
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),
             root_ca=self.authority.certificate_pem.decode() if configuration.publish_root_ca else "",
+            client_ca=self.authority.certificate_pem.decode(),
         )  # fmt: skip
 
     def _take_allocated(self, allocators: Allocators) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kproxy.apiserver.auth.authentication import load_token_file
-from kproxy.apiserver.auth.certs import write_private
+from kproxy.apiserver.auth.certs import load_public_keys, write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.cli.options import parse_listen
 from kproxy.cli.output import OutputError, report_note
@@ -33,6 +33,13 @@ from kproxy.errors import InputError
     "--history", metavar="SECONDS", type=click.FloatRange(min=0), default=300.0, show_default=True,
     help="How long old versions are kept for watches and paged lists.",
 )  # fmt: skip
+@click.option(
+    "--service-account-key-file",
+    "key_files",
+    metavar="FILE",
+    multiple=True,
+    help="PEM with keys that check service-account tokens of other signers, a controller manager's say; repeatable.",
+)
 @click.option("--root-ca-configmap", is_flag=True, help="Publish the CA's certificate as kube-root-ca.crt everywhere.")
 def command(
     data: str,
@@ -41,6 +48,7 @@ def command(
     token_file: str | None,
     cidrs: str,
     history: float,
+    key_files: tuple[str, ...],
     root_ca_configmap: bool,
 ) -> None:
     """Serve a small, durable Kubernetes API.
@@ -55,8 +63,16 @@ def command(
     """
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}
+    keys = tuple(key for file in key_files for key in load_public_keys(Path(file)))
     configuration = Configuration(
-        Path(data), host, port, tokens, parse_cidrs(cidrs), history, publish_root_ca=root_ca_configmap
+        Path(data),
+        host,
+        port,
+        tokens,
+        parse_cidrs(cidrs),
+        history,
+        publish_root_ca=root_ca_configmap,
+        account_keys=keys,
     )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
     sys.setswitchinterval(0.001)

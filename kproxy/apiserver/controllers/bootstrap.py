@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kproxy.apiserver.auth.node import NODE_RULES
 from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
+from kproxy.apiserver.controllers.roles import controller_rules
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.stored.cluster import system_priority_classes
@@ -294,6 +295,10 @@ async def write_roles(registry: Registry, catalog: Catalog) -> None:
         catalog.builtin("rbac.authorization.k8s.io", plural) for plural in ("clusterroles", "clusterrolebindings")
     )
     objects = [(roles, role) for role in cluster_roles()] + [(bindings, each) for each in cluster_role_bindings()]
+    for name, rules in controller_rules().items():
+        objects.append((roles, _role(name, rules)))
+        account = {"kind": "ServiceAccount", "name": name.rpartition(":")[2], "namespace": "kube-system"}
+        objects.append((bindings, _binding(name) | {"subjects": [account]}))
     await _on_disk(ensure(registry, resource, "", body) for resource, body in objects)
 
 
@@ -322,6 +327,39 @@ async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, 
         ensure(registry, services, "default", service, differs=lambda value: value["spec"].get("ports") != ports)
     )
     await _on_disk(writes)
+
+
+async def write_authentication(registry: Registry, catalog: Catalog, client_ca: str) -> None:
+    """Tells servers that delegate to this one, a controller manager's say, whose client certificates count.
+
+    The ConfigMap extension-apiserver-authentication, and who may read it (kubernetes/kubernetes
+    pkg/controlplane/controller/clusterauthenticationtrust).
+    """
+    name = "extension-apiserver-authentication"
+    data = {"client-ca-file": client_ca}
+    reader = f"{name}-reader"
+    rules = [_rule([""], ["configmaps"], _READ) | {"resourceNames": [name]}]
+    config: Json = {"metadata": {"name": name}, "data": data}
+    bound = {
+        "metadata": {"name": f"system::{reader}", "labels": dict(_LABEL)},
+        "subjects": [
+            {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
+            for user in ("system:kube-controller-manager", "system:kube-scheduler")
+        ],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": reader},
+    }
+    group = "rbac.authorization.k8s.io"
+    maps, roles, bindings = (
+        catalog.builtin(owner, plural)
+        for owner, plural in (("", "configmaps"), (group, "roles"), (group, "rolebindings"))
+    )
+    await _on_disk(
+        [
+            ensure(registry, maps, "kube-system", config, differs=lambda held: held.get("data") != data),
+            ensure(registry, roles, "kube-system", _role(reader, rules)),
+            ensure(registry, bindings, "kube-system", bound),
+        ]
+    )
 
 
 async def publish_address(registry: Registry, catalog: Catalog, address: str, port: int) -> None:
