@@ -39,7 +39,7 @@ class SystemObjects:
 
     `cidrs`: ranges of cluster IPs, `port` the server's own, `address` where others reach it (None: nowhere), `root_ca`
     the CA certificate in PEM to publish in every namespace ("": nowhere, as with a kube-apiserver that has no
-    controller manager beside it), `client_ca` the authority of client certificates, for servers that delegate to this one.
+    controller manager beside it), `client_ca` the authority of client certificates, for servers that delegate to it.
     """
 
     def __init__(
