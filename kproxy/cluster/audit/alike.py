@@ -13,6 +13,7 @@ import ipaddress
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -70,6 +71,7 @@ class Alike:
         self._names = {**{str(network): "PODS" for network in self._pods}, **dict.fromkeys(self._own, "NODE")}
         self._words = _words(self._names)
         self._known: dict[str, tuple[str, ...]] = {}
+        self._cidr_of, self._own_cidrs = node.networks.of, frozenset(own)
         others = sides.others
         sets = set(_SET.findall(others))
         if sets:
@@ -139,10 +141,9 @@ class Alike:
     def _where(self, address: str) -> tuple[str, ...]:
         found = self._known.get(address)
         if found is None:
-            ip = ipaddress.ip_address(address)
-            found = self._networks.of(int(ip))
+            found = self._networks.of(_number(address))
             found += ("node",) if address in self._own else ()
-            found += ("pods",) if any(ip in network for network in self._pods if network.version == ip.version) else ()
+            found += ("pods",) if self._cidr_of(address) in self._own_cidrs else ()
             self._known[address] = found
         return found
 
@@ -158,6 +159,11 @@ class Alike:
         if words is not None:
             plain = (words.sub(lambda found: names[found[0]], line) for line in plain)
         return tuple(sorted(map(self._plain, plain)))
+
+
+@lru_cache(1 << 17)
+def _number(address: str) -> int:
+    return int(ipaddress.ip_address(address))
 
 
 def _words(names: Iterable[str]) -> re.Pattern[str] | None:

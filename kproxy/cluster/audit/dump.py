@@ -42,16 +42,22 @@ class Dump:
         self.policies: dict[ChainKey, str] = {}
         self._declared: dict[str, dict[str, None]] = {}
         self._head = "".join(line for line in text[:500].splitlines(keepends=True) if line.startswith("#"))
-        plain = _COUNTERS.sub("", text.replace("\r\n", "\n"))
+        plain = text.replace("\r\n", "\n")
+        plain = _COUNTERS.sub("", plain) if "\n[" in plain else plain
         if not self._cut(plain):
             self._cut_slowly(text)
 
     def _cut(self, text: str) -> bool:
         """Cuts it, if it is as iptables-save prints it."""
-        rest = _TABLE.sub("", text)
-        if any(line and not line.startswith("#") for line in rest.split("\n")):
-            return False
-        for table, body in _TABLE.findall(text):
+        end = 0
+        for part in [*_TABLE.finditer(text), None]:
+            rest = text[end:] if part is None else text[end : part.start()]
+            if any(line and not line.startswith("#") for line in rest.split("\n")):
+                return False
+            if part is None:
+                break
+            end = part.end()
+            table, body = part[1], part[2]
             if table in self._declared:
                 return False
             declared = self._declared.setdefault(table, {})
