@@ -105,14 +105,22 @@ class Owners:
                 for own in item.addresses:
                     if not item.is_loopback:
                         self.nodes.setdefault(format_address(own.value, own.family), name)
+        self._said = {
+            address: f"node/{endpoint.node_name}"
+            for each in model.manifests.endpoint_slices
+            for endpoint in each.endpoints
+            if endpoint.node_name in model.cluster.hosts
+            for address in endpoint.addresses
+        }
 
     def target(self, address: str) -> tuple[str, str]:
-        """What has an address, and the node that it is on: ids of the map."""
+        """What has an address, and the node that it is on: ids of the map. Of an endpoint whose Pod is not among the
+        objects, as in manifests, the EndpointSlice says the node."""
         pod = self.pods.get(address)
         if pod is not None:
             return f"pod/{pod.name}", f"node/{pod.node}" if pod.node else ""
         node = self.nodes.get(address)
-        return (f"node/{node}", f"node/{node}") if node else (f"{OUTSIDE}{address}", "")
+        return (f"node/{node}", f"node/{node}") if node else (f"{OUTSIDE}{address}", self._said.get(address, ""))
 
 
 @dataclass(frozen=True)

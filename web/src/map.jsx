@@ -165,11 +165,11 @@ function Frame({ frame, prefix }) {
 }
 
 function Bar({ bar, ...rest }) {
-  const name = bar.network.cidr || (bar.network.known ? "network" : "network (not known)");
+  const name = bar.network.cidr || (bar.network.known ? "network" : "unknown network");
   return (
     <Item id={bar.id} kind="bar" label={`network ${name}, ${bar.network.members.length} hosts`} {...rest}>
       <Rect box={bar} rx={9} class={bar.network.known ? "" : "unknown"} />
-      <text transform={`translate(${bar.x + bar.w / 2 + 4} ${bar.y + bar.h / 2}) rotate(-90)`}>{name}</text>
+      <text transform={`translate(${bar.x + bar.w / 2 + 4} ${bar.y + bar.h / 2}) rotate(-90)`}>{fit(name, Math.floor(bar.h / 6.4))}</text>
     </Item>
   );
 }
@@ -309,7 +309,7 @@ function Service({ service, box, ...rest }) {
   return (
     <Item id={service.id} label={`Service ${service.namespace}/${service.name}, ${service.type}${service.skipped ? `: ${service.skipped}` : ""}`} kind={kind} {...rest}>
       <Rect box={box} rx={10} />
-      <text class="name" x={box.x + 13} y={box.y + 21}>{fit(service.name, type ? 17 : 21)}</text>
+      <text class="name" x={box.x + 13} y={box.y + 21}>{fit(service.name, Math.floor((box.w - 34 - type.length * 6.3) / 7.9))}</text>
       <text class="tiny end" x={box.x + box.w - 11} y={box.y + 20}>{type}</text>
       <text class="tiny" x={box.x + 13} y={box.y + 38}>{fit(service.namespace, room(box.w, shown))}</text>
       <text class="tiny end" x={box.x + box.w - 11} y={box.y + 38}>{shown}</text>

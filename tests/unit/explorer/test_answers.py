@@ -17,7 +17,10 @@ from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.journey.record import journeys_record
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.explorer.chances import chances
-from tests.support.explorer.client import Page
+from kproxy.explorer.source import ManifestSource
+from kproxy.explorer.state import Explorer
+from kproxy.render import Features
+from tests.support.explorer.client import Page, serving
 
 CART = {"from": "pod/shop/cart-0", "to": "svc/shop/web"}
 
@@ -56,6 +59,17 @@ def test_the_map_has_rooms_wires_and_edges_with_exact_chances(page: Page) -> Non
         ("pod/shop/web-1", "node/n2", "1/2", 50.0, True),
     ]
     assert found["outside"][0]["links"] == ["net/172.30.0.0/24"]
+
+
+def test_endpoints_without_pods_among_the_objects_are_on_the_node_of_their_slice() -> None:
+    golden = Path(__file__).parents[3] / "rules_golden" / "minikube"
+    source = ManifestSource([str(golden / "cluster.yaml")], str(golden / "config.yaml"), None, Features())
+    with serving(Explorer(source)) as page:
+        found = page.get("api/map")
+    assert not found["pods"]
+    assert found["edges"]
+    assert {each["node"] for each in found["edges"]} == {"node/minikube"}
+    assert "outside/10.244.0.2" in {each["target"] for each in found["edges"]}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
