@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from kproxy.cli.output import working
-from kproxy.cluster.inputs import read_text
+from kproxy.cluster.inputs import named_file, read_text
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.errors import InputError
 
@@ -23,10 +22,8 @@ def read_text_of(path: str) -> str:
     Raises:
         InputError: it cannot be read, or is not UTF-8.
     """
-    if not path:
-        raise InputError("the name of a file expected, not an empty one")
     if path != "-":
-        return read_text(Path(path))
+        return read_text(named_file(path))
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:

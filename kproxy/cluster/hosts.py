@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
-from kproxy.cluster.inputs import read_document
+from kproxy.cluster.inputs import named_file, read_document
 from kproxy.dataplane import Host, HostError
 from kproxy.dataplane.model.hostfile import parse_host
 from kproxy.dataplane.query.assumptions import host_in_short
@@ -22,7 +21,7 @@ def read_host(path: str) -> Host:
     Raises:
         InputError: it cannot be read, or a field is wrong.
     """
-    document = read_document(Path(path))
+    document = read_document(named_file(path))
     try:
         return parse_host(document.value)
     except HostError as error:

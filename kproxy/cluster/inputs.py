@@ -26,6 +26,17 @@ Tell = Callable[[str], None]
 _Object = TypeVar("_Object", Service, EndpointSlice, Endpoints)
 
 
+def named_file(name: str) -> Path:
+    """The file that a user names.
+
+    Raises:
+        InputError: the name is empty, as a script's unset variable is.
+    """
+    if not name:
+        raise InputError("the name of a file expected, not an empty one")
+    return Path(name)
+
+
 def read_text(path: Path) -> str:
     """Reads a UTF-8 file.
 
@@ -66,7 +77,7 @@ def read_config(path: str | None, tell: Tell, mode: str | None = None) -> KubePr
     """
     if path is None:
         return KubeProxyConfiguration(mode=mode or MODE_IPTABLES)
-    loaded = load_config(path, mode)
+    loaded = load_config(str(named_file(path)), mode)
     for warning in loaded.warnings:
         tell(warning)
     return loaded.config

@@ -95,15 +95,16 @@ def command(
     if text and output_format == "json":
         raise click.UsageError("--text and -o json exclude each other")
     rendered = (is_rendered(one), is_rendered(other))
-    of_rendered = config or config_a or config_b or mode or mode_a or mode_b or namespace or features != Features()
-    if not any(rendered) and of_rendered:
+    given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None)
+    if not any(rendered) and (given.count(None) < len(given) or features != Features()):
         raise click.UsageError(
             "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature and -n go with manifests or a "
             "cluster"
         )
     if connection.given and not (is_cluster(one) or is_cluster(other)):
         raise click.UsageError(f"{connection.given[0]} goes with a side that is a cluster, as in cluster:@NODE")
-    if ((config_a or mode_a) and not rendered[0]) or ((config_b or mode_b) and not rendered[1]):
+    of_sides = ((config_a, mode_a), (config_b, mode_b))
+    if any(each != (None, None) and not known for each, known in zip(of_sides, rendered, strict=True)):
         raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
     if variant and not (is_live(one) or is_live(other)):
         raise click.UsageError("--variant goes with netns")
@@ -111,9 +112,10 @@ def command(
     family = None if asked is None else Family.IPV6 if ipv6 else Family.IPV4
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
+    configs = [config if each is None else each for each in (config_a, config_b)]
     sides = (
-        SideInput(one, Choices(config_a or config, mode_a or mode, features, variant, connection, namespace)),
-        SideInput(other, Choices(config_b or config, mode_b or mode, features, variant, connection, namespace)),
+        SideInput(one, Choices(configs[0], mode_a or mode, features, variant, connection, namespace)),
+        SideInput(other, Choices(configs[1], mode_b or mode, features, variant, connection, namespace)),
     )
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)

@@ -153,7 +153,7 @@ def command(
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)
-    many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value]
+    many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value is not None]
     _check_packet(given, many, output_format, html, [*rules, *ipsets], packets, source.filenames)
     host = read_host(host_path) if host_path is not None else None
     traced: Source
@@ -192,7 +192,7 @@ def command(
         write_files({Path(html): report_page(only, traced.label)})
         if output_format is None:
             return
-    shown = "summary" if summary else output_format or ("json" if packets else "text")
+    shown = "summary" if summary else output_format or ("text" if packets is None else "json")
     _print(reports, asked, traced.label, shown, lines=bool(many))
     if packets is not None and refused:
         raise click.exceptions.Exit(1)
@@ -310,13 +310,13 @@ def _check_packet(
     filenames: Sequence[str],
 ) -> None:
     """`rules` are all files about the host's rules."""
-    if len(many) > 1 or (packets and given) or (many and set(given) - set(_COMMON)):
+    if len(many) > 1 or (packets is not None and given) or (many and set(given) - set(_COMMON)):
         raise click.UsageError("one source of packets expected: options, --pcap or --packets")
     if not many and "dst" not in given and "to" not in given:
         raise click.UsageError("a packet expected: --dst (or --to), --pcap or --packets")
     if html is not None and many:
         raise click.UsageError("--html shows one packet, given by options")
-    if packets and output_format == "text":
+    if packets is not None and output_format == "text":
         raise click.UsageError("--packets answers in JSON lines")
     if [*rules, packets, *filenames].count("-") > 1:
         raise click.UsageError("only one input can be standard input")

@@ -11,10 +11,12 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from kproxy.cli.output import report_note
 from kproxy.cli.trace.packets import Asked
+from kproxy.cluster.inputs import named_file
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP, parse_endpoint
 from kproxy.dataplane.query.spec import PacketError, Question, read_question
 from kproxy.errors import InputError
@@ -35,7 +37,7 @@ def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
     found: list[Asked] = []
     others = 0
     seen: set[tuple[object, ...]] = set()
-    for number, frame in enumerate(_frames(path), 1):
+    for number, frame in enumerate(_frames(named_file(path)), 1):
         fields = _fields(frame)
         if fields is None:
             others += 1
@@ -54,7 +56,7 @@ def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
     return found
 
 
-def _frames(path: str) -> Iterator[Any]:
+def _frames(path: Path) -> Iterator[Any]:
     try:
         # scapy warns of missing routes while it is imported.
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
@@ -65,7 +67,7 @@ def _frames(path: str) -> Iterator[Any]:
     except ImportError as error:
         raise InputError(f"--pcap needs scapy, which is not installed: {error}") from error
     try:
-        with scapy_utils.PcapReader(path) as reader:
+        with scapy_utils.PcapReader(str(path)) as reader:
             yield from reader
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
