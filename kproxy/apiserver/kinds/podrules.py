@@ -286,12 +286,14 @@ def _container_errors(container: Json, path: str, volumes: set[str | None], init
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}
     for name, amount in (resources.get("requests") or {}).items():
-        if name in limits and nanos(amount) > nanos(limits[name]):
+        if amount != limits.get(name, amount) and nanos(amount) > nanos(limits[name]):
             text = f"must be less than or equal to {name} limit of {limits[name]}"
             yield invalid(f"{path}.resources.requests", amount, text)
     for index, variable in enumerate(container.get("env") or ()):
-        where, source = f"{path}.env[{index}].valueFrom", variable.get("valueFrom") or {}
-        if source and variable.get("value"):
+        if not (source := variable.get("valueFrom")):
+            continue
+        where = f"{path}.env[{index}].valueFrom"
+        if variable.get("value"):
             yield invalid(where, "", "may not be specified when `value` is not empty")
         field, resource = (source.get("fieldRef") or {}).get("fieldPath"), source.get("resourceFieldRef") or {}
         if field and not _ENV_FIELDS.fullmatch(field):
@@ -343,6 +345,8 @@ def _whole_errors(spec: Json, path: str) -> Iterator[FieldError]:
                         where = f"{path}.{kind}[{index}].ports[{number}].hostPort"
                         yield invalid(where, port["hostPort"], "must match `containerPort` when `hostNetwork` is true")
     for index, volume in enumerate(spec.get("volumes") or ()):
+        if not ("downwardAPI" in volume or "projected" in volume):
+            continue
         sources = [(f"{path}.volumes[{index}].downwardAPI", volume.get("downwardAPI") or {})]
         for number, each in enumerate((volume.get("projected") or {}).get("sources") or ()):
             place = f"{path}.volumes[{index}].projected.sources[{number}].downwardAPI"

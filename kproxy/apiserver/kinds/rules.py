@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +34,8 @@ from kproxy.api.validation.names import (
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.schema.quantity import nanos
 
-Check = Callable[[Any, str], Iterable[FieldError]]
+Check = Callable[[Any, str], Sequence[FieldError]]
+_NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
 _ENV: Final = re.compile(r"[\x20-\x3c\x3e-\x7e]+")
 _ENV_TEXT: Final = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _PERCENT: Final = re.compile(r"[0-9]+%")
@@ -133,20 +134,19 @@ _TEXTS: Final[dict[str, Callable[[str], tuple[str, ...]]]] = {
 """Checks of a text that is not empty: what is wrong with it."""
 
 
-def _needed(value: Any, path: str) -> Iterator[FieldError]:
-    if value is None or value in ("", [], {}):
-        yield required(path)
+def _needed(value: Any, path: str) -> Sequence[FieldError]:
+    return [required(path)] if value in _NOTHING else ()
 
 
-def _set(value: Any, path: str) -> Iterator[FieldError]:
-    if value is None:
-        yield required(path)
+def _set(value: Any, path: str) -> Sequence[FieldError]:
+    return [required(path)] if value is None else ()
 
 
 def _text(check: Callable[[str], tuple[str, ...]]) -> Check:
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        if isinstance(value, str) and value:
-            yield from (invalid(path, value, text) for text in check(value))
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        if isinstance(value, str) and value and (texts := check(value)):
+            return [invalid(path, value, text) for text in texts]
+        return ()
 
     return of
 
@@ -154,9 +154,8 @@ def _text(check: Callable[[str], tuple[str, ...]]) -> Check:
 def _one_of(*words: str) -> Check:
     choices = ["" if word == "''" else word for word in words]
 
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        if value is not None and value not in choices:
-            yield not_supported(path, value, choices)
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        return [not_supported(path, value, choices)] if value is not None and value not in choices else ()
 
     return of
 
@@ -164,75 +163,81 @@ def _one_of(*words: str) -> Check:
 def _minimum(least: str) -> Check:
     bound = int(least)
 
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        if isinstance(value, int) and value < bound:
-            text = "must be greater than 0" if bound == 1 else f"must be greater than or equal to {bound}"
-            yield invalid(path, value, text)
+    text = "must be greater than 0" if bound == 1 else f"must be greater than or equal to {bound}"
+
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        return [invalid(path, value, text)] if isinstance(value, int) and value < bound else ()
 
     return of
 
 
 def _range(least: str, most: str) -> Check:
     low, high = int(least), int(most)
+    text = f"must be between {low} and {high}, inclusive"
 
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        if isinstance(value, int) and not low <= value <= high:
-            yield invalid(path, value, f"must be between {low} and {high}, inclusive")
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        return [invalid(path, value, text)] if isinstance(value, int) and not low <= value <= high else ()
 
     return of
 
 
-def _port(value: Any, path: str) -> Iterator[FieldError]:
+_port_number = _range("1", "65535")
+_not_negative = _minimum("0")
+
+
+def _port(value: Any, path: str) -> Sequence[FieldError]:
     """A port by number or name."""
     if isinstance(value, str):
-        yield from (invalid(path, value, text) for text in check_port_name(value))
-    elif isinstance(value, int):
-        yield from _range("1", "65535")(value, path)
+        return [invalid(path, value, text) for text in check_port_name(value)]
+    return _port_number(value, path)
 
 
-def _count(value: Any, path: str) -> Iterator[FieldError]:
+def _count(value: Any, path: str) -> Sequence[FieldError]:
     """How many, or which part of a hundred."""
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value):
-            yield invalid(path, value, _PERCENT_TEXT)
-        elif int(value[:-1]) > 100:
-            yield invalid(path, value, "must not be greater than 100%")
-    elif isinstance(value, int):
-        yield from _minimum("0")(value, path)
+            return [invalid(path, value, _PERCENT_TEXT)]
+        return [invalid(path, value, "must not be greater than 100%")] if int(value[:-1]) > 100 else ()
+    return _not_negative(value, path)
 
 
-def _surge(value: Any, path: str) -> Iterator[FieldError]:
+def _surge(value: Any, path: str) -> Sequence[FieldError]:
     """As `count`, and more than a hundred percent."""
-    if not (isinstance(value, str) and _PERCENT.fullmatch(value)):
-        yield from _count(value, path)
+    return () if isinstance(value, str) and _PERCENT.fullmatch(value) else _count(value, path)
 
 
-def _amount(value: Any, path: str) -> Iterator[FieldError]:
-    if isinstance(value, str) and nanos(value) < 0:
-        yield invalid(path, value, "must be greater than or equal to 0")
+def _amount(value: Any, path: str) -> Sequence[FieldError]:
+    negative = isinstance(value, str) and value.startswith("-") and nanos(value) < 0
+    return [invalid(path, value, "must be greater than or equal to 0")] if negative else ()
 
 
-def _amounts(value: Any, path: str) -> Iterator[FieldError]:
+def _amounts(value: Any, path: str) -> Sequence[FieldError]:
+    found: list[FieldError] = []
     for name, quantity in (value or {}).items():
-        yield from (invalid(f"{path}[{name}]", name, text) for text in check_qualified_name(name))
-        yield from _amount(quantity, f"{path}[{name}]")
+        if (texts := check_qualified_name(name)) or _amount(quantity, ""):
+            found += [invalid(f"{path}[{name}]", name, text) for text in texts]
+            found += _amount(quantity, f"{path}[{name}]")
+    return found
 
 
-def _labels(value: Any, path: str) -> Iterator[FieldError]:
-    yield from validate_labels(path, value or {})
+def _labels(value: Any, path: str) -> Sequence[FieldError]:
+    return list(validate_labels(path, value)) if value else ()
 
 
 def _unique(*names: str) -> Check:
     """No two items of a list have the same values of these fields; without fields, no two are the same."""
 
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        seen = []
-        for index, item in enumerate(value or ()):
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        if not value or len(value) == 1:
+            return ()
+        seen, found = [], []
+        for index, item in enumerate(value):
             key = [item.get(name) for name in names] if names else item
             if key in seen and key != [None]:
                 shown = (key[0] if len(names) == 1 else item) if names else item
-                yield duplicate(f"{path}[{index}]" + (f".{names[0]}" if len(names) == 1 else ""), shown)
+                found.append(duplicate(f"{path}[{index}]" + (f".{names[0]}" if len(names) == 1 else ""), shown))
             seen.append(key)
+        return found
 
     return of
 
@@ -240,31 +245,37 @@ def _unique(*names: str) -> Check:
 def _one_source(*ignored: str) -> Check:
     """Exactly one of an object's fields is set, beside those that are named."""
 
-    def of(value: Any, path: str) -> Iterator[FieldError]:
+    def of(value: Any, path: str) -> Sequence[FieldError]:
         if not isinstance(value, dict):
-            return
+            return ()
         found = [name for name, item in value.items() if name not in ignored and item is not None]
         if not found:
-            yield required(path, "must specify one of its kinds")
-        yield from (forbidden(f"{path}.{name}", "may not specify more than 1 kind") for name in found[1:])
+            return [required(path, "must specify one of its kinds")]
+        return [forbidden(f"{path}.{name}", "may not specify more than 1 kind") for name in found[1:]]
 
     return of
 
 
 def _at_most(most: str) -> Check:
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        if isinstance(value, list) and len(value) > int(most):
-            yield too_many(path, len(value), int(most))
+    limit = int(most)
+
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        return [too_many(path, len(value), limit)] if isinstance(value, list) and len(value) > limit else ()
 
     return of
 
 
 def _bytes(most: str) -> Check:
-    def of(value: Any, path: str) -> Iterator[FieldError]:
-        if isinstance(value, str) and len(value.encode()) > int(most):
-            yield too_long(path, int(most))
+    limit = int(most)
+
+    def of(value: Any, path: str) -> Sequence[FieldError]:
+        return [too_long(path, limit)] if isinstance(value, str) and len(value.encode()) > limit else ()
 
     return of
+
+
+def _selector(value: Any, path: str) -> Sequence[FieldError]:
+    return list(selector_errors(value, path)) if value else ()
 
 
 def selector_errors(selector: Any, path: str) -> Iterator[FieldError]:
@@ -295,7 +306,7 @@ _PLAIN: Final[dict[str, Check]] = {
     "labels": _labels,
     "needed": _needed,
     "port": _port,
-    "selector": selector_errors,
+    "selector": _selector,
     "set": _set,
     "surge": _surge,
     **{name: _text(check) for name, check in _TEXTS.items()},
@@ -322,11 +333,12 @@ def _check(words: str) -> Check:
 class Rules:
     """A table's tree. `errors` walks a value, `path` being where it is in its object."""
 
-    __slots__ = ("_checks", "_fields", "_items", "_values")
+    __slots__ = ("_checks", "_fields", "_items", "_must", "_values")
 
     def __init__(self) -> None:
         self._checks: list[Check] = []
         self._fields: dict[str, Rules] = {}
+        self._must: tuple[str, ...] | None = None
         self._items: Rules | None = None
         self._values: Rules | None = None
 
@@ -360,8 +372,33 @@ class Rules:
     def errors(self, value: Any, path: str) -> list[FieldError]:
         """What is wrong with a value."""
         found: list[FieldError] = []
-        self._walk(value, path, found)
+        if not self._sound(value):
+            self._walk(value, path, found)
         return found
+
+    def _sound(self, value: Any) -> bool:
+        """Whether nothing is wrong, for the many objects that are valid: it looks at the fields that are there and
+        makes no paths."""
+        for check in self._checks:
+            if check(value, ""):
+                return False
+        if isinstance(value, dict):
+            if self._must is None:
+                self._must = tuple(name for name, each in self._fields.items() if {_needed, _set} & set(each._checks))
+            for name in self._must:
+                if value.get(name) is None:
+                    return False
+            fields, values = self._fields, self._values
+            for name, item in value.items():
+                if item is not None and (rules := fields.get(name)) is not None and not rules._sound(item):
+                    return False
+                if values is not None and not values._sound(item):
+                    return False
+        elif isinstance(value, list) and (items := self._items) is not None:
+            for item in value:
+                if not items._sound(item):
+                    return False
+        return True
 
     def _walk(self, value: Any, path: str, found: list[FieldError]) -> None:
         for check in self._checks:

@@ -7,6 +7,7 @@ canonical to Go's eye is passed on as it is. Nothing finer than a nano is kept, 
 
 from __future__ import annotations
 
+import functools
 import re
 from decimal import Decimal
 from functools import lru_cache
@@ -64,6 +65,7 @@ def canonical_quantity(text: str, scale: int = _NANO) -> str:
     return _decimal(nanos, exponential=suffix not in _DECIMAL and suffix not in _BINARY)
 
 
+@functools.lru_cache(4096)
 def nanos(text: str) -> int:
     """A canonical quantity in nanos.
 
