@@ -7,6 +7,7 @@ What all versions have in common is checked once, and reported as kube-apiserver
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -14,7 +15,7 @@ from typing import ClassVar, Final
 
 from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required, too_many
 from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
-from kproxy.apiserver.crd.schema_rules import schema_errors
+from kproxy.apiserver.crd.schema_rules import rule_paths, schema_errors, unknown_formats
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
@@ -24,6 +25,7 @@ CRD_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer by which a definition waits for its objects."""
 _PROTECTED: Final = ("k8s.io", "kubernetes.io")
 _APPROVAL: Final = "api-approved.kubernetes.io"
+_UNEVALUATED: Final = "rules are stored, but kproxy's API server evaluates no CEL expressions: "
 _MAX_SELECTABLE: Final = 8
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = (
@@ -157,6 +159,28 @@ class CustomResourceDefinitionStrategy(Strategy):
                 text += "status.storedVersions"
                 errors.append(invalid(f"status.storedVersions[{index}]", stored, text.replace("v1", str(stored))))
         return errors
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        """Of unknown formats that a write brings, and of CEL rules whenever schemas are written."""
+        schemas, before = dict(_schemas(value)), dict(_schemas(old)) if old is not None else {}
+        if schemas == before:
+            return []
+        known = {name for schema in before.values() for name in unknown_formats(schema)}
+        formats = dict.fromkeys(name for schema in schemas.values() for name in unknown_formats(schema))
+        found = [f"unrecognized format {json.dumps(name)}" for name in formats if name not in known]
+        paths = [at for path, schema in schemas.items() for at in rule_paths(schema, path)]
+        if paths:
+            found.append(_UNEVALUATED + paths[0])
+            if len(paths) > 1:
+                found[-1] += f" and {len(paths) - 1} more"
+        return found
+
+
+def _schemas(value: Json) -> Iterator[tuple[str, Json]]:
+    for index, version in enumerate(value["spec"].get("versions") or ()):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if schema is not None:
+            yield f"spec.versions[{index}].schema.openAPIV3Schema", schema
 
 
 def _shared_parts(versions: list[Json]) -> Iterator[tuple[str, str, Json]]:

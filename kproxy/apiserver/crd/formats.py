@@ -133,6 +133,11 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
 """The smallest and the largest number of each format."""
 
 
+def known_format(name: str) -> bool:
+    """Whether texts are held to a format."""
+    return name.replace("-", "") in FORMATS
+
+
 def has_format(text: str, name: str) -> bool:
     """Whether a text has a format."""
     check = FORMATS.get(name.replace("-", ""))

@@ -333,6 +333,39 @@ def test_deprecated_versions_warn_on_each_request(shared: Api) -> None:
     assert (status, "can only be set for deprecated versions" in answer["message"]) == (422, True)
 
 
+def test_unknown_formats_and_rules_that_nobody_evaluates_are_warned_of(shared: Api) -> None:
+    """Formats as "CustomResourceDefinition unrecognized formats" of kube-apiserver's own tests; CEL rules are ours."""
+
+    def warned(method: str, path: str, body: Any) -> list[str]:
+        answer = shared.raw(method, path, json.dumps(body).encode(), Content_Type="application/json")
+        text = answer.read()
+        assert answer.status in (200, 201), text
+        return [line.removeprefix("299 - ") for line in answer.headers.get_all("Warning") or ()]
+
+    rule = [{"rule": "self.startsWith('a')"}]
+    name = {"type": "string", "format": "date-time"}
+    number = {"type": "integer", "format": "odd"}
+    assert warned("POST", CRDS, _with_spec("medlars", x=name, n=number)) == []
+    path = f"{CRDS}/medlars.example.org"
+
+    def replaced(**properties: Any) -> list[str]:
+        current = shared.ok("GET", path)
+        current["spec"]["versions"] = _with_spec("medlars", **properties)["spec"]["versions"]
+        return warned("PUT", path, current)
+
+    odd = {"type": "string", "format": 'o"dd'}
+    assert replaced(x=odd, l={"type": "array", "items": odd}) == [r'"unrecognized format \"o\\\"dd\""']
+    other = {
+        "type": "object",
+        "additionalProperties": {"type": "string", "format": "new", "x-kubernetes-validations": rule},
+    }
+    at = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[m].additionalProperties"
+    text = f"rules are stored, but kproxy's API server evaluates no CEL expressions: {at}.x-kubernetes-validations[0]"
+    assert replaced(x=odd, m=other) == [r'"unrecognized format \"new\""', f'"{text} and 1 more"']
+    assert replaced(x=odd, m=other) == [], "the same schemas again"
+    assert shared.raw("GET", path).headers["Warning"] is None
+
+
 def test_groups_of_kubernetes_want_approval(shared: Api) -> None:
     body = _with_spec("nuts", x={"type": "string"})
     body["metadata"]["name"], body["spec"]["group"] = "nuts.example.k8s.io", "example.k8s.io"
