@@ -27,6 +27,7 @@ _MAY_CHANGE: Final = (
 )
 _MAX_SECONDS: Final = (1 << 31) - 1
 _COMPUTE: Final = ("cpu", "memory")
+_LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
 
 
@@ -62,9 +63,11 @@ class PodStrategy(Strategy):
 
     def prepare_create(self, value: Json, context: Context) -> None:
         value["status"] = {"phase": "Pending", "qosClass": quality(value["spec"])}
+        _tolerate_lost_nodes(value["spec"])
 
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         value["status"] = old.get("status") or {}
+        _tolerate_lost_nodes(value["spec"])
 
     def validate(self, value: Json) -> list[FieldError]:
         return list(pod_spec_errors(value["spec"], "spec"))
@@ -107,6 +110,23 @@ class PodStrategy(Strategy):
 def _containers(spec: Json) -> Iterator[Json]:
     yield from spec.get("containers") or ()
     yield from spec.get("initContainers") or ()
+
+
+def _tolerate_lost_nodes(spec: Json) -> None:
+    """Five minutes on a node that is not ready or unreachable, unless the Pod says otherwise (the admission plugin
+    DefaultTolerationSeconds, on by default)."""
+    held = spec.get("tolerations") or []
+    said = {each.get("key", "") for each in held if each.get("effect", "") in ("", "NoExecute")}
+    if "" in said or said.issuperset(_LOST):
+        return
+    spec["tolerations"] = [
+        *held,
+        *(
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            for key in _LOST
+            if key not in said
+        ),
+    ]
 
 
 def _default_pod_requests(spec: Json) -> None:

@@ -14,6 +14,7 @@ from kproxy.apiserver.kinds.printers.table import (
     Columns,
     age,
     age_of,
+    aged,
     columns,
     images,
     join,
@@ -82,10 +83,6 @@ def _secret(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), value.get("type"), len(value.get("data") or ()), age_of(value, now)]
 
 
-def _service_account(value: Json, now: datetime) -> list[Cell]:
-    return [name_of(value), len(value.get("secrets") or ()), age_of(value, now)]
-
-
 def _deployment(value: Json, now: datetime) -> list[Cell]:
     status = value.get("status") or {}
     return [
@@ -146,12 +143,15 @@ def _node(value: Json, now: datetime) -> list[Cell]:
         state += ",SchedulingDisabled"
     labels = metadata_of(value).get("labels") or {}
     prefix = "node-role.kubernetes.io/"
+    kernel = info.get("kernelVersion") or UNKNOWN
+    if info.get("architecture"):
+        kernel += f" ({info['architecture']})"
     roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix) and key != prefix)
     addresses = {each.get("type"): each.get("address") for each in reversed(status.get("addresses") or [])}
     return [
         name_of(value), state, join(roles), age_of(value, now), info.get("kubeletVersion", ""),
         addresses.get("InternalIP") or NONE, addresses.get("ExternalIP") or NONE, info.get("osImage") or UNKNOWN,
-        info.get("kernelVersion") or UNKNOWN, info.get("containerRuntimeVersion") or UNKNOWN,
+        kernel, info.get("containerRuntimeVersion") or UNKNOWN,
     ]  # fmt: skip
 
 
@@ -238,6 +238,6 @@ PRINTERS: Final[dict[str, Columns]] = {
     "RoleBinding": _BINDING,
     "Secret": columns("Name Type Data:integer Age", _secret),
     "Service": columns("Name Type Cluster-IP External-IP Port(s) Age Selector::1", _service),
-    "ServiceAccount": columns("Name Secrets:integer Age", _service_account),
+    "ServiceAccount": columns("Name Age", aged),
     "ServiceCIDR": columns("Name CIDRs Age", _service_cidr),
 }

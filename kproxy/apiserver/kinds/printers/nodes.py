@@ -12,6 +12,7 @@ from kproxy.apiserver.kinds.printers.table import (
     Cell,
     Columns,
     age_of,
+    aged,
     columns,
     images,
     labels_text,
@@ -123,10 +124,6 @@ def _stateful_set(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), f"{ready}/{wanted}", age_of(value, now), *images(value)]
 
 
-def _aged(value: Json, now: datetime) -> list[Cell]:
-    return [name_of(value), age_of(value, now)]
-
-
 def _resource_claim(value: Json, now: datetime) -> list[Cell]:
     status = value.get("status") or {}
     states = ["deleted"] if metadata_of(value).get("deletionTimestamp") else []
@@ -151,7 +148,7 @@ PRINTERS: Final[dict[str, Columns]] = {
     ),
     "CSINode": columns("Name Drivers:integer Age", _csi_node),
     "CSIStorageCapacity": columns("Name StorageClassName Capacity", _csi_storage_capacity),
-    "DeviceClass": columns("Name Age", _aged),
+    "DeviceClass": columns("Name Age", aged),
     "PersistentVolume": columns(
         "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age "
         "VolumeMode::1",
@@ -169,7 +166,7 @@ PRINTERS: Final[dict[str, Columns]] = {
         _replication_controller,
     ),
     "ResourceClaim": columns("Name State Age", _resource_claim),
-    "ResourceClaimTemplate": columns("Name Age", _aged),
+    "ResourceClaimTemplate": columns("Name Age", aged),
     "ResourceSlice": columns("Name Node Driver Pool Age", _resource_slice),
     "RuntimeClass": columns("Name Handler Age", _runtime_class),
     "StatefulSet": columns("Name Ready Age Containers::1 Images::1", _stateful_set),

@@ -109,6 +109,11 @@ def _default_row(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), metadata_of(value).get("creationTimestamp")]
 
 
+def aged(value: Json, now: datetime) -> list[Cell]:
+    """The cells of a kind that shows name and age alone."""
+    return [name_of(value), age_of(value, now)]
+
+
 def join(items: Sequence[str], limit: int = 0) -> str:
     """Items with commas; of more than `limit` (0: none) the first, and how many more there are."""
     if not items:

@@ -116,6 +116,37 @@ def test_what_may_not_change(shared: Api, spec: Any) -> None:
     assert _causes(shared, "fixed", {"spec": spec}) == [FORBIDDEN]
 
 
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ([], ["not-ready", "unreachable"]),
+        ([{"key": "a", "operator": "Exists"}], ["not-ready", "unreachable"]),
+        ([{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 5, "effect": "NoExecute"}],
+         ["unreachable"]),
+        ([{"key": "node.kubernetes.io/unreachable", "operator": "Exists"}], ["not-ready"]),
+        ([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoSchedule"}],
+         ["not-ready", "unreachable"]),
+        ([{"operator": "Exists"}], []),
+        ([{"operator": "Exists", "effect": "NoSchedule"}], ["not-ready", "unreachable"]),
+    ],
+)  # fmt: skip
+def test_lost_nodes_are_tolerated_for_five_minutes(shared: Api, given: Any, added: list[str]) -> None:
+    """As the admission plugin DefaultTolerationSeconds. An update brings
+    them back, and they belong to nobody."""
+    lost = [
+        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for name in added
+    ]
+    made = _made(shared, "tolerant", tolerations=given)
+    try:
+        assert made["spec"]["tolerations"] == given + lost
+        assert "unreachable" not in str(made["metadata"]["managedFields"])
+        made["spec"]["tolerations"] = given
+        assert shared.ok("PUT", f"{PODS}/tolerant", made)["spec"]["tolerations"] == given + lost
+    finally:
+        shared.ok("DELETE", f"{PODS}/tolerant")
+
+
 def test_what_may_change(shared: Api) -> None:
     """[sig-node] Pods should be updated; should allow activeDeadlineSeconds to be updated."""
     old = {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
@@ -129,7 +160,7 @@ def test_what_may_change(shared: Api) -> None:
     strategic = "application/strategic-merge-patch+json"
     changed = shared.ok("PATCH", f"{PODS}/mild", {"spec": spec}, strategic)["spec"]
     assert changed["containers"][0]["image"] == changed["initContainers"][0]["image"] == "i:2"
-    assert (changed["tolerations"], changed["activeDeadlineSeconds"]) == (new, 30)
+    assert (changed["tolerations"][:2], changed["activeDeadlineSeconds"]) == (new, 30)
     shared.ok("PATCH", f"{PODS}/mild", {"spec": {"activeDeadlineSeconds": 5}}, MERGE)
     shared.ok("PATCH", f"{PODS}/mild", {"metadata": {"labels": {"time": "now"}}}, MERGE)
 

@@ -100,7 +100,7 @@ def test_nodes() -> None:
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": "1.1.1.1"}, {"type": "InternalIP", "address": "fd00::1"}],
-        "nodeInfo": {"kubeletVersion": "v1.36.2"},
+        "nodeInfo": {"kubeletVersion": "v1.36.2", "kernelVersion": "6.1.0", "architecture": "arm64"},
     }
     meta = {**META, "labels": {"node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/a": ""}}
     found = cells("Node", spec={"unschedulable": True}, status=status, metadata=meta)
@@ -108,6 +108,12 @@ def test_nodes() -> None:
     assert (found["Roles"], found["Version"], found["Internal-IP"]) == ("a,worker", "v1.36.2", "1.1.1.1")
     bare = cells("Node", spec={})
     assert (bare["Status"], bare["Roles"], bare["External-IP"]) == ("Unknown", "<none>", "<none>")
+    assert (found["Kernel-Version"], bare["Kernel-Version"]) == ("6.1.0 (arm64)", "<unknown>")
+
+
+def test_service_accounts_do_not_count_secrets() -> None:
+    """Nobody fills `secrets` since Kubernetes 1.24; kube-apiserver shows no such column since 1.35."""
+    assert cells("ServiceAccount", secrets=[{"name": "a"}]) == {"Name": "n", "Age": "2m"}
 
 
 def test_slices_and_endpoints_are_cut_short() -> None:
