@@ -27,6 +27,7 @@ from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
+from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.system_objects import SystemObjects
@@ -64,8 +65,8 @@ class Configuration:
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
-    which execute commands and keep logs; None if there are none. `account_keys`
-    check the service-account tokens of other signers.
+    which execute commands and keep logs; None if there are none. `account_keys` check the service-account tokens
+    of other signers. `controllers` are those that run (controllers/chosen.py).
     """
 
     data: Path
@@ -80,6 +81,7 @@ class Configuration:
     advertise: str | None = None
     publish_root_ca: bool = False
     account_keys: tuple[PublicKey, ...] = ()
+    controllers: frozenset[str] = CONTROLLERS
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
 
@@ -148,7 +150,8 @@ class ApiServer:
         self._assemble(key)
         await self.system_objects.start()
         self.controllers.start()
-        self.endpoint_slices.start()
+        if ENDPOINT_SLICES in configuration.controllers:
+            self.endpoint_slices.start()
         await self._listen(sock)
 
     def _bind(self) -> socket.socket:
@@ -201,13 +204,15 @@ class ApiServer:
             self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health, openid,
             pod_streams,
         )  # fmt: skip
-        self.controllers = Controllers(self.registry, self.catalog, self.authorizer, configuration.history)
+        self.controllers = Controllers(
+            self.registry, self.catalog, self.authorizer, configuration.history, configuration.controllers
+        )
         self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
         self.system_objects = SystemObjects(
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),
             root_ca=self.authority.certificate_pem.decode() if configuration.publish_root_ca else "",
-            client_ca=self.authority.certificate_pem.decode(),
+            client_ca=self.authority.certificate_pem.decode(), accounts=ACCOUNTS in configuration.controllers,
         )  # fmt: skip
 
     def _take_allocated(self, allocators: Allocators) -> None:

@@ -12,6 +12,7 @@ import click
 
 from kproxy.apiserver.auth.authentication import load_token_file
 from kproxy.apiserver.auth.certs import load_public_keys, write_private
+from kproxy.apiserver.controllers.chosen import parse_controllers
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.cli.options import parse_listen
 from kproxy.cli.output import OutputError, report_note
@@ -41,6 +42,10 @@ from kproxy.errors import InputError
     help="PEM with keys that check service-account tokens of other signers, a controller manager's say; repeatable.",
 )
 @click.option("--root-ca-configmap", is_flag=True, help="Publish the CA's certificate as kube-root-ca.crt everywhere.")
+@click.option(
+    "--controllers", metavar="LIST", default="*", show_default=True,
+    help="Which controllers run: '*' all, 'name', '-name'; as kube-controller-manager's flag.",
+)  # fmt: skip
 def command(
     data: str,
     listen: str,
@@ -50,6 +55,7 @@ def command(
     history: float,
     key_files: tuple[str, ...],
     root_ca_configmap: bool,
+    controllers: str,
 ) -> None:
     """Serve a small, durable Kubernetes API.
 
@@ -60,6 +66,7 @@ def command(
       kproxy apiserver --data state --write-kubeconfig kubeconfig
       kubectl --kubeconfig kubeconfig apply -f manifests/
       kproxy apiserver --data state --listen 127.0.0.1:0 --token-file tokens.csv
+      kproxy apiserver --data state --controllers '*,-endpointslice-controller'
     """
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}
@@ -73,6 +80,7 @@ def command(
         history,
         publish_root_ca=root_ca_configmap,
         account_keys=keys,
+        controllers=parse_controllers(controllers),
     )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
     sys.setswitchinterval(0.001)

@@ -8,13 +8,14 @@ be there in system_objects.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any, Final
 
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers.base import Worker
+from kproxy.apiserver.controllers.chosen import AGGREGATION, GARBAGE, NAMESPACES
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
 from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS
 from kproxy.apiserver.errors import Json
@@ -41,9 +42,13 @@ async def _run(job: Job) -> None:
 
 
 class Controllers:
-    """The controllers of one server; `window`: seconds of history that compaction leaves."""
+    """The controllers of one server; `window`: seconds of history that compaction leaves, `chosen`: those that run, by
+    their names in chosen.py."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, authorizer: Authorizer, window: float) -> None:
+    def __init__(
+        self, registry: Registry, catalog: Catalog, authorizer: Authorizer, window: float, chosen: Set[str]
+    ) -> None:
+        self._chosen = chosen
         self._registry = registry
         self._catalog = catalog
         self._authorizer = authorizer
@@ -68,7 +73,8 @@ class Controllers:
             for entry in list(self._registry.table(resource).entries.values()):
                 if b'"deletionTimestamp"' in entry.body:
                     self._deleting(resource, entry)
-                self._garbage.look(resource, entry)
+                if GARBAGE in self._chosen:
+                    self._garbage.look(resource, entry)
 
     async def stop(self) -> None:
         await self._worker.stop()
@@ -87,7 +93,8 @@ class Controllers:
                 continue
             self._followed.add(resource.storage)
             table = self._registry.table(resource)
-            self._garbage.watch(resource, table)
+            if GARBAGE in self._chosen:
+                self._garbage.watch(resource, table)
             table.listeners.append(self._listener(resource))
 
     def _listener(self, resource: Resource) -> Callable[[Event], None]:
@@ -107,8 +114,11 @@ class Controllers:
 
     def _deleting(self, resource: Resource, entry: Entry) -> None:
         if resource.strategy.must_be_emptied(entry.body):
-            self._push(self._empty_namespace if resource.strategy.is_namespace else self._empty_crd, entry.name)
-        elif FOREGROUND.encode() in entry.body or f'"{ORPHAN}"'.encode() in entry.body:
+            if not resource.strategy.is_namespace:
+                self._push(self._empty_crd, entry.name)
+            elif NAMESPACES in self._chosen:
+                self._push(self._empty_namespace, entry.name)
+        elif GARBAGE in self._chosen and (FOREGROUND.encode() in entry.body or f'"{ORPHAN}"'.encode() in entry.body):
             self._push(self._garbage.finish_owner, resource, entry.key)
 
     # --- namespaces ---
@@ -217,6 +227,8 @@ class Controllers:
 
     async def _aggregate(self) -> None:
         """Gives aggregated ClusterRoles the rules of the roles they select."""
+        if AGGREGATION not in self._chosen:
+            return
         roles = self._catalog.builtin("rbac.authorization.k8s.io", "clusterroles")
         for entry in list(self._authorizer.cluster_roles.entries.values()):
             if b'"aggregationRule"' not in entry.body:

@@ -39,17 +39,18 @@ class SystemObjects:
 
     `cidrs`: ranges of cluster IPs, `port` the server's own, `address` where others reach it (None: nowhere), `root_ca`
     the CA certificate in PEM to publish in every namespace ("": nowhere, as with a kube-apiserver that has no
-    controller manager beside it), `client_ca` the authority of client certificates, for servers that delegate to it.
+    controller manager beside it), `client_ca` the authority of client certificates, for servers that delegate to it,
+    `accounts` whether every namespace gets its ServiceAccount `default`.
     """
 
     def __init__(
         self, registry: Registry, catalog: Catalog, *, cidrs: tuple[str, ...], port: int, address: str | None,
-        root_ca: str = "", client_ca: str = "",
+        root_ca: str = "", client_ca: str = "", accounts: bool = True,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._catalog = catalog
         self._cidrs, self._port, self._address = cidrs, port, address
-        self._root_ca, self._client_ca = root_ca, client_ca
+        self._root_ca, self._client_ca, self._accounts = root_ca, client_ca, accounts
         self._worker: Worker[str] = Worker("system objects", self._sync)
 
     async def start(self) -> None:
@@ -119,8 +120,9 @@ class SystemObjects:
         accounts, maps = self._catalog.builtin("", "serviceaccounts"), self._catalog.builtin("", "configmaps")
         # The namespace may be gone, or on its way out: then nothing can be made in it.
         with contextlib.suppress(ApiError):
-            account = {"metadata": {"name": "default", "namespace": name}}
-            bootstrap.ensure(self._registry, accounts, name, account, _MANAGER)
+            if self._accounts:
+                account = {"metadata": {"name": "default", "namespace": name}}
+                bootstrap.ensure(self._registry, accounts, name, account, _MANAGER)
             if self._root_ca:
                 bootstrap.ensure(
                     self._registry, maps, name, config, _MANAGER, differs=lambda held: held.get("data") != data

@@ -49,6 +49,7 @@ def test_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: signal.
         (["--data", "d", "--listen", "127.0.0.1:70000"], 2, "ADDRESS:PORT"),
         (["--data", "d", "--token-file", "nowhere"], 2, "nowhere"),
         (["--data", "d", "--service-cluster-ip-range", "10.0.0.0"], 2, "too small"),
+        (["--data", "d", "--controllers", "*,-nonsense"], 2, "no controller nonsense; there are clusterrole"),
         (["--data", "/proc/none/x", "--listen", "127.0.0.1:0"], 2, "/proc/none"),
         (["--data", "d", "--listen", "192.0.2.7:0"], 1, "cannot listen"),
     ],
