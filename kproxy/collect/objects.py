@@ -20,9 +20,10 @@ _RESOURCES = {
     "EndpointSlice": dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True),
     "ServiceCIDR": dynamic_resource("networking.k8s.io", "v1", "servicecidrs", False),
     "Pod": PODS,
+    "NetworkPolicy": dynamic_resource("networking.k8s.io", "v1", "networkpolicies", True),
     "ConfigMap": CONFIG_MAP_RESOURCE,
 }
-_OPTIONAL = ("ServiceCIDR", "ConfigMap")
+_OPTIONAL = ("ServiceCIDR", "NetworkPolicy", "ConfigMap")
 """Kinds that a cluster may not have, or not show."""
 
 

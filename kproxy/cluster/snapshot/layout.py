@@ -10,7 +10,7 @@ INFO: Final = "snapshot.json"
 OBJECTS: Final = "objects"
 NODES: Final = "nodes"
 
-KINDS: Final = ("Node", "Service", "EndpointSlice", "ServiceCIDR", "Pod", "ConfigMap")
+KINDS: Final = ("Node", "Service", "EndpointSlice", "ServiceCIDR", "Pod", "NetworkPolicy", "ConfigMap")
 """The objects that `kproxy collect` asks for, one file each. Never Secrets."""
 
 RULES: Final = (

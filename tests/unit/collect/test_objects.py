@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from kproxy.apiserver.testing import running_apiserver
 from kproxy.cli.collect import command
 from kproxy.client import RestClient, load_client_config
-from kproxy.client.resources import dynamic_resource
+from kproxy.client.resources import Resource, dynamic_resource
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.cluster.snapshot.write import WriteError
 
@@ -59,3 +61,27 @@ def test_objects_come_from_the_server_without_what_may_be_secret(tmp_path: Path)
     assert gone.exit_code == 1
     assert "cannot reach the server" in gone.output
     assert not (tmp_path / "t").exists()
+
+
+def test_network_policies_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """kproxy's own server has none, which is no failure; another's are listed, and their number survives redaction."""
+    policy = {
+        "metadata": {"name": "deny-cart", "namespace": "shop"},
+        "spec": {"podSelector": {"matchLabels": {"a": "b"}}},
+    }
+    plain = RestClient.list
+
+    def listed(self: RestClient, resource: Resource[Any], *args: Any, **given: Any) -> Any:
+        if resource.plural == "networkpolicies":
+            return SimpleNamespace(items=[SimpleNamespace(raw=policy)])
+        return plain(self, resource, *args, **given)
+
+    with running_apiserver(tmp_path) as server:
+        arguments = ["--kubeconfig", str(server.kubeconfig), "-o"]
+        monkeypatch.setattr(RestClient, "list", listed)
+        done = CliRunner().invoke(command, [*arguments, str(tmp_path / "s")])
+        redacted = CliRunner().invoke(command, [*arguments, str(tmp_path / "r"), "--redact"])
+    assert (done.exit_code, redacted.exit_code) == (0, 0), done.output + redacted.output
+    for name in ("s", "r"):
+        assert read_snapshot(tmp_path / name).manifests.skipped["networking.k8s.io/v1/NetworkPolicy"] == 1
+    assert "cart" not in (tmp_path / "r/objects/NetworkPolicy.json").read_text()
