@@ -66,6 +66,7 @@ def command(
         raise click.UsageError("--node goes with a live cluster, not with a snapshot")
 
     from kproxy.cli.audit.junit import junit_text
+    from kproxy.cli.audit.processes import in_processes
     from kproxy.cli.audit.text import report_lines
     from kproxy.cluster.audit import audit
     from kproxy.cluster.snapshot.cluster import read_snapshot
@@ -73,7 +74,7 @@ def command(
     with working("reading the cluster"):
         cluster = read_snapshot(snapshot, report_note) if snapshot is not None else _live(connection, lab, nodes)
     with _Progress() as progress:
-        report = audit(cluster, progress)
+        report = audit(cluster, progress, parts=in_processes)
     if html is not None:
         from kproxy.cli.audit.page import audit_page
 

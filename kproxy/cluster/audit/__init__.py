@@ -1,6 +1,7 @@
 """What is wrong in a cluster, on which nodes, and by which rule: `kproxy audit` (docs/audit.md).
 
 node         a node's configuration, its rules, and its host
+states       the Services as each node sees them
 dump         a dump of iptables, cut into chains
 sides        the rules that a node should have beside those that it has
 alike        which Service ports rules treat alike

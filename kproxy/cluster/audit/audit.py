@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.audit.hosts import families, observe_host
@@ -18,6 +19,10 @@ from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.layout import NODES
 
 Tell = Callable[[str], None]
+SMALLEST: Final = 20
+"""Nodes for which another process is worth its while."""
+_LARGEST: Final = 5
+"""Times that many are at most in one part."""
 _MISSING: Final = re.compile(rf"{NODES}/([^/]+)(?:/(.+))?")
 _NEEDED: Final = {
     "objects/EndpointSlice.json": ("no EndpointSlices", "nodes are not judged: what is stale is not known"),
@@ -26,24 +31,85 @@ _NEEDED: Final = {
 }
 
 
-def audit(cluster: Cluster, tell: Tell = lambda _what: None, *, everything: bool = False) -> Report:
+class Part(NamedTuple):
+    """What was found on some nodes: `judged` are their names, `questions` how many were answered."""
+
+    found: list[Observation]
+    undecided: list[tuple[str, Gap]]
+    judged: list[str]
+    questions: int
+
+
+class Parts(Protocol):
+    """Applies a function to some ranges of nodes, as `map` does: in their order, here or in several processes."""
+
+    def __call__(self, function: Callable[[range], Part], ranges: Sequence[range], /) -> Iterable[Part]: ...
+
+
+def audit(
+    cluster: Cluster,
+    tell: Tell = lambda _what: None,
+    *,
+    everything: bool = False,
+    parts: Parts = map,
+    smallest: int = SMALLEST,
+) -> Report:
     """Audits a cluster.
 
     Args:
         tell: gets what is being done, in a few words.
         everything: ask every Service on every node, also where one that the rules treat alike has been asked.
+        parts: how the parts of a large cluster are done. The report is the same whichever way.
+        smallest: nodes of a part. Parts are made by the number of nodes alone; what one part has been asked, the others
+            do not know.
 
     Raises:
         InputError: a file of a node cannot be read; it names file and line or entry.
     """
     shared = AuditedCluster(cluster)
     nodes = [AuditedNode(shared, host) for host in cluster.hosts.values() if host.has_node]
+
+    def do(some: range) -> Part:
+        return _part(nodes, some, tell, everything=everything)
+
+    done = list(parts(do, _ranges(len(nodes), smallest)))
+    found = [each for part in done for each in part.found]
+    found += observe_all(nodes)
+    undecided = [each for part in done for each in part.undecided]
+    undecided += _policies(cluster)
+    return Report(
+        FORMAT_VERSION,
+        cluster.label,
+        cluster.info.created,
+        tuple(node.name for node in nodes),
+        tuple(dict.fromkeys(name for part in done for name in part.judged)),
+        len(cluster.manifests.services),
+        sum(part.questions for part in done),
+        group(found),
+        gaps(undecided),
+        gaps(_missing(cluster)),
+    )
+
+
+def _ranges(count: int, smallest: int) -> list[range]:
+    """Parts of nearly the same size: one, or an even number, so that two processes have the same to do."""
+    if count < 2 * smallest:
+        return [range(count)]
+    most = 2 * -(-count // (2 * _LARGEST * smallest))
+    bounds = [count * number // most for number in range(most + 1)]
+    return [range(*pair) for pair in pairwise(bounds)]
+
+
+def _part(nodes: Sequence[AuditedNode], some: range, tell: Tell, *, everything: bool) -> Part:
+    """Audits some of the nodes."""
     found: list[Observation] = []
     undecided: list[tuple[str, Gap]] = []
-    judged, questions, known = [], 0, Known()
-    unknown = {each.what for each in cluster.missing} & _NEEDED.keys()
-    for number, node in enumerate(nodes, 1):
-        tell(f"{node.name} ({number} of {len(nodes)})")
+    judged: list[str] = []
+    questions, known = 0, Known()
+    for number in some:
+        node = nodes[number]
+        tell(f"{node.name} ({number + 1} of {len(nodes)})")
+        unknown = {each.what for each in node.cluster.missing_objects} & _NEEDED.keys()
         if unknown:
             undecided.append((node.name, Gap(*_NEEDED[min(unknown)])))
             continue
@@ -64,20 +130,7 @@ def audit(cluster: Cluster, tell: Tell = lambda _what: None, *, everything: bool
             undecided += [(node.name, Gap(reason, count=count)) for reason, count in judge.undecided.items()]
             judged.append(node.name)
         node.forget()
-    found += observe_all(nodes)
-    undecided += _policies(cluster)
-    return Report(
-        FORMAT_VERSION,
-        cluster.label,
-        cluster.info.created,
-        tuple(node.name for node in nodes),
-        tuple(dict.fromkeys(judged)),
-        len(cluster.manifests.services),
-        questions,
-        group(found),
-        gaps(undecided),
-        gaps(_missing(cluster)),
-    )
+    return Part(found, undecided, judged, questions)
 
 
 def _policies(cluster: Cluster) -> Iterator[tuple[str, Gap]]:

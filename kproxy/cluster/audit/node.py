@@ -15,6 +15,7 @@ import msgspec
 from kproxy.api import Node
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.audit.dump import ChainKey, Dump
+from kproxy.cluster.audit.states import States
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.migrate.facts import Door, NodeFacts
@@ -40,7 +41,6 @@ from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.names import LABEL_SERVICE_NAME
 from kproxy.services.serviceport import ServicePort
-from kproxy.services.tracker import ServiceState
 
 _TRIGGERED: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 _SYNCED: Final = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
@@ -57,12 +57,14 @@ class AuditedCluster:
         pod_addresses: addresses of Pods.
         networks: the podCIDRs, of the node that has each.
         owners: nodes by their addresses.
+        states: the Services as each node sees them.
         triggers: by Service, when its endpoints changed last, as far as the endpoints controller says: RFC 3339.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.nodes = {node.metadata.name: node for node in cluster.manifests.nodes}
+        self.states = States(cluster.manifests)
         self.pods: dict[Family, dict[str, list[tuple[str, Pod]]]] = {family: {} for family in Family}
         for pod in cluster.pods.values():
             if not pod.host_network and pod.phase not in _ENDED:
@@ -194,7 +196,7 @@ class AuditedNode:
         """The dumps of iptables that packets of a family meet, each variant's once. Raises InputError."""
         if self._dumps is None:
             self._dumps = {each: [] for each in Family}
-            for label, text in self.host.rule_texts().items():
+            for label, text in self._texts.items():
                 if recognise(text) is RuleKind.IPTABLES:
                     name = label.rpartition("/")[2]
                     other = Family.IPV6 if name.startswith("ip6") else Family.IPV4
@@ -217,8 +219,12 @@ class AuditedNode:
         return HostRules([*files, *self._native_files])
 
     @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        return self.host.rule_texts()
+
+    @cached_property
     def _native_files(self) -> tuple[RuleFile, ...]:
-        texts = self.host.rule_texts().items()
+        texts = self._texts.items()
         files = [read_rule_file(text, label) for label, text in texts if recognise(text) is not RuleKind.IPTABLES]
         return tuple(each for each in files if each.nftables is not None and each.nftables.has_effect)
 
@@ -266,7 +272,7 @@ class AuditedNode:
         self._doors.clear()
         self._services_in.clear()
         self._dumps = None
-        for name in ("_native_files", "shared_rules"):
+        for name in ("_texts", "_native_files", "shared_rules"):
             self.__dict__.pop(name, None)
 
     # --- Services ---
@@ -282,7 +288,7 @@ class AuditedNode:
         """The Services as this node's kube-proxy sees them."""
         if family not in self._facts:
             manifests = self.cluster.manifests
-            state = ServiceState.of(family, self.name, manifests.services, manifests.endpoint_slices)
+            state = self._shared.states.of(family, self.name)
             addresses = self.addresses(family) or None
             first, second = (
                 render_options(

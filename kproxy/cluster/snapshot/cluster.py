@@ -77,14 +77,25 @@ class Cluster:
         self.hosts: Mapping[str, HostFacts] = MappingProxyType(hosts)
 
     @cached_property
-    def missing(self) -> tuple[Missing, ...]:
-        """What is not there: kinds of objects, then parts of hosts. A node of which nothing is there is named once."""
-        why = {each.what: each.message for each in self.info.failed}
+    def _why(self) -> Mapping[str, str]:
+        """What was said of what failed, by its path."""
+        return {each.what: each.message for each in self.info.failed}
+
+    @cached_property
+    def missing_objects(self) -> tuple[Missing, ...]:
+        """The kinds of objects that are not there."""
         found = []
         for kind, then in _WANTED.items():
             path = f"{OBJECTS}/{kind}.json"
-            if kind not in self._kinds and (kind not in self._files_of_objects or path in why):
-                found.append(Missing(path, why.get(path, ""), then))
+            if kind not in self._kinds and (kind not in self._files_of_objects or path in self._why):
+                found.append(Missing(path, self._why.get(path, ""), then))
+        return tuple(found)
+
+    @cached_property
+    def missing(self) -> tuple[Missing, ...]:
+        """What is not there: kinds of objects, then parts of hosts. A node of which nothing is there is named once."""
+        why = self._why
+        found = list(self.missing_objects)
         for host in self.hosts.values():
             if host.is_empty:
                 path = f"{NODES}/{host.name}"

@@ -91,6 +91,7 @@ class HostFacts:
         self._files = files
         self._failures = tuple(failures)
         self._indexes: dict[Family, Index] = {}
+        self._present: dict[str, bool] = {}
 
     def path(self, file: str) -> str:
         """What messages call one of the host's files."""
@@ -283,7 +284,9 @@ class HostFacts:
         return not any(map(self._there, layout.HOST_FILES))
 
     def _there(self, name: str) -> bool:
-        return self._files.read(layout.host_file(self.name, name)) is not None
+        if name not in self._present:
+            self._present[name] = self._files.read(layout.host_file(self.name, name)) is not None
+        return self._present[name]
 
     def _parsed(self, file: str, parse: Callable[[Entries], T]) -> T | None:
         """A file of `-json` output, parsed. Several arrays in it are one: of each family, say. Raises InputError."""
@@ -317,11 +320,12 @@ class HostFacts:
 
 _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
 _NFT: Final = ("nft.json", "nft")
+_SAYS: Final = re.compile(r"^(?!#)[^\S\n]*\S", re.MULTILINE)
 
 
 def _says_something(text: str) -> bool:
     """Whether a dump holds more than blanks and comments."""
-    return any(line.strip() and not line.startswith("#") for line in text.splitlines())
+    return _SAYS.search(text) is not None
 
 
 def _has_effect(file: RuleFile) -> bool:
