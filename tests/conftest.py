@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -22,6 +23,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def collector_on() -> Iterator[None]:
+    """Commands switch the cyclic garbage collector off, because their process ends with them; a test's does not."""
+    yield
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -238,7 +238,11 @@ class Examiner:
         """A confirmed difference in words, and what is left of its condition without its box."""
         variables, diagrams = self._variables, self._diagrams
         point = found.point
-        box = box_around(variables, rest, diagrams.both(feasible, self._usual(point)), point)
+        possible = diagrams.both(feasible, self._usual(point))
+        # What is feasible may depend on the address that REDIRECT chose, of which no box is made.
+        chosen = [level for level in sorted(diagrams.support(possible)) if level < variables.destination]
+        possible = diagrams.restrict(possible, tuple((level, point.get(level, 0)) for level in chosen))
+        box = box_around(variables, rest, possible, point)
         sources, conditions = box_text(variables, box)
         protocol = point.get(variables.protocol, 0)
         texts = distributions_text(variables.family, protocol, found.one, found.other)
