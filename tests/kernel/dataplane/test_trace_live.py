@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.cli import run_kproxy
+from tests.support.kernel.namespaces import run
 
 ROOT = paths.ROOT
 RULES = ROOT / "rules_golden" / "minikube" / "expected" / "minikube.v4.save"
@@ -28,7 +29,7 @@ IPSET = "create kp-blocked hash:ip family inet\nadd kp-blocked 203.0.113.7\n"
 
 
 def inside(*command: str, text: str = "") -> None:
-    subprocess.run(["ip", "netns", "exec", NAME, *command], input=text, text=True, check=True)
+    run(*command, namespace=NAME, text=text)
 
 
 def load(variant: str, text: str, family: str = "ip", before: str = "") -> None:

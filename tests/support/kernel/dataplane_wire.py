@@ -41,6 +41,7 @@ from kproxy.linux.testbed.wire import (
     read_frame,
 )
 from kproxy.netfilter import Family
+from tests.support.kernel.namespaces import run
 
 NODE_V4, NODE_V6 = "192.0.2.10", "2001:db8:1::10"
 GATEWAY_V4, GATEWAY_V6 = "192.0.2.1", "2001:db8:1::1"
@@ -161,12 +162,6 @@ def _enter(descriptor: int) -> None:
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def _run(*command: str, text: str | None = None) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}\n{text}"
-    return done.stdout
-
-
 class Node:
     """The node and its wires."""
 
@@ -184,19 +179,19 @@ class Node:
         """Build the namespaces and open the sockets."""
         self._add_namespaces()
         for link, name in LINKS.items():
-            _run("ip", "-n", self.name, "link", "add", name, "type", "veth", "peer", "name", link, "netns", self.wires)
+            run("ip", "-n", self.name, "link", "add", name, "type", "veth", "peer", "name", link, "netns", self.wires)
         node, wire = _commands(self._extra)
-        _run("ip", "-n", self.name, "-batch", "-", text=node)
-        _run("ip", "-n", self.wires, "-batch", "-", text=wire)
+        run("ip", "-n", self.name, "-batch", "-", text=node)
+        run("ip", "-n", self.wires, "-batch", "-", text=wire)
         for link, name in LINKS.items():
             if name.startswith("vp"):
-                _run("bridge", "-n", self.name, "fdb", "replace", mac(link, "wire"), "dev", name, "master", "static")
-        _run("ip", "-n", self.name, "link", "set", "vp1", "type", "bridge_slave", "hairpin", "on")
+                run("bridge", "-n", self.name, "fdb", "replace", mac(link, "wire"), "dev", name, "master", "static")
+        run("ip", "-n", self.name, "link", "set", "vp1", "type", "bridge_slave", "hairpin", "on")
         self._open()
 
     def _add_namespaces(self) -> None:
-        _run("ip", "netns", "add", self.name)
-        _run("ip", "netns", "add", self.wires)
+        run("ip", "netns", "add", self.name)
+        run("ip", "netns", "add", self.wires)
         with inside(self.wires):
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         with inside(self.name):
@@ -233,7 +228,7 @@ class Node:
 
     def run(self, *command: str, text: str | None = None) -> str:
         """Run a command inside the node."""
-        return _run("ip", "netns", "exec", self.name, *command, text=text)
+        return run(*command, namespace=self.name, text=text)
 
     def sysctl(self, name: str, value: int) -> None:
         """Set a sysctl of the node."""
@@ -244,7 +239,7 @@ class Node:
         """Put pods with these addresses of cni0's network behind vp3."""
         fresh = [item for item in addresses if item not in self.pods]
         lines = [f"neigh replace {item} lladdr {mac('p3', 'wire')} dev cni0 nud permanent" for item in fresh]
-        _run("ip", "-n", self.name, "-batch", "-", text="\n".join(lines))
+        run("ip", "-n", self.name, "-batch", "-", text="\n".join(lines))
         self.pods.update(dict.fromkeys(fresh, "p3"))
 
     def forget(self) -> None:

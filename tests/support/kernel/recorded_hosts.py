@@ -106,7 +106,7 @@ class HostNode(Node):
             text = recorded_hosts.read(self.host, file)
             if text is not None:
                 tool = f"{'ip6tables' if family is Family.IPV6 else 'iptables'}-{variant}-restore"
-                self.run(tool, *(["-w"] if variant == "legacy" else []), text=text)
+                self.run(tool, text=text)
         native = recorded_hosts.native_tables(self.host)
         if native:
             self.run("nft", "-f", "-", text=_loadable(native))
