@@ -122,7 +122,7 @@ def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool 
     try:
         check_traceable(ruleset, alone=alone)
     except DataplaneError as error:
-        lines = {str(each): line_of_rule(text, each.table, each.chain, each.place) for each in check_ruleset(ruleset)}
+        lines = {str(each): line_of_rule(text, each.table, each.chain, each.rule) for each in check_ruleset(ruleset)}
         located = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
         message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in located)
         raise InputError(message) from error

@@ -33,7 +33,7 @@ def _lines(finding: Finding) -> list[str]:
     lines = [f"nodes: {', '.join(finding.nodes)}"]
     lines += [f"Services: {', '.join(finding.services)}"] if finding.services else []
     lines += list(finding.details)
-    lines += [f"{rule.place}: {rule.text}" for rule in finding.rules]
+    lines += [f"{rule.location}: {rule.text}" for rule in finding.rules]
     if finding.witness is not None:
         witness = finding.witness
         lines += [

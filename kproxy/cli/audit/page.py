@@ -68,7 +68,7 @@ def _finding(finding: Finding, report: Report) -> Iterator[str]:
         if names:
             yield _row(label, _listed(names))
     for number, rule in enumerate(finding.rules):
-        yield _row("" if number else "rule", f"{escape(rule.place)}<br><code>{escape(rule.text)}</code>")
+        yield _row("" if number else "rule", f"{escape(rule.location)}<br><code>{escape(rule.text)}</code>")
     witness = finding.witness
     if witness is not None:
         packet = f"<code>{escape(witness.packet)}</code>, from {escape(witness.client)}, on {escape(witness.node)}"

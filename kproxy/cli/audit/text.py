@@ -61,9 +61,9 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
             yield from _labelled(label, _listed(names, "; " if label == "what" else ", "), width)
     if finding.since:
         yield from _labelled("since", _listed(finding.since, "; "), width)
-    for place, rule in enumerate(finding.rules[:_MOST_RULES]):
-        yield from _labelled("rule" if not place else "", rule.place, width)
-        if rule.text != (finding.rules[place - 1].text if place else ""):
+    for index, rule in enumerate(finding.rules[:_MOST_RULES]):
+        yield from _labelled("rule" if not index else "", rule.location, width)
+        if rule.text != (finding.rules[index - 1].text if index else ""):
             yield from _labelled("", rule.text, width)
     if len(finding.rules) > _MOST_RULES:
         yield from _labelled("", f"and {len(finding.rules) - _MOST_RULES} more", width)

@@ -143,8 +143,8 @@ def _trace_text(side: str, result: TraceResult) -> Iterator[str]:
     shown = result.outcomes[:MAX_OUTCOMES]
     chances = [_chance(outcome.probability) for outcome in shown]
     width = max(map(len, chances))
-    for place, (outcome, chance) in enumerate(zip(shown, chances, strict=True)):
-        head = click.style(side, bold=True) if place == 0 else " "
+    for index, (outcome, chance) in enumerate(zip(shown, chances, strict=True)):
+        head = click.style(side, bold=True) if index == 0 else " "
         verdict = click.style(outcome.verdict, fg=COLOURS[outcome.verdict])
         yield f"     {head} {chance:>{width}}  {verdict} {_end(outcome)}"
         yield f"       {'':>{width}}  {click.style(_path(outcome), dim=True)}"
@@ -174,12 +174,12 @@ def _path(outcome: Outcome) -> str:
     """The rules that matched: `nat PREROUTING 1, KUBE-SERVICES 4; filter FORWARD 2`."""
     parts: list[tuple[str, list[str]]] = []
     for step in outcome.path:
-        place = f"{step.chain} {step.rule}"
+        rule = f"{step.chain} {step.rule}"
         if parts and parts[-1][0] == step.table:
-            parts[-1][1].append(place)
+            parts[-1][1].append(rule)
         else:
-            parts.append((step.table, [place]))
-    return "; ".join(f"{table} {', '.join(places)}" for table, places in parts) or "no rule matches"
+            parts.append((step.table, [rule]))
+    return "; ".join(f"{table} {', '.join(rules)}" for table, rules in parts) or "no rule matches"
 
 
 def comparison_json(found: Comparison, labels: Sequence[str]) -> bytes:

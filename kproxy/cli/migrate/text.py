@@ -79,8 +79,8 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
     yield from _labelled("today", finding.today, width)
     yield from _labelled("then", finding.then, width)
     concerns = [*_listed(finding.services, MAX_SERVICES, "Service"), *_listed(finding.addresses, MAX_ADDRESSES, "")]
-    for place, text in enumerate(concerns):
-        yield from _labelled("for" if place == 0 else "", text, width)
+    for index, text in enumerate(concerns):
+        yield from _labelled("for" if index == 0 else "", text, width)
     limits = [] if finding.families == report.families else [f"{' and '.join(finding.families)} only"]
     if finding.nodes != report.nodes:
         limits += _listed(finding.nodes, MAX_SERVICES, "node")
@@ -88,15 +88,15 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
         yield from _labelled("where", "; ".join(limits), width)
     if finding.witness is not None:
         yield from _witness(finding.witness, width)
-    for place, text in enumerate(finding.advice):
-        yield from _labelled("do" if place == 0 else "", text, width)
+    for index, text in enumerate(finding.advice):
+        yield from _labelled("do" if index == 0 else "", text, width)
 
 
 def _witness(witness: WitnessRecord, width: int) -> Iterator[str]:
     yield from _labelled("packet", witness.text + (f", {witness.setting}" if witness.setting else ""), width)
     for label, ends in (("today", witness.today), ("then", witness.then)):
-        for place, text in enumerate(_fates(ends)):
-            first = f"{MARGIN}{'':{LABEL}}{label if place == 0 else '':7}"
+        for index, text in enumerate(_fates(ends)):
+            first = f"{MARGIN}{'':{LABEL}}{label if index == 0 else '':7}"
             yield from _wrapped(text, first, " " * len(first), width)
     if witness.kernel is not None:
         yield from _kernel(witness.kernel, width)

@@ -41,12 +41,12 @@ class Verifier:
             return KernelAnswer(Verdict.NOT_SENT.value, reason="it meets the rules of the dump")
         candidate = witness.candidate
         situations = (candidate.iptables, candidate.nftables)
-        told = self._of(facts, found).confirm(situations, (witness.iptables, witness.nftables))
-        return self._answer(told)
+        confirmed = self._of(facts, found).confirm(situations, (witness.iptables, witness.nftables))
+        return self._answer(confirmed)
 
-    def _answer(self, told: Confirmation) -> KernelAnswer:
-        today, then = told.seen if self._to_nftables else told.seen[::-1]
-        return KernelAnswer(told.verdict.value, today, then, told.reason)
+    def _answer(self, confirmed: Confirmation) -> KernelAnswer:
+        today, then = confirmed.seen if self._to_nftables else confirmed.seen[::-1]
+        return KernelAnswer(confirmed.verdict.value, today, then, confirmed.reason)
 
     def _of(self, facts: NodeFacts, found: Found) -> Kernels:
         guarded = found.reason is not None and found.reason.firewall

@@ -42,12 +42,12 @@ def _chooser(report: Report) -> Iterator[str]:
     several = len(report.outcomes) > 1
     yield f'<section aria-labelledby="outcomes"><h2 id="outcomes">{"Outcomes" if several else "Outcome"}</h2>'
     yield '<ol class="outcomes">'
-    for place, reported in enumerate(report.outcomes):
+    for index, reported in enumerate(report.outcomes):
         item = reported.outcome
         share = f"{float(item.probability) * 100:.4f}%"
-        target = f' href="#way-{place}"' if place < MAX_WAYS else ""
+        target = f' href="#way-{index}"' if index < MAX_WAYS else ""
         yield (
-            f'<li><a class="outcome {item.verdict.lower()}" data-way="{place}"{target}>'
+            f'<li><a class="outcome {item.verdict.lower()}" data-way="{index}"{target}>'
             f'<span class="bar" style="width:{share}" aria-hidden="true"></span>'
             f'<span class="chance">{escape(percent(item.probability))}</span>'
             f'<span class="verdict">{item.verdict}</span>'
@@ -57,17 +57,17 @@ def _chooser(report: Report) -> Iterator[str]:
 
 
 def _ways(report: Report) -> Iterator[str]:
-    for place, reported in enumerate(report.outcomes[:MAX_WAYS]):
+    for index, reported in enumerate(report.outcomes[:MAX_WAYS]):
         item = reported.outcome
         heading = f"{percent(item.probability)} {item.verdict} {item.dst}".removesuffix(" ?")
-        yield f'<section class="way" id="way-{place}" aria-labelledby="head-{place}" tabindex="-1">'
+        yield f'<section class="way" id="way-{index}" aria-labelledby="head-{index}" tabindex="-1">'
         colour = f"{item.verdict.lower()}-text"
-        yield f'<h2 id="head-{place}">The way to <span class="{colour}">{escape(heading)}</span></h2>'
-        yield from draw_map(report.question.packet, item, place)
+        yield f'<h2 id="head-{index}">The way to <span class="{colour}">{escape(heading)}</span></h2>'
+        yield from draw_map(report.question.packet, item, index)
         yield '<div class="tools"><button type="button" class="all" hidden>Show all rules</button></div>'
         yield '<ol class="stations">'
         for stop, (hook, steps) in enumerate(by_hook(item.steps)):
-            yield f'<li class="station" id="stop-{place}-{stop}" data-hook="{escape(hook)}"><h3>{escape(hook)}</h3><ul>'
+            yield f'<li class="station" id="stop-{index}-{stop}" data-hook="{escape(hook)}"><h3>{escape(hook)}</h3><ul>'
             yield from _steps(steps)
             yield "</ul></li>"
         yield f'<li class="station end {item.verdict.lower()}"><h3>{item.verdict}</h3>{_end(reported)}</li>'
@@ -77,9 +77,9 @@ def _ways(report: Report) -> Iterator[str]:
 def _steps(steps: Sequence[Step]) -> Iterator[str]:
     for step, depth in zip(steps, depths(steps), strict=True):
         heading, rule = step_words(step)
-        place, _, did = heading.partition(": ")
+        where, _, did = heading.partition(": ")
         kind = f"{step.kind} depth-{min(depth, 6)}"
-        words = f'<span class="place">{escape(place)}</span> <span class="did">{escape(did)}</span>'
+        words = f'<span class="place">{escape(where)}</span> <span class="did">{escape(did)}</span>'
         if step.note:
             words += f' <span class="note">{escape(step.note)}</span>'
         if rule:

@@ -83,7 +83,7 @@ def draw_map(packet: Packet, outcome: Outcome, number: int) -> Iterator[str]:
     """The SVG; stations with a stop of the way link to it (`#stop-NUMBER-N`)."""
     route = route_of(packet, outcome)
     taken = set(pairwise(route))
-    stops = {hook: place for place, (hook, _) in reversed(list(enumerate(by_hook(outcome.steps))))}
+    stops = {hook: index for index, (hook, _) in reversed(list(enumerate(by_hook(outcome.steps))))}
     words = " → ".join(STATIONS[name].label for name in route)
     yield f'<figure class="map"><svg viewBox="0 2 960 222" role="group" aria-labelledby="map-{number}">'
     yield f'<title id="map-{number}">{escape(f"Stations: {words}; then {outcome.verdict}")}</title>'

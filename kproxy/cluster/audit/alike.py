@@ -46,11 +46,11 @@ class _Intervals:
         self._known: dict[int, tuple[str, ...]] = {}
 
     def of(self, number: int) -> tuple[str, ...]:
-        place = bisect_right(self._bounds, number)
-        found = self._known.get(place)
+        index = bisect_right(self._bounds, number)
+        found = self._known.get(index)
         if found is None:
             found = tuple(sorted({name for first, last, name in self._ranges if first <= number <= last}))
-            self._known[place] = found
+            self._known[index] = found
         return found
 
 

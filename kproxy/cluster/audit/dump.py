@@ -105,18 +105,18 @@ class Dump:
             lambda key: not is_service_chain(key) and not any(name in self.chains[key] for name in _SERVICE_JUMPS),
         )
 
-    def reduced(self, wanted: Callable[[ChainKey], bool]) -> str:
+    def reduced(self, chosen: Callable[[ChainKey], bool]) -> str:
         """The dump with all chains, and the rules of some."""
-        return self._text_of(lambda _key: True, wanted)
+        return self._text_of(lambda _key: True, chosen)
 
-    def _text_of(self, declared: Callable[[ChainKey], bool], wanted: Callable[[ChainKey], bool]) -> str:
+    def _text_of(self, declared: Callable[[ChainKey], bool], chosen: Callable[[ChainKey], bool]) -> str:
         parts = [self._head]
         for table, names in self._declared.items():
             parts.append(f"*{table}\n")
             parts += [
                 f":{name} {self.policies.get((table, name), '-')} [0:0]\n" for name in names if declared((table, name))
             ]
-            parts += [block for key, block in self.chains.items() if key[0] == table and wanted(key)]
+            parts += [block for key, block in self.chains.items() if key[0] == table and chosen(key)]
             parts.append("COMMIT\n")
         return "".join(parts)
 
@@ -175,7 +175,7 @@ def line_of_policy(text: str, table: str, chain: str) -> int:
     return 0
 
 
-def line_of_nft(text: str, table: str, chain: str, place: int) -> int:
+def line_of_nft(text: str, table: str, chain: str, rule: int) -> int:
     """The line of what `nft list ruleset` prints in which a chain's rule of this number stands, from 1, or the chain
     itself for number 0; 0 if it is not there, as in JSON, and in a text that has several rules on a line."""
     current = inside = ""
@@ -186,7 +186,7 @@ def line_of_nft(text: str, table: str, chain: str, place: int) -> int:
             current, inside = " ".join(words[1:-1]), ""
         elif words[:1] == ["chain"] and words[-1] == "{":
             inside, count = words[1], 0
-            if (current, inside, place) == (table, chain, 0):
+            if (current, inside, rule) == (table, chain, 0):
                 return number
         elif words == ["}"]:
             inside = ""
@@ -196,6 +196,6 @@ def line_of_nft(text: str, table: str, chain: str, place: int) -> int:
             and words[0] not in ("type", "comment", "policy", "flags", "#")
         ):
             count += 1
-            if count == place:
+            if count == rule:
                 return number
     return 0

@@ -62,9 +62,9 @@ def _sysctls(node: AuditedNode) -> Iterator[Observation]:
         if sysctls.get(name) == 0 and _has_bridged_pods(node, family):
             yield Observation("bridge-nf", node.name, name, f"{name} = 0, and the node's pods are on a bridge")
         facts = node.facts(family)
-        wanted = node.mode == MODE_IPTABLES and node.config_known and facts.iptables.localhost_node_ports
+        needed = node.mode == MODE_IPTABLES and node.config_known and facts.iptables.localhost_node_ports
         name = "net.ipv4.conf.all.route_localnet"
-        if wanted and facts.node_ports and sysctls.get(name) == 0:
+        if needed and facts.node_ports and sysctls.get(name) == 0:
             yield Observation("route-localnet", node.name, name, f"{name} = 0")
 
 

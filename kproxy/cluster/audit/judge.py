@@ -111,7 +111,7 @@ class Judge:
             for reason, count in verdict.undecided.items():
                 self._undecided(reason, count * len(found))
             for what, observation in verdict.observations:
-                yield from self._told_of(found, what, observation)
+                yield from self._for_all(found, what, observation)
 
     def _groups(self, ports: Sequence[ServicePort], sides: Sides) -> dict[object, list[ServicePort]]:
         """ServicePorts by what they have in common."""
@@ -144,7 +144,7 @@ class Judge:
         self.undecided = undecided
         return verdict
 
-    def _told_of(self, ports: Sequence[ServicePort], what: str, first: Observation) -> Iterator[Observation]:
+    def _for_all(self, ports: Sequence[ServicePort], what: str, first: Observation) -> Iterator[Observation]:
         """What was observed of one ServicePort, on this node and for all of its kind."""
         rule = None if first.rule is None else self._here(first.rule)
         for port in ports:
@@ -195,7 +195,7 @@ class Judge:
             yield Observation(
                 kind, self._node.name, text if foreign else detail, detail, f"{name}", question.where,
                 question.client.kind, rule,
-                Witness(self._node.name, question.client.name, str(question.packet), _told(alone), _told(found)),
+                Witness(self._node.name, question.client.name, str(question.packet), _fates(alone), _fates(found)),
             )  # fmt: skip
 
     def _undecided(self, reason: str, count: int = 1) -> None:
@@ -208,13 +208,13 @@ class Judge:
         refused = _refused(question, alone, found)
         if refused is not None:
             result.append(refused)
-        wanted = {outcome.dst for outcome in alone.outcomes if outcome.verdict == ACCEPT}
+        expected = {outcome.dst for outcome in alone.outcomes if outcome.verdict == ACCEPT}
         translated = any(outcome.dnat for outcome in alone.outcomes)
         seen = {outcome.dst for outcome in found.outcomes if outcome.verdict == ACCEPT}
-        astray = [o for o in found.outcomes if o.verdict == ACCEPT and o.dst not in wanted]
+        astray = [o for o in found.outcomes if o.verdict == ACCEPT and o.dst not in expected]
         result += [_astray(question, outcome, translated) for outcome in astray]
-        if wanted - seen and translated and {kind for kind, _, _ in result} <= {"endpoint-stale"}:
-            lost = f"not to {', '.join(sorted(wanted - seen))}"
+        if expected - seen and translated and {kind for kind, _, _ in result} <= {"endpoint-stale"}:
+            lost = f"not to {', '.join(sorted(expected - seen))}"
             stale = [(kind, step, f"{detail}, and {lost}") for kind, step, detail in result]
             result = stale or [("endpoint-missing", None, lost)]
         if not result:
@@ -224,12 +224,12 @@ class Judge:
         return list({(kind, detail): (kind, step, detail) for kind, step, detail in result}.values())
 
     def _masquerade(self, question: Question, alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
-        wanted = {o.dst: o for o in alone.outcomes if o.verdict == ACCEPT}
+        expected = {o.dst: o for o in alone.outcomes if o.verdict == ACCEPT}
         for outcome in found.outcomes:
-            expected = wanted.get(outcome.dst)
-            if expected is None or outcome.verdict != ACCEPT or expected.snat == outcome.snat:
+            ours = expected.get(outcome.dst)
+            if ours is None or outcome.verdict != ACCEPT or ours.snat == outcome.snat:
                 continue
-            if expected.snat:
+            if ours.snat:
                 yield "masquerade-missing", None, f"{question.what}, from {question.client.kind}"
                 continue
             step = next((each for each in reversed(outcome.path) if _HIDES.search(each.text)), None)
@@ -328,11 +328,11 @@ def _uneven(alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
         shares.append(counted)
     odd = [dst for dst, share in shares[1].items() if abs(share - shares[0].get(dst, Fraction(0))) > _TOLERANCE]
     if odd:
-        told = ", ".join(f"{dst} {float(shares[1][dst]):.0%}" for dst in sorted(odd))
-        yield "share-uneven", None, told
+        shown = ", ".join(f"{dst} {float(shares[1][dst]):.0%}" for dst in sorted(odd))
+        yield "share-uneven", None, shown
 
 
-def _told(result: TraceResult) -> tuple[str, ...]:
+def _fates(result: TraceResult) -> tuple[str, ...]:
     """What becomes of the packet, in words."""
     found: dict[str, Fraction] = {}
     for outcome in result.outcomes:

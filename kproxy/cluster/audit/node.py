@@ -205,9 +205,9 @@ class AuditedNode:
                         found.append(dump)
         return tuple(self._dumps[family])
 
-    def reduced_rules(self, wanted: Callable[[Dump, ChainKey], bool]) -> HostRules:
+    def reduced_rules(self, chosen: Callable[[Dump, ChainKey], bool]) -> HostRules:
         """The host's rules, those of some chains of iptables left out. Raises InputError: they cannot be read."""
-        return self._rules(lambda dump: dump.reduced(lambda key: wanted(dump, key)))
+        return self._rules(lambda dump: dump.reduced(lambda key: chosen(dump, key)))
 
     def _rules(self, text_of: Callable[[Dump], str]) -> HostRules:
         files = []
@@ -242,10 +242,8 @@ class AuditedNode:
     def own_table(self, family: Family) -> NftTable | None:
         """kube-proxy's table of nftables mode, without the clients that its sets remember."""
         native = without_clients(self.shared_rules.nftables or NftRuleset())
-        wanted = OWN_TABLES[family]
-        return next(
-            (each for each in native.tables if each.name == TABLE and each.family is wanted and each.chains), None
-        )
+        own = OWN_TABLES[family]
+        return next((each for each in native.tables if each.name == TABLE and each.family is own and each.chains), None)
 
     @cached_property
     def has_table(self) -> bool:

@@ -21,7 +21,7 @@ class BlamedRule(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
         return f"{where}: {self.table} {self.chain} {self.rule or 'policy'}"
 

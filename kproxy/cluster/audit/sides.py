@@ -162,15 +162,15 @@ class IptablesSides:
 
     def _compare(self) -> Iterator[str]:
         """Finds the ServicePorts that differ; yields what differs and is none's."""
-        wanted, found = self._expected.chains, self._main.chains
-        odd = [key for key, block in found.items() if wanted.get(key) != block]
-        odd += [key for key in wanted if key not in found]
+        expected, found = self._expected.chains, self._main.chains
+        odd = [key for key, block in found.items() if expected.get(key) != block]
+        odd += [key for key in expected if key not in found]
         owners: dict[str, ServicePort] = {}
         if any(map(is_service_chain, odd)):
             ports = self._facts.service_ports
             owners = {chain: port for port in ports for chain in self._rendered.chains_of(self._facts, port)}
         for key in odd:
-            first, second = (blocks.get(key, "").splitlines() for blocks in (wanted, found))
+            first, second = (blocks.get(key, "").splitlines() for blocks in (expected, found))
             if is_service_chain(key):
                 if key[1] in owners:
                     self._change(owners[key[1]], first, second)
@@ -195,8 +195,8 @@ class IptablesSides:
                     yield f"{sign} {line}" if sign == "-" else line
 
     def _change(self, port: ServicePort, gone: list[str], new: list[str]) -> None:
-        told = [f"- {line}" for line in gone if line not in new] + [f"+ {line}" for line in new if line not in gone]
-        self.changed.setdefault(port.name, []).extend(told or [f"~ {line}" for line in new])
+        lines = [f"- {line}" for line in gone if line not in new] + [f"+ {line}" for line in new if line not in gone]
+        self.changed.setdefault(port.name, []).extend(lines or [f"~ {line}" for line in new])
 
     def _foreign(self) -> Iterator[str]:
         for dump in self._dumps:
@@ -214,8 +214,7 @@ class IptablesSides:
 
     def indexes(self, ports: Collection[ServicePort]) -> tuple[Index, Index]:
         start = {chain for port in ports for chain in self._rendered.chains_of(self._facts, port)} | self._extra
-        wanted = self._expected.reachable("nat", start)
-        expected = self._expected.reduced(_picks(wanted))
+        expected = self._expected.reduced(_picks(self._expected.reachable("nat", start)))
         actual = self._main.reachable("nat", start)
         rules = self._node.reduced_rules(
             lambda dump, key: dump is not self._main or not is_service_chain(key) or key[1] in actual
@@ -226,8 +225,8 @@ class IptablesSides:
         )
 
 
-def _picks(wanted: Collection[str]) -> Callable[[ChainKey], bool]:
-    return lambda key: not is_service_chain(key) or key[1] in wanted
+def _picks(names: Collection[str]) -> Callable[[ChainKey], bool]:
+    return lambda key: not is_service_chain(key) or key[1] in names
 
 
 class NftablesSides:
@@ -237,15 +236,15 @@ class NftablesSides:
         """Raises InputError: the rules cannot be read."""
         self._node, self._family = node, family
         self._facts = node.facts(family)
-        self._expected, wanted = rendered.table(self._facts)
+        self._expected, expected = rendered.table(self._facts)
         self._own = node.own_table(family)
         self.changed: Changes = {}
-        rest = [*self._compare(wanted), *self._foreign()]
+        rest = [*self._compare(expected), *self._foreign()]
         self.others = "\n".join(rest)
 
-    def _compare(self, wanted: Mapping[str, str]) -> Iterator[str]:
+    def _compare(self, expected: Mapping[str, str]) -> Iterator[str]:
         found = dict(_pieces(self._own)) if self._own is not None else {}
-        odd = [(name, wanted.get(name), found.get(name)) for name in {**wanted, **found}]
+        odd = [(name, expected.get(name), found.get(name)) for name in {**expected, **found}]
         odd = [each for each in odd if each[1] != each[2]]
         if not odd:
             return
@@ -256,11 +255,11 @@ class NftablesSides:
         doors = self._node.doors(self._family)
         for name, first, second in odd:
             owner = _owner(name, ports, doors)
-            told = ([] if first is None else [f"- {first}"]) + ([] if second is None else [f"+ {second}"])
+            lines = ([] if first is None else [f"- {first}"]) + ([] if second is None else [f"+ {second}"])
             if owner is not None:
-                self.changed.setdefault(owner, []).extend(told)
+                self.changed.setdefault(owner, []).extend(lines)
             else:
-                yield from told
+                yield from lines
 
     def _foreign(self) -> Iterator[str]:
         native = self._node.native_of_others(self._family)

@@ -25,7 +25,7 @@ from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.value import Verdict
 
-Place = tuple[str, str, str]
+ChainKey = tuple[str, str, str]
 """A chain by its variant of iptables (empty where no side has two, and for native tables) and its table's and its own
 name; names of native tables have two words, so that none is both."""
 
@@ -52,13 +52,11 @@ class Causes:
         several = any(len(side.iptables) > 1 for side in sides)
         self._chains = (_chains_of(sides[0], family, several), _chains_of(sides[1], family, several))
         self._only = tuple(side.iptables[0].source if several and side.iptables else "" for side in sides)
-        bases = [
-            {place for place, chain in self._chains[side].items() if chain.rules and chain.is_base} for side in (0, 1)
-        ]
+        bases = [{key for key, chain in self._chains[side].items() if chain.rules and chain.is_base} for side in (0, 1)]
         languages = [{type(chain) for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
         strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
-        self._alone: dict[tuple[int, Place], frozenset[int]] = {}
+        self._alone: dict[tuple[int, ChainKey], frozenset[int]] = {}
 
     def of(self, traces: tuple[TraceResult, TraceResult]) -> Cause | None:
         """The first rule of one side alone that a witness meets; of rules equally early, the first side's."""
@@ -67,28 +65,28 @@ class Causes:
             for outcome in result.outcomes:
                 for position, step in enumerate(outcome.path):
                     native = step.source == Source.NFTABLES
-                    place = "" if native else step.source or self._only[side], step.table, step.chain
-                    if step.rule in self._alone_in(side, place):
-                        text, action = self._chains[side][place].told(step.rule)
-                        found.append((position, side, Cause(side, *place[1:], step.rule, text, action)))
+                    key = "" if native else step.source or self._only[side], step.table, step.chain
+                    if step.rule in self._alone_in(side, key):
+                        text, action = self._chains[side][key].describe(step.rule)
+                        found.append((position, side, Cause(side, *key[1:], step.rule, text, action)))
                         break
         return min(found)[2] if found else None
 
-    def _alone_in(self, side: int, place: Place) -> frozenset[int]:
+    def _alone_in(self, side: int, key: ChainKey) -> frozenset[int]:
         """The numbers of a chain's rules that the other side's chain does not have."""
-        known = self._alone.get((side, place))
+        known = self._alone.get((side, key))
         if known is None:
-            known = self._alone[side, place] = frozenset(self._compare(side, place))
+            known = self._alone[side, key] = frozenset(self._compare(side, key))
         return known
 
-    def _compare(self, side: int, place: Place) -> Iterator[int]:
-        ours, theirs = self._chains[side].get(place), self._chains[1 - side].get(place)
+    def _compare(self, side: int, key: ChainKey) -> Iterator[int]:
+        ours, theirs = self._chains[side].get(key), self._chains[1 - side].get(key)
         if ours is None or (theirs is None and not (ours.is_base and self._bases_count)):
             return
         common = Counter() if theirs is None else Counter(theirs.keys())
-        for number, key in enumerate(ours.keys(), 1):
-            if common[key] > 0:
-                common[key] -= 1
+        for number, rule in enumerate(ours.keys(), 1):
+            if common[rule] > 0:
+                common[rule] -= 1
             else:
                 yield number
 
@@ -107,7 +105,7 @@ class _IptablesChain:
             matches = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
             yield rule.head, matches, rule.target
 
-    def told(self, number: int) -> tuple[str, str]:
+    def describe(self, number: int) -> tuple[str, str]:
         """A rule's text, and what it does."""
         rule = self.rules[number - 1]
         target = rule.target
@@ -131,7 +129,7 @@ class _NativeChain:
         for rule in self.rules:
             yield tuple(statement for statement in rule.statements if not is_idle(statement))
 
-    def told(self, number: int) -> tuple[str, str]:
+    def describe(self, number: int) -> tuple[str, str]:
         """A rule's text, and what it does."""
         statements = self.rules[number - 1].statements
         text = " ".join(text_of(statement, self._table) for statement in statements)
@@ -139,8 +137,8 @@ class _NativeChain:
         return text, f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
 
 
-def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[Place, _IptablesChain | _NativeChain]:
-    found: dict[Place, _IptablesChain | _NativeChain] = {}
+def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[ChainKey, _IptablesChain | _NativeChain]:
+    found: dict[ChainKey, _IptablesChain | _NativeChain] = {}
     for item in rules.iptables:
         source = item.source if several else ""
         for table in item.ruleset.tables:

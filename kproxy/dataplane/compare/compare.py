@@ -178,7 +178,7 @@ def _compare(
                 regions.setdefault(region.site, []).append(region)
     setup.variables.diagrams.forget()
     tell("putting differences into words")
-    told: dict[tuple[str, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
+    worded: dict[tuple[str, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
     undecided: dict[Undecided, None] = {}
     examined = 0
     for examined, (site, candidates) in enumerate(regions.items(), 1):
@@ -187,17 +187,17 @@ def _compare(
             if finding.reason:
                 undecided[Undecided(where, finding.reason)] = None
             else:
-                pairs = told.setdefault((where, finding.words()), (finding, {}))[1]
+                pairs = worded.setdefault((where, finding.words()), (finding, {}))[1]
                 pairs |= {(region.origin, region.state.name): None for region in met}
-        if examine is not None and examined >= examine and told:
+        if examine is not None and examined >= examine and worded:
             break
     unusual = 0
-    if examine is not None and any(finding.is_usual for finding, _ in told.values()):
-        before = len(told)
-        told = {key: item for key, item in told.items() if item[0].is_usual}
-        unusual = before - len(told)
+    if examine is not None and any(finding.is_usual for finding, _ in worded.values()):
+        before = len(worded)
+        worded = {key: item for key, item in worded.items() if item[0].is_usual}
+        unusual = before - len(worded)
     merged: dict[_Key, tuple[list[str], Finding]] = {}
-    for (where, _), (finding, pairs) in told.items():
+    for (where, _), (finding, pairs) in worded.items():
         conditions = ", ".join(filter(None, (circumstances(pairs), finding.conditions)))
         key = _Key(finding.sources, conditions, *finding.general)
         merged.setdefault(key, ([], finding))[0].append(where)

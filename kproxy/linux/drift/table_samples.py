@@ -64,17 +64,17 @@ def table_effects(
 
 def mended_table(found: NftRuleset, rendered: RenderedTable, kept: Collection[str] = ()) -> NftRuleset:
     """The rules as they would be once kube-proxy's table is as it should be."""
-    wanted = nft_ruleset(rendered.restore_text).tables[0]
-    others = tuple(each for each in found.tables if not _is_same(each, wanted))
-    old = next((each for each in found.tables if _is_same(each, wanted)), None)
-    return NftRuleset((*others, wanted if old is None else _with_foreign(wanted, old, kept)))
+    desired = nft_ruleset(rendered.restore_text).tables[0]
+    others = tuple(each for each in found.tables if not _is_same(each, desired))
+    old = next((each for each in found.tables if _is_same(each, desired)), None)
+    return NftRuleset((*others, desired if old is None else _with_foreign(desired, old, kept)))
 
 
-def _with_foreign(wanted: Table, found: Table, kept: Collection[str]) -> Table:
+def _with_foreign(desired: Table, found: Table, kept: Collection[str]) -> Table:
     chains = tuple(each for each in found.chains if each.name in kept or not is_our_chain(each.name))
     sets = tuple(each for each in found.sets if not is_our_set(each.name))
     return dataclasses.replace(
-        wanted, chains=(*wanted.chains, *chains), sets=(*wanted.sets, *sets), objects=found.objects
+        desired, chains=(*desired.chains, *chains), sets=(*desired.sets, *sets), objects=found.objects
     )
 
 

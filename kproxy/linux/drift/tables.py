@@ -54,9 +54,9 @@ class _Finder:
         for name in change.sets:
             kind = "set-altered" if name in change.replaced_sets else "set-missing"
             found = self._before.sets[name].definition if name in change.replaced_sets else ""
-            wanted = change.sets[name].definition
+            desired = change.sets[name].definition
             owner = self._desired.owner_of_chain(name)
-            yield self._make(kind, explain.faulty_set(name, owner), owner, set=name, wanted=wanted, found=found)
+            yield self._make(kind, explain.faulty_set(name, owner), owner, set=name, wanted=desired, found=found)
         for name in change.stale_sets:
             what = "no rule of kube-proxy's looks into it"
             yield self._make("set-extra", what, self._desired.owner_of_chain(name), set=name)
@@ -81,28 +81,28 @@ class _Finder:
     def _chain(self, chain: str) -> Iterator[Finding]:
         change, service = self._change, self._desired.owner_of_chain(chain)
         if chain in change.replaced_chains:
-            wanted, found = change.chains[chain], self._before.chains[chain]
+            desired, found = change.chains[chain], self._before.chains[chain]
             what = "packets meet its rules elsewhere than they should, or not at all"
-            yield self._make("chain-altered", what, service, chain=chain, wanted=wanted, found=found)
+            yield self._make("chain-altered", what, service, chain=chain, wanted=desired, found=found)
         elif chain in change.chains:
             what = explain.missing_chain(self._desired.text.name, chain, service)
             yield self._make("chain-missing", what, service, chain=chain)
         yield from self._rules(chain, service)
 
     def _rules(self, chain: str, service: str) -> Iterator[Finding]:
-        wanted = list(self._desired.text.rules.get(chain, ()))
+        desired = list(self._desired.text.rules.get(chain, ()))
         real = list(self._before.rules.get(chain, ()))
         origins: list[Origin | None] = list(self._origins.rules.get(chain, ()))
-        if len(origins) != len(wanted):
-            origins = [None] * len(wanted)
-        if wanted != real and Counter(wanted) == Counter(real):
-            first = next(i for i, (one, other) in enumerate(zip(wanted, real, strict=True)) if one != other)
+        if len(origins) != len(desired):
+            origins = [None] * len(desired)
+        if desired != real and Counter(desired) == Counter(real):
+            first = next(i for i, (one, other) in enumerate(zip(desired, real, strict=True)) if one != other)
             what = explain.reordered_rules(chain, service)
             yield self._make(
-                "rules-reordered", what, service, chain=chain, rule=first + 1, wanted=wanted[first], found=real[first]
+                "rules-reordered", what, service, chain=chain, rule=first + 1, wanted=desired[first], found=real[first]
             )
             return
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, wanted, real, autojunk=False).get_opcodes():
+        for tag, i1, i2, j1, j2 in SequenceMatcher(None, desired, real, autojunk=False).get_opcodes():
             if tag == "equal":
                 continue
             both = min(i2 - i1, j2 - j1)
@@ -110,7 +110,7 @@ class _Finder:
                 found = real[j1 + index - i1] if index < i1 + both else ""
                 kind = "rule-altered" if found else "rule-missing"
                 what = (explain.altered_rule if found else explain.missing_rule)(origins[index])
-                yield self._make(kind, what, service, chain=chain, rule=index + 1, wanted=wanted[index], found=found)
+                yield self._make(kind, what, service, chain=chain, rule=index + 1, wanted=desired[index], found=found)
             for number in range(j1 + both, j2):
                 what = explain.extra_nft_rule(chain, real[number], service)
                 yield self._make("rule-extra", what, service, chain=chain, rule=number + 1, found=real[number])

@@ -100,24 +100,24 @@ class _Reader:
 
     def _chain(self, item: dict[str, Any]) -> None:
         name = item["name"]
-        wanted = self._desired.chains.get(name)
-        if wanted is None and not is_our_chain(name):
+        desired = self._desired.chains.get(name)
+        if desired is None and not is_our_chain(name):
             self._foreign.append(f"chain {name}")
             return
         found = chain_definition(item)
         # nft 1.0 does not list the comments of chains.
-        alike = wanted is not None and chain_signature(wanted) == chain_signature(found)
-        self._chains[name] = wanted if alike and wanted is not None else found
+        alike = desired is not None and chain_signature(desired) == chain_signature(found)
+        self._chains[name] = desired if alike and desired is not None else found
 
     def _set(self, kind: str, item: dict[str, Any]) -> None:
         name = item["name"]
-        wanted = self._desired.sets.get(name)
-        if wanted is None and not is_our_set(name):
+        desired = self._desired.sets.get(name)
+        if desired is None and not is_our_set(name):
             self._foreign.append(f"{kind} {name}")
             return
         found = listed_set_signature(kind, item)
-        if wanted is not None and set_signature(wanted.kind, wanted.definition) == found:
-            self._sets[name] = wanted
+        if desired is not None and set_signature(desired.kind, desired.definition) == found:
+            self._sets[name] = desired
         else:
             self._sets[name] = SetText(kind, set_definition(item))
         if "timeout" not in item.get("flags", ()):  # those with one are filled by packets

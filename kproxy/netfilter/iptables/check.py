@@ -28,17 +28,17 @@ _RULE_OF: Final = re.compile(r"(?:\[\d+:\d+\] )?-A ")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong. `place` is the rule's number in the chain, from 1; 0 means the chain as a whole. `kind` is
+    """Something wrong. `rule` is the rule's number in the chain, from 1; 0 means the chain as a whole. `kind` is
     `missing-chain`, `builtin-target`, `loop` or `protocol`."""
 
     kind: str
     table: str
     chain: str
-    place: int
+    rule: int
     text: str
 
     def __str__(self) -> str:
-        where = f"rule {self.place}: " if self.place else ""
+        where = f"rule {self.rule}: " if self.rule else ""
         return f"table {self.table}: chain {self.chain}: {where}{self.text}"
 
 
@@ -48,16 +48,16 @@ def check_ruleset(ruleset: Ruleset) -> tuple[Problem, ...]:
     for table in ruleset.tables:
         builtin = BUILTIN_CHAINS.get(table.name, ())
         for chain in table.chains:
-            for place, rule in enumerate(chain.rules, 1):
+            for number, rule in enumerate(chain.rules, 1):
                 for kind, text in _rule_problems(table, builtin, rule):
-                    problems.append(Problem(kind, table.name, chain.name, place, text))
+                    problems.append(Problem(kind, table.name, chain.name, number, text))
         loop = find_loop(table)
         if loop:
             problems.append(Problem("loop", table.name, loop[0], 0, f"a loop of jumps: {' -> '.join(loop)}"))
     return tuple(problems)
 
 
-def line_of_rule(text: str, table: str, chain: str, place: int) -> int:
+def line_of_rule(text: str, table: str, chain: str, rule: int) -> int:
     """The line of a dump, from 1, in which a chain's rule of this number stands; 0 if it does not hold that rule."""
     current, count = "", 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -66,7 +66,7 @@ def line_of_rule(text: str, table: str, chain: str, place: int) -> int:
         elif current == table and _RULE_OF.match(line) is not None:
             words = line.partition("-A ")[2].split(" ", 1)
             count += words[0] == chain
-            if count == place and words[0] == chain:
+            if count == rule and words[0] == chain:
                 return number
     return 0
 

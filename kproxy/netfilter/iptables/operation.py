@@ -289,9 +289,9 @@ class RenameChain(Operation):
         table.set_rules(self.name, rules)
         for name in table.chains:
             changed = table.rules(name)
-            for place, rule in enumerate(changed):
+            for index, rule in enumerate(changed):
                 if isinstance(rule.target, Jump) and rule.target.chain == self.chain:
-                    changed[place] = replace(rule, target=Jump(self.name, rule.target.goto), spelling=None)
+                    changed[index] = replace(rule, target=Jump(self.name, rule.target.goto), spelling=None)
 
 
 @dataclass(frozen=True, slots=True)

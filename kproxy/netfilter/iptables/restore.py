@@ -267,18 +267,18 @@ class _RestoreParser:
 def expand_addresses(words: list[str]) -> list[list[str]]:
     """`-s A,B -d C,D` as the rules that iptables makes of it: one per pair, sources outermost. Raises ValueError."""
     lists: list[tuple[int, list[str]]] = []
-    for place, word in enumerate(words[:-1]):
-        if word in ("-s", "--source", "--src", "-d", "--destination", "--dst") and "," in words[place + 1]:
-            if place and words[place - 1] == "!":
+    for index, word in enumerate(words[:-1]):
+        if word in ("-s", "--source", "--src", "-d", "--destination", "--dst") and "," in words[index + 1]:
+            if index and words[index - 1] == "!":
                 raise ValueError("one address expected after !")
-            lists.append((place + 1, unquote(words[place + 1]).split(",")))
+            lists.append((index + 1, unquote(words[index + 1]).split(",")))
     if not lists:
         return [words]
     lists.sort(key=lambda item: words[item[0] - 1] in ("-d", "--destination", "--dst"))
     expanded = []
     for choice in itertools.product(*(addresses for _, addresses in lists)):
         copy = list(words)
-        for (place, _), address in zip(lists, choice, strict=True):
-            copy[place] = address
+        for (index, _), address in zip(lists, choice, strict=True):
+            copy[index] = address
         expanded.append(copy)
     return expanded

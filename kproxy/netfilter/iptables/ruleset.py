@@ -52,7 +52,7 @@ class Table:
     def in_save_order(self) -> Table:
         """The table with its chains in the order in which iptables-save prints them: built-in chains in hook order,
         then the others by name (compared as bytes)."""
-        hooks = {name: place for place, name in enumerate(BUILTIN_CHAINS.get(self.name, ()))}
+        hooks = {name: index for index, name in enumerate(BUILTIN_CHAINS.get(self.name, ()))}
         chains = sorted(self.chains, key=lambda chain: (hooks.get(chain.name, len(hooks)), chain.name))
         return Table(self.name, tuple(chains), self.comments)
 
@@ -88,8 +88,8 @@ class Ruleset:
         """Every rule with its table, its chain, and its number in the chain, counted from 1 as iptables does."""
         for table in self.tables:
             for chain in table.chains:
-                for place, rule in enumerate(chain.rules, 1):
-                    yield table, chain, place, rule
+                for number, rule in enumerate(chain.rules, 1):
+                    yield table, chain, number, rule
 
     @property
     def rule_count(self) -> int:
@@ -105,6 +105,6 @@ class Ruleset:
     def in_save_order(self) -> Ruleset:
         """The rule set as iptables-nft-save orders it: tables mangle, security, raw, filter, nat, chains as
         `Table.in_save_order`. Tables of other names keep their order at the end."""
-        order = {name: place for place, name in enumerate(BUILTIN_CHAINS)}
+        order = {name: index for index, name in enumerate(BUILTIN_CHAINS)}
         tables = sorted(self.tables, key=lambda table: order.get(table.name, len(order)))
         return Ruleset(self.family, tuple(table.in_save_order() for table in tables), self.comments)

@@ -233,36 +233,36 @@ def _rename(table: _TableDraft, old: str, new: str) -> None:
 def _rule(draft: _Draft, command: Command) -> None:
     chain = draft.chain(command)
     rules = chain.rules
-    place = _place(draft, command, rules)
+    index = _index(draft, command, rules)
     match command.verb:
         case "add" | "insert" | "create":
             assert isinstance(command.item, Rule)
-            if place is None:
+            if index is None:
                 rules.insert(len(rules) if command.after else 0, command.item)
             else:
-                rules.insert(place + command.after, command.item)
+                rules.insert(index + command.after, command.item)
         case "replace":
             assert isinstance(command.item, Rule)
-            assert place is not None
-            rules[place] = dataclasses.replace(command.item, handle=rules[place].handle)
+            assert index is not None
+            rules[index] = dataclasses.replace(command.item, handle=rules[index].handle)
         case "delete" | "destroy":
-            if place is not None:
-                del rules[place]
+            if index is not None:
+                del rules[index]
         case _:
             pass
 
 
-def _place(draft: _Draft, command: Command, rules: list[Rule]) -> int | None:
+def _index(draft: _Draft, command: Command, rules: list[Rule]) -> int | None:
     if command.index is not None:
         if command.index >= len(rules):
             draft.fail(command, f"no such rule in chain {command.name}: index {command.index}")
         return command.index
     if command.handle is None:
         return None
-    place = next((place for place, rule in enumerate(rules) if rule.handle == command.handle), None)
-    if place is None and command.verb != "destroy":
+    index = next((index for index, rule in enumerate(rules) if rule.handle == command.handle), None)
+    if index is None and command.verb != "destroy":
         draft.fail(command, f"no such rule in chain {command.name}: handle {command.handle}")
-    return place
+    return index
 
 
 def _set(draft: _Draft, command: Command) -> None:

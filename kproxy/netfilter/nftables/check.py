@@ -55,9 +55,9 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
     objects = {(item.kind, item.name) for item in table.objects}
     flowtables = {item.name for item in table.flowtables}
     for chain in table.chains:
-        for place, rule in enumerate(chain.rules, 1):
+        for number, rule in enumerate(chain.rules, 1):
             found = references_of(rule)
-            where = f"rule {place} of chain {chain.name}"
+            where = f"rule {number} of chain {chain.name}"
             for name in found.chains:
                 target = table.chain(name)
                 if target is None:

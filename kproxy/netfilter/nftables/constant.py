@@ -308,7 +308,7 @@ def _write_date(number: int) -> str:
 
 def _write_ether(number: int) -> str:
     text = f"{number:012x}"
-    return ":".join(text[place : place + 2] for place in range(0, 12, 2))
+    return ":".join(text[i : i + 2] for i in range(0, 12, 2))
 
 
 def _write_ipv6(number: int) -> str:

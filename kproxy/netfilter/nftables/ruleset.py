@@ -142,8 +142,8 @@ class NftRuleset:
         """Every rule with its table, its chain, and its number in the chain, counted from 1."""
         for table in self.tables:
             for chain in table.chains:
-                for place, rule in enumerate(chain.rules, 1):
-                    yield table, chain, place, rule
+                for number, rule in enumerate(chain.rules, 1):
+                    yield table, chain, number, rule
 
     @property
     def has_effect(self) -> bool:

@@ -165,15 +165,15 @@ class ChunkTypes:
 
 
 def _parse_chunk_flags(name: str, letters: str) -> str:
-    places = _CHUNK_FLAGS.get(name, "")
+    known = _CHUNK_FLAGS.get(name, "")
     chosen: dict[str, str] = {}
     for letter in letters:
-        if letter == "-" or letter.upper() not in places:
+        if letter == "-" or letter.upper() not in known:
             raise ValueError(f"flags of SCTP chunk {name} expected, not {letters!r}")
         chosen.setdefault(letter.upper(), letter)
         if letter.isupper():
             chosen[letter] = letter
-    return "".join(chosen[place] for place in places if place in chosen)
+    return "".join(chosen[flag] for flag in known if flag in chosen)
 
 
 def _parse_chunks(words: Sequence[str], _family: Family) -> ChunkTypes:

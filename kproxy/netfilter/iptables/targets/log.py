@@ -45,7 +45,7 @@ class LogTarget(Target):
 
     def to_list(self) -> str:
         bits = (self.log_tcp_sequence, self.log_tcp_options, self.log_ip_options, self.log_uid, False)
-        flags = sum(1 << place for place, given in enumerate((*bits, self.log_macdecode)) if given)
+        flags = sum(1 << bit for bit, given in enumerate((*bits, self.log_macdecode)) if given)
         return join(
             f"LOG flags {flags} level {self.log_level}", f'prefix "{self.log_prefix}"' if self.log_prefix else ""
         )

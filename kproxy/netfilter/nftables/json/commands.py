@@ -21,8 +21,8 @@ from kproxy.netfilter.nftables.json.writer import Writer
 
 
 def _header(kind: str, body: dict[str, Any]) -> str:
-    place = " ".join(text_field(body, key) for key in ("family", "table", "name"))
-    return f"add {kind} {place} {{{handle_comment(body)}"
+    name = " ".join(text_field(body, key) for key in ("family", "table", "name"))
+    return f"add {kind} {name} {{{handle_comment(body)}"
 
 
 def _named_object(writer: Writer, kind: str, body: dict[str, Any]) -> str:

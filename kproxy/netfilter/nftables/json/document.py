@@ -41,8 +41,8 @@ def json_commands(text: str, source: str = "") -> tuple[list[str], list[str], li
     writer = Writer(COMMANDS, STATEMENTS, EXPRESSIONS)
     commands: list[str] = []
     paths: list[str] = []
-    for place, item in enumerate(objects):
-        path = f"nftables[{place}]"
+    for index, item in enumerate(objects):
+        path = f"nftables[{index}]"
         try:
             kind, body = single_item(item)
             path += f".{kind}"

@@ -87,11 +87,11 @@ class Writer:
         if not isinstance(expressions, list):
             raise MalformedError("a list of statements expected", ".expr")
         parts = [self._header(kind, body), text_field(body, "chain")]
-        for place, item in enumerate(expressions):
+        for index, item in enumerate(expressions):
             try:
                 parts.append(self.statement(item))
             except MalformedError as error:
-                raise MalformedError(error.expected, f".expr[{place}]{error.path}") from None
+                raise MalformedError(error.expected, f".expr[{index}]{error.path}") from None
         if "comment" in body:
             parts.append(f"comment {quoted(body['comment'])}")
         return " ".join(parts) + handle_comment(body).rstrip("\n")

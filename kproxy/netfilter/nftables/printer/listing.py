@@ -188,7 +188,7 @@ def _print_elements(found: Set, style: Style) -> str:
     objects = found.object_kind is not None
     items = [print_element(item, found.types, found.data_types, style, objects=objects) for item in ordered]
     width = _elements_a_line(found, style)
-    rows = [", ".join(items[place : place + width]) for place in range(0, len(items), width)]
+    rows = [", ".join(items[start : start + width]) for start in range(0, len(items), width)]
     return "\t\telements = { " + _WRAP.join(rows) + " }"
 
 

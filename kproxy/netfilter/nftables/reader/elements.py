@@ -240,8 +240,8 @@ def _read_columns(cursor: Cursor, types: Sequence[DataType], data_types: Sequenc
 def _columns_fit(
     body: list[str], stride: int, key_width: int, data_types: Sequence[DataType], *, verdicts: bool
 ) -> bool:
-    def only(place: int, token: str) -> bool:
-        column = body[place::stride]
+    def only(offset: int, token: str) -> bool:
+        column = body[offset::stride]
         return column.count(token) == len(column)
 
     dots = [*range(1, key_width, 2)]
@@ -250,15 +250,15 @@ def _columns_fit(
     values = set(range(stride - 1)) - set(dots) - ({key_width} if data_types else set())
     return (
         only(stride - 1, ",")
-        and all(only(place, ".") for place in dots)
+        and all(only(offset, ".") for offset in dots)
         and (not data_types or only(key_width, ":"))
         and (not verdicts or set(body[key_width + 1 :: stride]) <= CHAIN_VERDICTS)
-        and all(_PUNCTUATION.isdisjoint(body[place::stride]) for place in values)
+        and all(_PUNCTUATION.isdisjoint(body[offset::stride]) for offset in values)
     )
 
 
 def _read_parts(body: list[str], first: int, stride: int, types: Sequence[DataType]) -> list[Value]:
-    columns = [list(map(constant_reader(kind), body[first + 2 * place :: stride])) for place, kind in enumerate(types)]
+    columns = [list(map(constant_reader(kind), body[first + 2 * index :: stride])) for index, kind in enumerate(types)]
     return cast(list[Value], columns[0]) if len(types) == 1 else cast(list[Value], list(zip(*columns, strict=True)))
 
 

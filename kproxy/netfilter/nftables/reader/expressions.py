@@ -339,17 +339,17 @@ def read_map(cursor: Cursor, key: Expression, data_types: Sequence[DataType] | N
         return MapLookup(key, SetReference(name))
     cursor.expect("{")
     types = types_of(key)
-    wanted = tuple(data_types) if data_types else (INTEGER,)
-    if len(wanted) == 1 and wanted[0].form in (Form.IPV4, Form.IPV6) and _data_is_concatenated(cursor):
-        wanted = (*wanted, INET_SERVICE)
-    return MapLookup(key, AnonymousMap(read_elements(cursor, types, wanted), types, wanted))
+    data = tuple(data_types) if data_types else (INTEGER,)
+    if len(data) == 1 and data[0].form in (Form.IPV4, Form.IPV6) and _data_is_concatenated(cursor):
+        data = (*data, INET_SERVICE)
+    return MapLookup(key, AnonymousMap(read_elements(cursor, types, data), types, data))
 
 
 def _data_is_concatenated(cursor: Cursor) -> bool:
-    tokens, place = cursor.tokens, cursor.i
-    while tokens[place] not in (":", "}", END):
-        place += 1
-    return tokens[place] == ":" and tokens[place + 2] == "."
+    tokens, index = cursor.tokens, cursor.i
+    while tokens[index] not in (":", "}", END):
+        index += 1
+    return tokens[index] == ":" and tokens[index + 2] == "."
 
 
 def _read_bitwise(cursor: Cursor, kind: DataType, level: int) -> Expression:
@@ -457,12 +457,12 @@ def read_argument(cursor: Cursor, kind: DataType, *extra: DataType) -> Expressio
     """A constant of a type, or any expression that yields one: what `set`, `to` and element data take; with `extra`
     types a concatenation. Raises UnexpectedError, UnknownNameError."""
     token = cursor.peek()
-    wanted = (kind, *extra)
+    kinds = (kind, *extra)
     if kind.form is Form.STRING and token not in _READERS:
         return read_single(cursor, kind)
     if token == "(" or (token in _READERS and not _is_constant(token, kind)):
         left = read_key(cursor) if token != "(" else _read_bitwise(cursor, kind, 0)
-        return read_map(cursor, left, wanted) if cursor.peek() == "map" else left
+        return read_map(cursor, left, kinds) if cursor.peek() == "map" else left
     if token.startswith("@") and len(token) > 1:
         cursor.fail("a value or an expression expected")
     if kind.form is Form.FLAGS:

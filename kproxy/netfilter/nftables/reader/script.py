@@ -176,7 +176,7 @@ def _read_table(script: _Script, verb: str, kind: str) -> None:
         return
     managed = script.managed.get((family.value, name))
     table = Table(family, name, managed_by=managed, line=line)
-    place = len(script.commands)
+    index = len(script.commands)
     script.emit(Command(verb, kind, family, name, item=table, line=line))
     if cursor.peek() != "{":
         return
@@ -197,7 +197,7 @@ def _read_table(script: _Script, verb: str, kind: str) -> None:
             _read_member(script, family, name)
         end_line(cursor)
     table = Table(family, name, flags=flags, comment=comment, managed_by=managed, owner=owner, handle=handle, line=line)
-    script.commands[place] = dataclasses.replace(script.commands[place], item=table)
+    script.commands[index] = dataclasses.replace(script.commands[index], item=table)
 
 
 def _read_member(script: _Script, family: TableFamily, table: str) -> None:
@@ -299,11 +299,11 @@ def _read_element(script: _Script, verb: str, kind: str) -> None:
     cursor = script.cursor
     line = cursor.line_here()
     family, table = script.header("a table")
-    place = cursor.i
+    start = cursor.i
     name = cursor.name("the name of a set")
     found = cursor.find_set(name)
     if found is None:
-        cursor.fail(f"a set of the table {family.value} {table} expected", place)
+        cursor.fail(f"a set of the table {family.value} {table} expected", start)
     cursor.expect("{")
     try:
         elements = _elements_of(cursor, found, optional_data=verb in ("delete", "destroy"))

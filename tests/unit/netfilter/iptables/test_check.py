@@ -10,7 +10,7 @@ from kproxy.netfilter import Problem, Table, check_ruleset, find_loop, line_of_r
 def problems(rules: str) -> list[tuple[str, str, int]]:
     chains = "".join(f":{name} - [0:0]\n" for name in "ABCD")
     text = f"*nat\n:PREROUTING ACCEPT [0:0]\n{chains}{rules}COMMIT\n"
-    return [(problem.kind, problem.chain, problem.place) for problem in check_ruleset(parse_save(text))]
+    return [(problem.kind, problem.chain, problem.rule) for problem in check_ruleset(parse_save(text))]
 
 
 def test_none() -> None:
