@@ -196,20 +196,22 @@ def make_snapshot(nodes: int, services: int, endpoints: int, path: Path) -> None
 
 
 def measure(path: str) -> Measured:
-    """Audits a snapshot in this process."""
+    """Audits a snapshot as the command does: in as many processes as there are processors, if it is large."""
+    from kproxy.cli.audit.processes import in_processes
     from kproxy.cluster.audit import audit
     from kproxy.cluster.snapshot.cluster import read_snapshot
 
     start, cpu = time.perf_counter(), time.process_time()
-    report = audit(read_snapshot(path))
+    report = audit(read_snapshot(path), parts=in_processes)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     kinds: dict[str, int] = {}
     for finding in report.findings:
         kinds[finding.kind] = kinds.get(finding.kind, 0) + 1
     return Measured(
         Path(path).stat().st_size,
         time.perf_counter() - start,
-        time.process_time() - cpu,
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        time.process_time() - cpu + children.ru_utime + children.ru_stime,
+        max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, children.ru_maxrss),
         report.questions,
         kinds,
     )
@@ -221,7 +223,7 @@ def main() -> None:
     from rich.table import Table
 
     table = Table(title="audit: a snapshot whose nodes are rendered, some of them damaged (aim: 60 s, 2 GB)")
-    for heading in ("nodes", "Services", "archive", "wall", "CPU", "peak memory", "packets", "findings"):
+    for heading in ("nodes", "Services", "archive", "wall", "CPU", "largest process", "packets", "findings"):
         table.add_column(heading, justify="right")
     with tempfile.TemporaryDirectory() as name:
         for nodes, services, endpoints in SIZES:
