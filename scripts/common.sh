@@ -92,7 +92,7 @@ need_sources() { # need_sources SUITE: the same; asks apt to read its sources fi
 }
 
 lent=()
-lend_configuration() { # lend_configuration ROOT: pip in ROOT fetches as pip of this machine does; sets lent, its environment
+lend_configuration() { # lend_configuration ROOT: pip and npm in ROOT fetch as this machine's do; sets lent, their environment
     local root=$1 name
     mkdir -p "$root/etc/lent"
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
@@ -106,10 +106,10 @@ lend_configuration() { # lend_configuration ROOT: pip in ROOT fetches as pip of 
     if [ -f "$authorities" ]; then
         cp "$authorities" "$root/etc/lent/authorities.crt"
         chmod a+r "$root/etc/lent/authorities.crt"
-        lent+=(PIP_CERT=/etc/lent/authorities.crt)
+        lent+=(PIP_CERT=/etc/lent/authorities.crt NODE_EXTRA_CA_CERTS=/etc/lent/authorities.crt)
     fi
     for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL \
-        PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT PIP_RETRIES; do
+        PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT PIP_RETRIES npm_config_registry; do
         [ -z "${!name:-}" ] || lent+=("$name=${!name}")
     done
 }

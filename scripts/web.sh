@@ -25,7 +25,7 @@ fi
 exec 9<web/package-lock.json
 flock 9
 if ! cmp -s web/package-lock.json web/node_modules/.installed; then
-    (cd web && npm ci --ignore-scripts --silent)
+    (cd web && npm ci --ignore-scripts --loglevel=error >/dev/null)
     cp web/package-lock.json web/node_modules/.installed
 fi
 [ "${1:-}" = tools ] || node web/build.mjs
