@@ -21,6 +21,10 @@ if [ -n "$missing" ]; then
     apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null
 fi
 
+# Node has authorities of its own; those of the machine count as well, as for every other client.
+machine=/etc/ssl/certs/ca-certificates.crt
+[ -n "${NODE_EXTRA_CA_CERTS:-}" ] || [ ! -f "$machine" ] || export NODE_EXTRA_CA_CERTS="$machine"
+
 # One at a time, since tests ask for it side by side.
 exec 9<web/package-lock.json
 flock 9
