@@ -1,4 +1,5 @@
-"""The two IP families: what every rule set, packet, ServicePort and node address has one of."""
+"""The two IP families: what every rule set, packet, ServicePort and node address has one of; and how an address is
+written with a port."""
 
 from __future__ import annotations
 
@@ -38,3 +39,8 @@ class IPFamily(enum.Enum):
 
 _FULL_V4: Final = (1 << 32) - 1
 _FULL_V6: Final = (1 << 128) - 1
+
+
+def join_host_port(host: str, port: object) -> str:
+    """`HOST:PORT`, or `[HOST]:PORT` for an IPv6 address, as Go's net.JoinHostPort writes it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -47,6 +47,7 @@ from kproxy.apiserver.registry.writes import utc_now
 from kproxy.apiserver.storage.log import Log, StorageError
 from kproxy.apiserver.storage.store import Store
 from kproxy.errors import InputError, KproxyError
+from kproxy.family import join_host_port
 
 _KEEP_ALIVE: Final = 120
 _STOPPING: Final = 5.0
@@ -196,7 +197,7 @@ class ApiServer:
         host = configuration.advertise or configuration.host
         if host in ("0.0.0.0", "::"):
             host = self._advertised() or host
-        address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        address = join_host_port(host, self.port)
         openid = OpenIdDiscovery(ISSUER, tokens.public, address)
         pods = self.catalog.builtin("", "pods")
         pod_streams = PodStreams(self.registry, pods, self.authorizer, configuration.kubelet)

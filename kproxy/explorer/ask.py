@@ -30,6 +30,7 @@ from kproxy.explorer.edits import Edit
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.maps import CLIENT, CLIENT6, known_client
 from kproxy.explorer.model import Model, family_named
+from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 
 HOST: Final = "host"
@@ -186,7 +187,7 @@ def _of_family(model: Model, asked: Ask, receiver: str) -> tuple[str, str | None
         if named and ":" not in rest:
             body = f"{body}:{asked.port}"
         elif not named and _has_no_port(body):
-            body = f"[{body}]:{asked.port}" if ":" in body and not body.startswith("[") else f"{body}:{asked.port}"
+            body = f"{body}:{asked.port}" if body.startswith("[") else join_host_port(body, asked.port)
     if asked.family and kind == "svc" and slash:
         wanted = family_named(asked.family, ())
         key, _, port = body.removeprefix("svc/").partition(":")
@@ -269,7 +270,7 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
     _check(asked)
     receiver = asked.to.removeprefix(OUTSIDE)
     if asked.port is not None and _has_no_port(receiver):
-        receiver = f"[{receiver}]:{asked.port}" if ":" in receiver else f"{receiver}:{asked.port}"
+        receiver = join_host_port(receiver, asked.port)
     fields: dict[str, object] = {"dst": receiver, "proto": asked.protocol}
     sender = asked.sender.removeprefix(OUTSIDE)
     if sender in ("node/host", HOST):
@@ -280,7 +281,7 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
         fields["src"] = sender
     if asked.sport is not None and isinstance(fields.get("src"), str) and _has_no_port(str(fields["src"])):
         source = str(fields["src"])
-        fields["src"] = f"[{source}]:{asked.sport}" if ":" in source else f"{source}:{asked.sport}"
+        fields["src"] = join_host_port(source, asked.sport)
     try:
         question = read_host_question(fields)
         index = rules.index(question.packet.family)

@@ -33,6 +33,7 @@ from kproxy.explorer.maps import Owners, draw_map
 from kproxy.explorer.model import Model, Work, family_named
 from kproxy.explorer.rendering import own_rules, render, with_foreign
 from kproxy.explorer.views import MapView
+from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
@@ -469,7 +470,7 @@ class _Report:
             self._owners.target(address)[0].startswith(OUTSIDE) and not ipaddress.ip_address(address).is_loopback
         )
         if own and elsewhere and self._is_node_port(packet.dport):
-            receiver = f"[{own}]:{packet.dport}" if ":" in own else f"{own}:{packet.dport}"
+            receiver = join_host_port(own, packet.dport)
         return AskHint(sender, receiver, protocol_name(packet.protocol))
 
     def _is_node_port(self, port: int) -> bool:

@@ -18,6 +18,7 @@ from kproxy.errors import InputError, KproxyError
 from kproxy.explorer.app import Api
 from kproxy.explorer.security import Guard
 from kproxy.explorer.state import Explorer
+from kproxy.family import join_host_port
 
 MAX_CONNECTIONS: Final = 64
 _KEEP_ALIVE: Final = 30
@@ -53,7 +54,7 @@ class ExplorerServer:
         host, port = self._address
         listening = _bind(host, port)
         port = listening.getsockname()[1]
-        named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        named = join_host_port(host, port)
         hosts = frozenset({named, f"localhost:{port}"})
         self._api = Api(self.explorer)
         guard = Guard(self._api.app(), self.token, hosts)

@@ -22,6 +22,7 @@ from kproxy.explorer.chances import exact, percent
 from kproxy.explorer.errors import not_found
 from kproxy.explorer.maps import CLIENT, CLIENT6, Owners, known_client, shares_of, state_of
 from kproxy.explorer.model import Model, Work, family_named
+from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
 from kproxy.services.endpoints import Endpoint
@@ -297,7 +298,7 @@ def _addresses(
             kind = "clusterIP" if door.address == port.cluster_ip else "externalIP"
             kind = "loadBalancerIP" if door.address in port.load_balancer_vips else kind
             for name, address in nodes if not door.address else ((None, door.address),):
-                to = f"[{address}]:{door.port}" if ":" in address else f"{address}:{door.port}"
+                to = join_host_port(address, door.port)
                 label = f"node port of {name} {to}" if name else f"{kind} {to}"
                 yield MatrixAddress("nodePort" if name else kind, to, f"{label}/{port.protocol}", port.protocol)
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from kproxy.errors import KproxyError
+from kproxy.family import join_host_port
 from kproxy.httpd.protocol import Connection, Handler, Request, Response, Router, log, run_handler
 
 MAX_CONNECTIONS: Final = 64
@@ -141,7 +142,7 @@ class HttpServers:
         try:
             listening = self._bind(address, port)
         except OSError as error:
-            shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            shown = join_host_port(address, port)
             raise ListenError(f"cannot listen on {shown}: {error.strerror or error}") from error
         listener = Listener(self, address, listening.getsockname()[1], router)
         with self._lock:

@@ -33,6 +33,7 @@ from kproxy.api.kubeproxyconfig.types import (
 )
 from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
 from kproxy.errors import InputError, Location
+from kproxy.family import join_host_port
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features
@@ -247,7 +248,7 @@ def _with_ports(config: KubeProxyConfiguration, values: Mapping[str, object]) ->
         if port == 0:
             config = _replaced(config, [field], "")
         elif port is not None and address and not _has_port(address):
-            config = _replaced(config, [field], f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+            config = _replaced(config, [field], join_host_port(address, port))
     return config
 
 

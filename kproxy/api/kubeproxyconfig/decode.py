@@ -60,6 +60,7 @@ from kproxy.api.kubeproxyconfig.validate import (
     validate_config,
 )
 from kproxy.errors import Location
+from kproxy.family import join_host_port
 
 _READERS: Final[Mapping[Any, Callable[[Node, str], Any]]] = {
     str: read_string,
@@ -282,10 +283,7 @@ def _with_port(address: str, port: int) -> str:
     """`address` with `port` when it is a bare IP address; else unchanged, for validation to judge."""
     if split_host_port(address) is not None:
         return address
-    ip = parse_ip(address)
-    if ip is None:
-        return address
-    return f"{address}:{port}" if ip.version == 4 else f"[{address}]:{port}"
+    return address if parse_ip(address) is None else join_host_port(address, port)
 
 
 def _remarks(config: KubeProxyConfiguration) -> list[FieldError]:

@@ -9,11 +9,11 @@ from typing import Final
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import Observation
-from kproxy.cluster.facts.conntrack import address_text
 from kproxy.cluster.migrate.packets import OUTSIDE
 from kproxy.cluster.pods import Pod
 from kproxy.dataplane.model.host import Route
 from kproxy.dataplane.model.packet import parse_ip
+from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.nftables.names import TABLE
 
@@ -204,7 +204,7 @@ def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
                 continue
             known = {endpoint.address for endpoint in facts.state.endpoints.get(port.name, ())}
             if flow.endpoint not in known:
-                to = address_text(flow.destination, flow.destination_port)
+                to = join_host_port(flow.destination, flow.destination_port)
                 yield Observation(
                     "stale-flow", node.name, f"{to} {flow.endpoint}", f"{to} to {flow.endpoint}", str(port.name)
                 )
@@ -227,6 +227,8 @@ def _no_local_endpoints(node: AuditedNode) -> Iterator[Observation]:
 def _shared_addresses(node: AuditedNode) -> Iterator[Observation]:
     for family in families(node):
         for door, ports in node.facts(family).shared_doors.items():
-            where = f"{door.protocol} {address_text(door.address, door.port) if door.address else f'port {door.port}'}"
+            where = (
+                f"{door.protocol} {join_host_port(door.address, door.port) if door.address else f'port {door.port}'}"
+            )
             for port in ports:
                 yield Observation("shared-address", node.name, where, where, str(port.name))

@@ -19,6 +19,7 @@ from kproxy.cluster.migrate.facts import Door, NodeFacts
 from kproxy.cluster.migrate.packets import CLIENT_PORT, OUTSIDE, PROTOCOLS
 from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import ARRIVING, LOCAL, SYN, TCP, parse_ip
+from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from kproxy.services.serviceport import ServicePort
@@ -222,4 +223,4 @@ def _spare(cidrs: Collection[str], family: Family) -> list[tuple[str, str]]:
 
 
 def _where(what: str, address: str, number: int) -> str:
-    return f"{what} [{address}]:{number}" if ":" in address else f"{what} {address}:{number}"
+    return f"{what} {join_host_port(address, number)}"

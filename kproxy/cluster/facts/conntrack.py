@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from kproxy.family import join_host_port
+
 _FIELD: Final = re.compile(r"(src|dst|sport|dport)=(\S+)")
 _ORDER: Final = ("src", "dst", "sport", "dport")
 
@@ -40,16 +42,11 @@ class Flow(msgspec.Struct, frozen=True):
     @property
     def endpoint(self) -> str:
         """Where its packets go, as `ip:port` or `[ip]:port`."""
-        return address_text(self.reply_source, self.reply_source_port)
+        return join_host_port(self.reply_source, self.reply_source_port)
 
     def __str__(self) -> str:
-        to = address_text(self.destination, self.destination_port)
-        return f"{self.protocol} {address_text(self.source, self.source_port)} to {to} via {self.endpoint}"
-
-
-def address_text(ip: str, port: int) -> str:
-    """`ip:port`, or `[ip]:port` for IPv6."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        to = join_host_port(self.destination, self.destination_port)
+        return f"{self.protocol} {join_host_port(self.source, self.source_port)} to {to} via {self.endpoint}"
 
 
 def parse_flows(text: str, protocol: str = "") -> Iterator[Flow]:

@@ -18,6 +18,7 @@ from kproxy.dataplane.model.conntrack import ORIGINAL, tuple_of
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.limits import MAX_CHOICES
 from kproxy.dataplane.model.packet import LOOPBACK
+from kproxy.family import join_host_port
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
@@ -197,4 +198,4 @@ def choice_text(state: State, choice: Choice) -> str:
     if not state.packet.has_ports:
         return host
     port = "?" if choice.port is None else str(choice.port)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(host, port)

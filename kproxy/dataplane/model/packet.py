@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.family import join_host_port
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family, protocol_name
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
@@ -160,7 +161,7 @@ def format_endpoint(family: Family, address: int | None, port: int | None) -> st
     host = "?" if address is None else format_address(address, family)
     if port is None:
         return host
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(host, port)
 
 
 def make_packet(

@@ -12,6 +12,7 @@ from typing import Final
 
 from kproxy.cluster.journey.network import POD
 from kproxy.dataplane import DataplaneError, parse_endpoint
+from kproxy.family import join_host_port
 from kproxy.lab.cluster import ClusterView, ServicePortView, ServiceView, Value
 from kproxy.lab.errors import LabInputError, NoSuchPodError
 from kproxy.lab.spec import CLIENT, family_of
@@ -39,7 +40,7 @@ class Target(Value, frozen=True):
     @property
     def destination(self) -> str:
         """`IP:PORT` or `[IP]:PORT`."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return join_host_port(self.address, self.port)
 
     @property
     def label(self) -> str:

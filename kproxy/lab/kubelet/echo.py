@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from kproxy.family import join_host_port
 from kproxy.lab.kubelet import sctp
 from kproxy.linux.namespace import Namespace
 
@@ -138,7 +139,7 @@ class EchoServers:
         elif item.type == socket.SOCK_RAW:
             responder = sctp.Responder(
                 lambda peer, sport, dport, data: identity.answer(
-                    "SCTP", _text(peer, sport), _text(_own(item), dport), data
+                    "SCTP", join_host_port(peer, sport), join_host_port(_own(item), dport), data
                 )
             )
             responder.ports = sctp_ports
@@ -173,7 +174,7 @@ class EchoServers:
                     connection.close()
                     return
                 self._sockets[key].append(connection)
-            names = _text(*peer[:2]), _text(*connection.getsockname()[:2])
+            names = join_host_port(*peer[:2]), join_host_port(*connection.getsockname()[:2])
             read = functools.partial(self._read, key, connection, bytearray(), protocol, identity, names)
             self._watch(connection, read)
 
@@ -275,9 +276,9 @@ def _answer_datagram(item: socket.socket, identity: Identity) -> None:
             elif level == socket.IPPROTO_IPV6 and kind == socket.IPV6_PKTINFO:
                 own = socket.inet_ntop(socket.AF_INET6, value[:16])
                 control = [(level, kind, value[:16] + struct.pack("=I", 0))]
-        local = _text(own, item.getsockname()[1])
+        local = join_host_port(own, item.getsockname()[1])
         with contextlib.suppress(OSError):
-            item.sendmsg([identity.answer("UDP", _text(*peer[:2]), local, data)], control, 0, peer)
+            item.sendmsg([identity.answer("UDP", join_host_port(*peer[:2]), local, data)], control, 0, peer)
 
 
 def _answer_raw(item: socket.socket, responder: sctp.Responder) -> None:
@@ -294,7 +295,3 @@ def _answer_raw(item: socket.socket, responder: sctp.Responder) -> None:
 
 def _own(item: socket.socket) -> str:
     return str(item.getsockname()[0])
-
-
-def _text(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

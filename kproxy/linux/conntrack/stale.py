@@ -17,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-from kproxy.cluster.facts.conntrack import Flow, address_text
+from kproxy.cluster.facts.conntrack import Flow
+from kproxy.family import join_host_port
 from kproxy.linux.conntrack.barrier import wait_for_packets
 from kproxy.linux.conntrack.flows import PROTOCOLS, delete_flows, read_flows
 from kproxy.linux.host.addresses import interface_addresses
@@ -225,7 +226,7 @@ def _judge(flow: Flow, desired: Addresses, before: Addresses, local: frozenset[s
         return service, f"{flow.endpoint} is no endpoint any more" if endpoints else "there are no endpoints any more"
     if flow.is_translated and flow.endpoint in before.all_endpoints:
         if by_ip in before.services:
-            what = address_text(flow.destination, flow.destination_port)
+            what = join_host_port(flow.destination, flow.destination_port)
             return before.services[by_ip], f"no Service has {what} any more"
         if by_port in before.services:
             return before.services[by_port], f"no Service has node port {flow.destination_port} any more"

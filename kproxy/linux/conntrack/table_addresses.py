@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kproxy.family import join_host_port
 from kproxy.linux.conntrack.flows import PROTOCOLS
 from kproxy.linux.conntrack.stale import Address, Addresses
 from kproxy.linux.nftables.ownership import service_of, targets_of
@@ -46,7 +47,7 @@ def _endpoints(rule: str) -> list[str]:
     one = _ENDPOINT.search(rule)
     if one is not None:
         return [one[1]]
-    return [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip, port in _ENDPOINTS.findall(rule)]
+    return [join_host_port(ip, port) for ip, port in _ENDPOINTS.findall(rule)]
 
 
 class _Reach:

@@ -23,6 +23,7 @@ from kproxy.dataplane.query.expectation import TOLERANCE
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import KproxyError
+from kproxy.family import join_host_port
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.dump import Dump
@@ -159,7 +160,7 @@ def samples(port: ServicePort, rendered: Rendered) -> Iterator[Sample]:
         for sender, fields in senders:
             if sender == "an allowed source" and ip not in port.load_balancer_vips:
                 continue
-            to = _address(ip, number)
+            to = join_host_port(ip, number)
             question = read_question({"dst": to, "proto": port.protocol, **fields})
             yield Sample(sender, f"{to}/{port.protocol}{remark}", question)
 
@@ -169,11 +170,11 @@ def _senders(port: ServicePort, rendered: Rendered) -> Iterator[tuple[str, dict[
     pod = _pod(options, rendered.state.endpoints.get(port.name, ()))
     if pod:
         yield "pods", pod
-    yield "outside", {"src": _address(_OUTSIDE[options.family], _PORT)}
+    yield "outside", {"src": join_host_port(_OUTSIDE[options.family], _PORT)}
     if not ipaddress.ip_address(options.node_ip).is_loopback:
-        yield "this node", {"src": _address(options.node_ip, _PORT), "origin": "local"}
+        yield "this node", {"src": join_host_port(options.node_ip, _PORT), "origin": "local"}
     for cidr in port.load_balancer_source_ranges[:1]:
-        yield "an allowed source", {"src": _address(_within(cidr, ()), _PORT)}
+        yield "an allowed source", {"src": join_host_port(_within(cidr, ()), _PORT)}
 
 
 def _pod(options: RenderOptions, endpoints: Iterable[Endpoint]) -> dict[str, object]:
@@ -182,9 +183,9 @@ def _pod(options: RenderOptions, endpoints: Iterable[Endpoint]) -> dict[str, obj
     cidr, interface = _CIDR.search(condition), _INTERFACE.search(condition)
     if cidr is not None:
         taken = {endpoint.ip for endpoint in endpoints}
-        return {"src": _address(_within(cidr[1], taken), _PORT)}
+        return {"src": join_host_port(_within(cidr[1], taken), _PORT)}
     if interface is not None:
-        return {"src": _address(_OUTSIDE[options.family], _PORT), "in": interface[1].replace("+", "0")}
+        return {"src": join_host_port(_OUTSIDE[options.family], _PORT), "in": interface[1].replace("+", "0")}
     return {}
 
 
@@ -196,10 +197,6 @@ def _within(cidr: str, taken: Iterable[str]) -> str:
         if str(network[-number]) not in occupied:
             return str(network[-number])
     return str(network[0])
-
-
-def _address(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 class _Fate(NamedTuple):

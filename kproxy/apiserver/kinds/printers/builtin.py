@@ -23,6 +23,7 @@ from kproxy.apiserver.kinds.printers.table import (
     name_of,
     selector_text,
 )  # fmt: skip
+from kproxy.family import join_host_port
 
 
 def _external_ip(value: Json) -> str:
@@ -57,7 +58,7 @@ def _endpoints(value: Json, now: datetime) -> list[Cell]:
         addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         for port in ports:
-            found += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
+            found += [join_host_port(ip, port["port"]) for ip in addresses]
         if not ports:
             found += addresses
     return [name_of(value), join(found, 3), age_of(value, now)]
