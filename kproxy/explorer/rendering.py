@@ -30,11 +30,10 @@ from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.iptables.save import collector_paused
-from kproxy.render import Features, RenderedTable, RenderedTarget, Renderer, RenderOptions, Target
+from kproxy.render import Features, RenderedTable, RenderedTarget, RenderOptions, Target
 from kproxy.render.explain import objects_of
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.nftables.renderer import Renderer as TableRenderer
 from kproxy.render.nftables.table import RenderedObject
 from kproxy.render.origin import RenderedRule
 from kproxy.services.tracker import ServiceState
@@ -128,12 +127,7 @@ class Explained:
 
 def render(state: ServiceState, options: RenderOptions, mode: str) -> RenderedTarget | RenderedTable:
     """kube-proxy's rules in a mode, from scratch."""
-    if mode == MODE_NFTABLES:
-        table = TableRenderer(options)
-        table.render(state)
-        return RenderedTable(state, table)
-    renderer = Renderer(options)
-    return RenderedTarget(state, renderer, renderer.plan_full(state))
+    return (RenderedTable if mode == MODE_NFTABLES else RenderedTarget).of(state, options)
 
 
 def own_rules(rendered: RenderedTarget | RenderedTable, family: Family) -> tuple[SideRules, Note]:

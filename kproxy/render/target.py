@@ -83,6 +83,12 @@ class RenderedTarget(msgspec.Struct, frozen=True):
     renderer: Renderer
     plan: Plan
 
+    @classmethod
+    def of(cls, state: ServiceState, options: RenderOptions) -> RenderedTarget:
+        """Rendered from scratch."""
+        renderer = Renderer(options)
+        return cls(state, renderer, renderer.plan_full(state))
+
     @property
     def options(self) -> RenderOptions:
         return self.renderer.options
@@ -130,8 +136,7 @@ def render_target(
         raise ModeError("mode nftables: these are iptables mode's rules; render_table makes nftables mode's table")
     options = render_options(config, family, target.node_name, target.node, features)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
-    renderer = Renderer(options)
-    return RenderedTarget(state, renderer, renderer.plan_full(state))
+    return RenderedTarget.of(state, options)
 
 
 def render_table(
@@ -144,11 +149,8 @@ def render_table(
     service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> RenderedTable:
     """Renders the nftables table of one family on one node from scratch."""
-    from kproxy.render.nftables.renderer import Renderer as TableRenderer
     from kproxy.render.nftables.table import RenderedTable
 
     options = render_options(config, family, target.node_name, target.node, features, service_cidrs=service_cidrs)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
-    renderer = TableRenderer(options)
-    renderer.render(state)
-    return RenderedTable(state, renderer)
+    return RenderedTable.of(state, options)

@@ -25,8 +25,7 @@ from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.report import CleanedTables
-from kproxy.render import RenderedTable, RenderedTarget, Renderer, RenderOptions
-from kproxy.render.nftables.renderer import Renderer as TableRenderer
+from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
 from kproxy.services import (
     IPFamily,
     ServicePortName,
@@ -119,11 +118,8 @@ class FamilyProxier:
         """The rules as they were wanted at the last sync, rendered anew."""
         state, options = self.snapshot()
         if isinstance(self._syncer, TableSyncer):
-            table = TableRenderer(options)
-            table.render(state)
-            return RenderedTable(state, table)
-        renderer = Renderer(options)
-        return RenderedTarget(state, renderer, renderer.plan_full(state))
+            return RenderedTable.of(state, options)
+        return RenderedTarget.of(state, options)
 
     def enable(self) -> None:
         """All that must be known before the first sync is known."""

@@ -34,7 +34,6 @@ from kproxy.render.iptables.chains import (
     service_port_hash,
 )
 from kproxy.render.iptables.save import saved_ruleset
-from kproxy.render.nftables.renderer import Renderer as TableRenderer
 from kproxy.render.nftables.save import nft_ruleset
 from kproxy.render.nftables.table import RenderedTable
 
@@ -79,9 +78,7 @@ def iptables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
 
 def nftables_text(facts: NodeFacts) -> str:
     """Nftables mode's table as a script for `nft -f`."""
-    renderer = TableRenderer(facts.nftables)
-    renderer.render(facts.state)
-    return RenderedTable(facts.state, renderer).restore_text
+    return RenderedTable.of(facts.state, facts.nftables).restore_text
 
 
 def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:

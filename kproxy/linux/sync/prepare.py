@@ -31,7 +31,7 @@ from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.reconcile import reconcile_rules
 from kproxy.linux.sync.report import FamilyReport
 from kproxy.netfilter.hooks import Variant
-from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions, Target, render_options
+from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_options
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState
 
@@ -261,8 +261,7 @@ def prepare_node(request: NodeRequest, namespace: Namespace, *, writes: bool) ->
 
 def _render_family(request: NodeRequest, host: HostFamily) -> PreparedFamily:
     state = ServiceState.of(host.family, request.target.node_name, request.services, request.endpoint_slices)
-    renderer = Renderer(host.options(request.config, request.target))
-    rendered = RenderedTarget(state, renderer, renderer.plan_full(state))
+    rendered = RenderedTarget.of(state, host.options(request.config, request.target))
     desired = desired_rules(rendered, host.rewrite, host.canary_tables)
     return PreparedFamily(host, host.executor(), rendered, desired)
 

@@ -51,6 +51,13 @@ class RenderedTable(msgspec.Struct, frozen=True):
     state: ServiceState
     renderer: Renderer
 
+    @classmethod
+    def of(cls, state: ServiceState, options: RenderOptions) -> RenderedTable:
+        """Rendered from scratch."""
+        renderer = Renderer(options)
+        renderer.render(state)
+        return cls(state, renderer)
+
     @property
     def options(self) -> RenderOptions:
         return self.renderer.options

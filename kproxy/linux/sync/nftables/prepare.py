@@ -26,7 +26,6 @@ from kproxy.linux.sync.prepare import NodeRequest, node_options, prepare_familie
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.report import FamilyReport
 from kproxy.render import Features, RenderedTable, RenderOptions, Target
-from kproxy.render.nftables.renderer import Renderer
 from kproxy.services import IPFamily, ServiceState
 
 REASON: Final = "mode nftables"
@@ -140,7 +139,5 @@ def prepare_tables(request: NodeRequest, namespace: Namespace) -> PreparedTables
 
 def _render_family(request: NodeRequest, host: TableFamily) -> PreparedTable:
     state = ServiceState.of(host.family, request.target.node_name, request.services, request.endpoint_slices)
-    renderer = Renderer(host.options(request.config, request.target, request.service_cidrs))
-    renderer.render(state)
-    rendered = RenderedTable(state, renderer)
+    rendered = RenderedTable.of(state, host.options(request.config, request.target, request.service_cidrs))
     return PreparedTable(host, host.executor(), rendered, desired_table(rendered))
