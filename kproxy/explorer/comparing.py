@@ -29,7 +29,7 @@ from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.edits import Edit, EditWords
 from kproxy.explorer.errors import bad_input, cannot
-from kproxy.explorer.maps import Owners, draw_map
+from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
 from kproxy.explorer.rendering import own_rules, render, with_foreign
 from kproxy.explorer.views import MapView
@@ -384,7 +384,7 @@ class _Report:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._owners = Owners(model)
+        self._owners = model.owners
         self._found: dict[tuple[object, ...], tuple[Difference, str, dict[str, None], dict[str, None]]] = {}
         self._undecided: list[Open] = []
         self._alike = True

@@ -19,6 +19,7 @@ from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import KproxyError
 from kproxy.explorer.chances import chances, exact, percent
 from kproxy.explorer.model import Model, Work
+from kproxy.explorer.owners import Owners
 from kproxy.explorer.views import (
     DeviceView,
     EdgeView,
@@ -52,7 +53,7 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
     """
     if model.known.cluster is None:
         return _one_host(model)
-    owners = Owners(model)
+    owners = model.owners
     objects = {each.metadata.name: each for each in model.manifests.nodes}
     nodes = tuple(_node(model, host, objects.get(name), owners) for name, host in model.cluster.hosts.items())
     networks = tuple(_networks(nodes))
@@ -84,43 +85,6 @@ def _one_host(model: Model) -> MapView:
         if family in model.families
     )
     return MapView(model.revision, "host", (host,), (), (), (), (), outside)
-
-
-class Owners:
-    """Whose an address is."""
-
-    def __init__(self, model: Model) -> None:
-        self.pods = {
-            address: pod
-            for pod in model.cluster.pods.values()
-            if not pod.host_network and pod.phase not in ("Succeeded", "Failed")
-            for address in pod.addresses
-        }
-        self.nodes: dict[str, str] = {}
-        for node in model.manifests.nodes:
-            for address in node_addresses(node):
-                self.nodes.setdefault(address, node.metadata.name)
-        for name, host in model.cluster.hosts.items():
-            for item in _Links.of(host).interfaces:
-                for own in item.addresses:
-                    if not item.is_loopback:
-                        self.nodes.setdefault(format_address(own.value, own.family), name)
-        self._said = {
-            address: f"node/{endpoint.node_name}"
-            for each in model.manifests.endpoint_slices
-            for endpoint in each.endpoints
-            if endpoint.node_name in model.cluster.hosts
-            for address in endpoint.addresses
-        }
-
-    def target(self, address: str) -> tuple[str, str]:
-        """What has an address, and the node that it is on: ids of the map. Of an endpoint whose Pod is not among the
-        objects, as in manifests, the EndpointSlice says the node."""
-        pod = self.pods.get(address)
-        if pod is not None:
-            return f"pod/{pod.name}", f"node/{pod.node}" if pod.node else ""
-        node = self.nodes.get(address)
-        return (f"node/{node}", f"node/{node}") if node else (f"{OUTSIDE}{address}", self._said.get(address, ""))
 
 
 @dataclass(frozen=True)

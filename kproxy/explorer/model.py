@@ -20,6 +20,7 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.errors import InputError
 from kproxy.explorer.edits import Edit, Edited, Object, edit, edited_files, read_objects
 from kproxy.explorer.errors import Refusal, cannot, not_found
+from kproxy.explorer.owners import Owners
 from kproxy.explorer.rendering import RenderedCluster, Rendering
 from kproxy.explorer.source import Known
 from kproxy.lab.resources import FAILED
@@ -76,6 +77,11 @@ class Model:
     @cached_property
     def network(self) -> KnownNetwork:
         return KnownNetwork(self.cluster)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """Whose addresses are."""
+        return Owners(self.cluster)
 
     @cached_property
     def rendering(self) -> Rendering:

@@ -28,7 +28,6 @@ from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset
-from kproxy.netfilter.address import format_address
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.render import Features, RenderedTable, RenderedTarget, RenderOptions, Target
 from kproxy.render.explain import objects_of
@@ -80,7 +79,7 @@ class Rendering:
             if key not in self._facts:
                 target = Target(host.name, self._nodes.get(host.name))
                 self._facts[key] = NodeFacts.of(
-                    self.manifests, self.config_of(host), target, family, self._features, _addresses(host, family)
+                    self.manifests, self.config_of(host), target, family, self._features, host.addresses(family) or None
                 )
             return self._facts[key]
 
@@ -159,17 +158,6 @@ def with_foreign(own: SideRules, host: HostFacts, family: Family, mode: str) -> 
         return own
     foreign = ForeignRules.of(there, family)
     return foreign.with_nftables(own) if mode == MODE_NFTABLES else foreign.with_iptables(own)
-
-
-def _addresses(host: HostFacts, family: Family) -> tuple[str, ...] | None:
-    """The addresses of a node's interfaces; None if they are not known."""
-    found = tuple(
-        format_address(own.value, family)
-        for item in host.interfaces or ()
-        for own in item.addresses
-        if own.family is family and not item.is_loopback
-    )
-    return found or None
 
 
 class RenderedHost(HostFacts):

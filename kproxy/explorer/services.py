@@ -20,8 +20,9 @@ from kproxy.dataplane import DataplaneError
 from kproxy.errors import InputError
 from kproxy.explorer.chances import exact, percent
 from kproxy.explorer.errors import not_found
-from kproxy.explorer.maps import CLIENT, CLIENT6, Owners, known_client, shares_of, state_of
+from kproxy.explorer.maps import CLIENT, CLIENT6, known_client, shares_of, state_of
 from kproxy.explorer.model import Model, Work, family_named
+from kproxy.explorer.owners import Owners
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
@@ -148,7 +149,7 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
         facts = rendering.facts(host, family)
         known = rendering.explained(host, family)
         explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
-        owners = Owners(model)
+        owners = model.owners
         mine = [port for port in facts.service_ports if port.name.service == key]
         mode = rendering.mode_of(host)
         pages = tuple(_port(facts, port, mode, owners) for port in mine)

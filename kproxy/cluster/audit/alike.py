@@ -65,7 +65,7 @@ class Alike:
         self._family = family
         self._facts: NodeFacts = node.facts(family)
         self._sides = sides
-        self._own = {*self._facts.own_addresses, *node.addresses(family)}
+        self._own = {*self._facts.own_addresses, *node.host.addresses(family)}
         own = node.node.pod_cidrs if node.node is not None else ()
         self._pods = [ipaddress.ip_network(cidr, strict=False) for cidr in own]
         self._names = {**{str(network): "PODS" for network in self._pods}, **dict.fromkeys(self._own, "NODE")}

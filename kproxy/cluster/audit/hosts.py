@@ -195,7 +195,7 @@ def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
             if port.protocol == "udp"
             for door in facts.doors(port)
         }
-        own = set(facts.own_addresses) | set(node.addresses(family))
+        own = set(facts.own_addresses) | set(node.host.addresses(family))
         for flow in flows:
             port = doors.get((flow.destination, flow.destination_port))
             if port is None and flow.destination in own:

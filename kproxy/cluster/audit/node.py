@@ -287,7 +287,7 @@ class AuditedNode:
         if family not in self._facts:
             manifests = self.cluster.manifests
             state = self._shared.states.of(family, self.name)
-            addresses = self.addresses(family) or None
+            addresses = self.host.addresses(family) or None
             first, second = (
                 render_options(
                     msgspec.structs.replace(self.config, mode=mode), family, self.name, self.node,
@@ -298,15 +298,6 @@ class AuditedNode:
             )  # fmt: skip
             self._facts[family] = NodeFacts(Target(self.name, self.node), family, state, first, second)
         return self._facts[family]
-
-    def addresses(self, family: Family) -> tuple[str, ...]:
-        """The addresses of its interfaces, loopback's left out; empty if they are not known."""
-        return tuple(
-            format_address(own.value, family)
-            for item in self.host.interfaces or ()
-            for own in item.addresses
-            if own.family is family and not item.is_loopback
-        )
 
     @cached_property
     def model(self) -> Host:

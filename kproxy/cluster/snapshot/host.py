@@ -30,6 +30,7 @@ from kproxy.dataplane import DataplaneError, Host, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.host import Interface, Route, RoutingRule, local_addresses_of
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter.address import format_address
 
 T = TypeVar("T")
 Entries = Sequence[Mapping[str, Any]]
@@ -158,6 +159,15 @@ class HostFacts:
     def interfaces(self) -> tuple[Interface, ...] | None:
         """The interfaces with their addresses, in the order of their numbers. Raises InputError."""
         return self._parsed(layout.ADDRESSES, parse_interfaces)
+
+    def addresses(self, family: Family) -> tuple[str, ...]:
+        """The addresses of its interfaces, loopback's left out; empty if they are not known. Raises InputError."""
+        return tuple(
+            format_address(own.value, family)
+            for item in self.interfaces or ()
+            for own in item.addresses
+            if own.family is family and not item.is_loopback
+        )
 
     @cached_property
     def routes(self) -> tuple[Route, ...] | None:

@@ -1,0 +1,56 @@
+"""Whose an address is: a pod's, a node's, an endpoint's, or somebody's outside."""
+
+from __future__ import annotations
+
+from kproxy.cluster.hosts import node_addresses
+from kproxy.cluster.journey.known import OUTSIDE
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.errors import KproxyError
+from kproxy.netfilter import Family
+
+
+class Owners:
+    """Whose an address is.
+
+    Attributes:
+        nodes: nodes by their addresses; those of Nodes come first.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        manifests = cluster.manifests
+        self._pods = {
+            address: pod
+            for pod in cluster.pods.values()
+            if not pod.host_network and pod.phase not in ("Succeeded", "Failed")
+            for address in pod.addresses
+        }
+        self.nodes: dict[str, str] = {}
+        for node in manifests.nodes:
+            for address in node_addresses(node):
+                self.nodes.setdefault(address, node.metadata.name)
+        for name, host in cluster.hosts.items():
+            for family in Family:
+                try:
+                    found = host.addresses(family)
+                except KproxyError:  # the map says of the node that its links cannot be read
+                    break
+                for address in found:
+                    self.nodes.setdefault(address, name)
+        self._named_by_slices = {
+            address: f"node/{endpoint.node_name}"
+            for each in manifests.endpoint_slices
+            for endpoint in each.endpoints
+            if endpoint.node_name in cluster.hosts
+            for address in endpoint.addresses
+        }
+
+    def target(self, address: str) -> tuple[str, str]:
+        """What has an address, and the node that it is on: ids of the map. Of an endpoint whose Pod is not among the
+        objects, as in manifests, the EndpointSlice says the node."""
+        pod = self._pods.get(address)
+        if pod is not None:
+            return f"pod/{pod.name}", f"node/{pod.node}" if pod.node else ""
+        node = self.nodes.get(address)
+        if node:
+            return f"node/{node}", f"node/{node}"
+        return f"{OUTSIDE}{address}", self._named_by_slices.get(address, "")
