@@ -6,8 +6,7 @@ sides, and no packet meets rules of two Services. Nodes whose rules read alike a
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -18,25 +17,20 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
-from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.migrate import ForeignRules, analyse, build_report
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
-from kproxy.dataplane.compare.compare import Comparison, Difference, compare
-from kproxy.dataplane.compare.record import difference_record
-from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.edits import Edit, EditWords
 from kproxy.explorer.errors import bad_input, cannot
+from kproxy.explorer.findings import Finding, Findings, Gathered, Open
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
 from kproxy.explorer.rendering import own_rules, render, with_foreign
 from kproxy.explorer.views import MapView
-from kproxy.family import join_host_port
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import format_address
-from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import RenderedTable, RenderedTarget
 from kproxy.services.names import LABEL_SERVICE_NAME
@@ -44,7 +38,6 @@ from kproxy.services.tracker import ServiceState
 
 EXAMINED: Final = 30
 """Differences of one node that are put into words."""
-MAX_FINDINGS: Final = 200
 MAX_SINGLE: Final = 8
 """Nodes that are compared each with its own addresses."""
 
@@ -73,47 +66,6 @@ class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node: str = ""
     nodes: tuple[str, ...] = ()
     to: str = MODE_NFTABLES
-
-
-class AskHint(msgspec.Struct, frozen=True, rename={"sender": "from"}):
-    """A question that shows a difference on the map."""
-
-    sender: str
-    to: str
-    protocol: str
-
-
-class Finding(msgspec.Struct, frozen=True, rename={"sources": "from"}):
-    """One difference, with the nodes where it is. `witness` is as in `kproxy diff -o json`."""
-
-    nodes: tuple[str, ...]
-    families: tuple[str, ...]
-    services: tuple[str, ...]
-    statement: str
-    destinations: tuple[str, ...]
-    sources: str
-    conditions: str
-    before: str
-    after: str
-    witness: object
-    ask: AskHint | None
-
-
-class Open(msgspec.Struct, frozen=True):
-    """Something that the model cannot decide."""
-
-    where: str
-    reason: str
-    node: str
-
-
-class Findings(msgspec.Struct, frozen=True):
-    """What two states differ in."""
-
-    alike: bool
-    findings: tuple[Finding, ...]
-    undecided: tuple[Open, ...]
-    notes: tuple[str, ...]
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True):
@@ -200,12 +152,12 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
     names = [one.node(node).name] if node else [name for name in other.nodes if name in one.nodes]
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
     changed = _Changed.between(one.manifests, other.manifests)
-    report = _Report(one)
+    report = Gathered(one)
     seen: dict[tuple[object, ...], Comparison] = {}
     for name in names:
         for each in families:
             work.check()
-            whole = changed.nodes.get(name, False) or _modes_differ(one, other, name)
+            whole = name in changed.nodes or _configurations_differ(one, other, name)
             services = None if whole else changed.services
             if services is not None and not services:
                 continue
@@ -241,38 +193,32 @@ class _Changed:
     """Which Services, and which Nodes, are others on the two sides."""
 
     services: frozenset[str]
-    nodes: Mapping[str, bool]
+    nodes: frozenset[str]
 
     @classmethod
     def between(cls, one: Manifests, other: Manifests) -> _Changed:
-        services = {key for key, _ in _differing(_services(one), _services(other))}
-        slices = {service for _, service in _differing(_slices(one), _slices(other))}
-        nodes = {key for key, _ in _differing(_nodes(one), _nodes(other))}
-        return cls(frozenset(services | slices), dict.fromkeys(nodes, True))
+        slices = [_slices(each) for each in (one, other)]
+        # A slice may be another Service's on the other side: both are others then.
+        moved = {side[key][0] for key in _differing(*slices) for side in slices if key in side}
+        services = _differing(_services(one), _services(other))
+        return cls(frozenset(services | moved), frozenset(_differing(_nodes(one), _nodes(other))))
 
 
-def _differing(
-    one: Mapping[str, tuple[object, str]], other: Mapping[str, tuple[object, str]]
-) -> Iterator[tuple[str, str]]:
-    for key in {**one, **other}:
-        mine, its = one.get(key), other.get(key)
-        if mine != its:
-            for each in (mine, its):
-                if each is not None:
-                    yield key, each[1]
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
+    """The keys with values that are not the same on both sides."""
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
 
-def _services(manifests: Manifests) -> dict[str, tuple[object, str]]:
-    return {
-        each.metadata.key: ((each.spec, each.ingress, dict(each.metadata.labels)), "") for each in manifests.services
-    }
+def _services(manifests: Manifests) -> dict[str, object]:
+    return {each.metadata.key: (each.spec, each.ingress, dict(each.metadata.labels)) for each in manifests.services}
 
 
-def _slices(manifests: Manifests) -> dict[str, tuple[object, str]]:
+def _slices(manifests: Manifests) -> dict[str, tuple[str, object]]:
+    """The Service of each EndpointSlice, and what else decides rules."""
     return {
         each.metadata.key: (
-            (each.address_type, each.endpoints, each.ports, dict(each.metadata.labels)),
             _service_of(each),
+            (each.address_type, each.endpoints, each.ports, dict(each.metadata.labels)),
         )
         for each in manifests.endpoint_slices
     }
@@ -282,16 +228,15 @@ def _service_of(item: EndpointSlice) -> str:
     return f"{item.metadata.namespace}/{item.metadata.labels.get(LABEL_SERVICE_NAME, '')}"
 
 
-def _nodes(manifests: Manifests) -> dict[str, tuple[object, str]]:
+def _nodes(manifests: Manifests) -> dict[str, object]:
     return {
-        each.metadata.name: ((each.addresses, each.pod_cidrs, dict(each.metadata.labels)), "")
-        for each in manifests.nodes
+        each.metadata.name: (each.addresses, each.pod_cidrs, dict(each.metadata.labels)) for each in manifests.nodes
     }
 
 
-def _modes_differ(one: Model, other: Model, name: str) -> bool:
-    modes = [model.rendering.config_of(model.cluster.hosts[name]) for model in (one, other)]
-    return modes[0] != modes[1]
+def _configurations_differ(one: Model, other: Model, name: str) -> bool:
+    first, second = (model.rendering.config_of(model.cluster.hosts[name]) for model in (one, other))
+    return first != second
 
 
 @dataclass
@@ -338,7 +283,7 @@ def _drift(model: Model, asked: Compare, work: Work) -> Findings:
         raise cannot("the rules are made from the objects here: drift needs a snapshot with rules, or a lab")
     names = [model.node(asked.node).name] if asked.node else list(model.nodes)
     families = (family_named(asked.family, ()),) if asked.family else model.families
-    report = _Report(model)
+    report = Gathered(model)
     notes = []
     for name in names:
         host = model.cluster.hosts[name]
@@ -374,104 +319,3 @@ def _migrate(model: Model, asked: Compare, work: Work) -> MigrateReport:
             facts = model.rendering.facts(host, family)
             analyses.append(analyse(facts, to_nftables=to_nftables, foreign=foreign))
     return build_report(analyses, to_nftables=to_nftables)
-
-
-# --- findings ---
-
-
-class _Report:
-    """Differences of several nodes: those that read alike are one."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._owners = model.owners
-        self._found: dict[tuple[object, ...], tuple[Difference, str, dict[str, None], dict[str, None]]] = {}
-        self._undecided: list[Open] = []
-        self._alike = True
-        self._more = 0
-
-    def add(self, node: str, family: Family, found: Comparison) -> None:
-        self._alike = self._alike and found.alike
-        self._more += found.unexamined
-        for item in found.differences:
-            key = (item.destinations, item.sources, item.conditions, item.one, item.other)
-            _, _, nodes, families = self._found.setdefault(key, (item, node, {}, {}))
-            nodes[node] = None
-            families[family.value] = None
-        self._undecided += [Open(item.where, item.reason, node) for item in found.undecided]
-
-    def findings(self, notes: Sequence[str]) -> Findings:
-        # What happens under few conditions is what most packets meet.
-        shown = sorted(self._found.values(), key=lambda each: len(each[0].conditions))[:MAX_FINDINGS]
-        more = [f"{self._more} more destinations differ"] if self._more else []
-        left = len(self._found) - len(shown)
-        more += [f"{left} more findings are not listed"] if left else []
-        return Findings(
-            self._alike,
-            tuple(self._finding(*each) for each in shown),
-            tuple(self._undecided[:MAX_FINDINGS]),
-            (*notes, *more),
-        )
-
-    def _finding(self, item: Difference, node: str, nodes: Mapping[str, None], families: Mapping[str, None]) -> Finding:
-        return Finding(
-            nodes=tuple(nodes),
-            families=tuple(families),
-            services=self._services(item),
-            statement=item.statement("before", "after"),
-            destinations=item.destinations,
-            sources=item.sources,
-            conditions=item.conditions,
-            before=item.one,
-            after=item.other,
-            witness=difference_record(item)["witness"],
-            ask=self._ask(item, node),
-        )
-
-    def _services(self, item: Difference) -> tuple[str, ...]:
-        """Those that answer at the address that the witness asks."""
-        packet = item.witness.packet
-        if packet.dst is None:
-            return ()
-        address = format_address(packet.dst, packet.family)
-        found = []
-        for service in self._model.manifests.services:
-            spec = service.spec
-            own = {*spec.cluster_ips, *spec.external_ips, *(each.ip for each in service.ingress)}
-            for port in spec.ports:
-                if protocol_name(packet.protocol) != port.protocol.lower():
-                    continue
-                if (address in own and port.port == packet.dport) or (
-                    port.node_port and port.node_port == packet.dport and address not in own
-                ):
-                    found.append(f"svc/{service.metadata.key}")
-        return tuple(dict.fromkeys(found))
-
-    def _ask(self, item: Difference, node: str) -> AskHint | None:
-        """A client that sends such a packet: the pod that has the source address, else one of the node, or whoever is
-        outside."""
-        packet = item.witness.packet
-        if packet.dst is None or packet.dport is None:
-            return None
-        source = "" if packet.src is None else format_address(packet.src, packet.family)
-        owner = self._owners.target(source)[0] if source else ""
-        if packet.origin == LOCAL or ipaddress.ip_address(format_address(packet.dst, packet.family)).is_loopback:
-            sender = f"node/{node}"
-        elif owner.startswith(("pod/", "node/")):
-            sender = owner
-        else:
-            pods = self._model.cluster.pods.values()
-            near = [pod for pod in pods if pod.node == node and not pod.host_network and pod.addresses]
-            sender = f"pod/{near[0].name}" if near else f"node/{node}"
-        receiver = packet.destination
-        address = format_address(packet.dst, packet.family)
-        own = next((each for each, name in self._owners.nodes.items() if name == node), "")
-        elsewhere = (
-            self._owners.target(address)[0].startswith(OUTSIDE) and not ipaddress.ip_address(address).is_loopback
-        )
-        if own and elsewhere and self._is_node_port(packet.dport):
-            receiver = join_host_port(own, packet.dport)
-        return AskHint(sender, receiver, protocol_name(packet.protocol))
-
-    def _is_node_port(self, port: int) -> bool:
-        return any(port == each.node_port for item in self._model.manifests.services for each in item.spec.ports)
