@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,12 +16,7 @@ from kproxy.explorer.errors import Refusal, bad_input
 from kproxy.explorer.live import LabSource
 from kproxy.explorer.model import Model
 from kproxy.lab import faults
-from kproxy.lab.capture.dissect import PacketAtInterface
-from kproxy.lab.cluster import read_cluster
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.inspect.follow import Followed, follow
-from kproxy.lab.inspect.targets import client_host, find_target
-from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import CLIENT, LabSpec
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.rules import output_of
@@ -31,6 +26,10 @@ from kproxy.linux.namespace import Namespace
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.nftables.stateful import Counter
+
+if TYPE_CHECKING:
+    from kproxy.lab.capture.dissect import PacketAtInterface
+    from kproxy.lab.inspect.follow import Followed
 
 TIMEOUT: Final = 1.5
 """Seconds for which silence must last, of a connection that is followed."""
@@ -101,6 +100,12 @@ def follow_connection(source: LabSource, model: Model, asked: Follow) -> FollowA
     Raises:
         Refusal: a name stands for nothing, or it cannot be made.
     """
+    # Imported here: only a lab needs scapy, a quarter of a second of the start.
+    from kproxy.lab.cluster import read_cluster
+    from kproxy.lab.inspect.follow import follow
+    from kproxy.lab.inspect.targets import client_host, find_target
+    from kproxy.lab.model.hosts import LabModel
+
     record = source.record
     try:
         cluster = read_cluster(source.lab, record)
