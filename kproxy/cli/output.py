@@ -94,6 +94,25 @@ def table_lines(rows: Sequence[Sequence[str]], indent: str = "", width: int | No
                     margin = " " * len(margin)
 
 
+def report_width() -> int:
+    """The columns that a report in prose has: the terminal's, at most 120; 80 where there is none."""
+    return min(terminal_width() or 80, 120)
+
+
+def wrapped(text: str, first: str, rest: str, width: int, *, cut: bool = False) -> Iterator[str]:
+    """Prose as lines: `first` stands before the first, `rest` before the others. `cut`: longer words are."""
+    yield from textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=cut, break_on_hyphens=False
+    )
+
+
+def labelled(first: str, label: str, text: str, width: int, *, cut: bool = False) -> Iterator[str]:
+    """Prose beside its label, which has a colour; `first` is the margin with the label, as wide as it is to be."""
+    lines = list(wrapped(text, first, " " * len(first), width, cut=cut))
+    yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
+    yield from lines[1:]
+
+
 _MARGIN: Final = re.compile(r"[ │├└─]*")
 _NO_TEE: Final = str.maketrans("├└─", "│  ")
 

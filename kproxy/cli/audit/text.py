@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
 
-from kproxy.cli.output import counted, terminal_width
+from kproxy.cli.output import counted, labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
 
-_WIDTH: Final = 80
 _MOST: Final = 6
 _MOST_RULES: Final = 3
 _INDENT: Final = "   "
@@ -21,7 +19,7 @@ _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.I
 
 def report_lines(report: Report) -> Iterator[str]:
     """The lines of the answer."""
-    width = min(terminal_width() or _WIDTH, 120)
+    width = report_width()
     of = f" of {report.created}" if report.created else ""
     yield from _wrapped(
         f"{report.source}{of}: {counted(len(report.nodes), 'node')}, {counted(report.services, 'Service')}, "
@@ -95,11 +93,8 @@ def _listed(names: Sequence[str], between: str = ", ") -> str:
 
 
 def _labelled(label: str, text: str, width: int) -> Iterator[str]:
-    first = f"{_INDENT}{label:<{_LABEL}}"
-    lines = list(_wrapped(text, first, " " * len(first), width))
-    yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
-    yield from lines[1:]
+    yield from labelled(f"{_INDENT}{label:<{_LABEL}}", label, text, width, cut=True)
 
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> Iterator[str]:
-    yield from textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    yield from wrapped(text, first, rest, width, cut=True)

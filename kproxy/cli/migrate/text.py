@@ -8,11 +8,10 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import counted, terminal_width
+from kproxy.cli.output import counted, labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.report import Fate, WitnessRecord
 
-WIDTH: Final = 80
 MAX_SERVICES: Final = 4
 MAX_ADDRESSES: Final = 6
 MAX_FATES: Final = 3
@@ -22,7 +21,7 @@ LABEL: Final = 8
 
 def report_lines(report: Report) -> Iterator[str]:
     """The lines of the answer."""
-    width = min(terminal_width() or WIDTH, 120)
+    width = report_width()
     count = len(report.findings)
     nodes = report.nodes[0] if len(report.nodes) == 1 else f"{len(report.nodes)} nodes"
     services = counted(report.services, "Service")
@@ -43,17 +42,17 @@ def report_lines(report: Report) -> Iterator[str]:
     if report.undecided:
         yield click.style("What the model cannot decide:", fg="yellow", bold=True)
         for each in report.undecided:
-            yield from _wrapped(f"{each.node}, {each.family}, {each.where}: {each.reason}", "  ", "  ", width)
+            yield from wrapped(f"{each.node}, {each.family}, {each.where}: {each.reason}", "  ", "  ", width)
     elif all(finding.reason != "other" for finding in report.findings):
         text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike"
         text += f"; of those that meet other programs' rules, {report.tried} were tried." if report.tried else "."
-        yield from _wrapped(text, "", "", width)
+        yield from wrapped(text, "", "", width)
     yield from _needs(report, width)
 
 
 def _needs(report: Report, width: int) -> Iterator[str]:
     if report.needs:
-        yield from _wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
+        yield from wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
 
 
 def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
@@ -97,7 +96,7 @@ def _witness(witness: WitnessRecord, width: int) -> Iterator[str]:
     for label, ends in (("today", witness.today), ("then", witness.then)):
         for index, text in enumerate(_fates(ends)):
             first = f"{MARGIN}{'':{LABEL}}{label if index == 0 else '':7}"
-            yield from _wrapped(text, first, " " * len(first), width)
+            yield from wrapped(text, first, " " * len(first), width)
     if witness.kernel is not None:
         yield from _kernel(witness.kernel, width)
 
@@ -108,7 +107,7 @@ def _kernel(answer: KernelAnswer, width: int) -> Iterator[str]:
     if answer.verdict == "refuted":
         texts += [f"today {' or '.join(answer.today)}", f"then {' or '.join(answer.then)}"]
     colour = {"confirmed": "green", "refuted": "red"}.get(answer.verdict, "yellow")
-    for line in _wrapped("; ".join(texts), first, " " * len(first), width):
+    for line in wrapped("; ".join(texts), first, " " * len(first), width):
         yield click.style(line, fg=colour)
 
 
@@ -129,13 +128,4 @@ def _listed(names: Sequence[str], most: int, what: str) -> list[str]:
 
 
 def _labelled(label: str, text: str, width: int) -> Iterator[str]:
-    first = f"{MARGIN}{label:<{LABEL}}"
-    lines = list(_wrapped(text, first, " " * len(first), width))
-    yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
-    yield from lines[1:]
-
-
-def _wrapped(text: str, first: str, rest: str, width: int) -> Iterator[str]:
-    yield from textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
+    yield from labelled(f"{MARGIN}{label:<{LABEL}}", label, text, width)
