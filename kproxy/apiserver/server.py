@@ -36,7 +36,7 @@ from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
 from kproxy.apiserver.http.app import App
-from kproxy.apiserver.http.protocol import Http, Refusing
+from kproxy.apiserver.http.protocol import Http, Refusing, end_connections
 from kproxy.apiserver.http.tls import TLSProtocol, server_context
 from kproxy.apiserver.http.websocket import WebSocket
 from kproxy.apiserver.kinds.allocator import Allocators
@@ -263,13 +263,7 @@ class ApiServer:
         for server in self._servers:
             server.close()
         self.watches.close()
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        deadline = asyncio.get_running_loop().time() + _STOPPING
-        while self._state.tasks and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
+        await end_connections(self._state, _STOPPING)
         await self.endpoint_slices.stop()
         await self.system_objects.stop()
         await self.controllers.stop()

@@ -13,7 +13,7 @@ from typing import Final
 import uvicorn
 from uvicorn.server import ServerState
 
-from kproxy.apiserver.http.protocol import Http, Refusing
+from kproxy.apiserver.http.protocol import Http, Refusing, end_connections
 from kproxy.errors import InputError, KproxyError
 from kproxy.explorer.app import Api
 from kproxy.explorer.security import Guard
@@ -79,13 +79,7 @@ class ExplorerServer:
             self._server.close()
         if self._api is not None:
             self._api.close()
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        deadline = asyncio.get_running_loop().time() + _STOPPING
-        while self._state.tasks and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
+        await end_connections(self._state, _STOPPING)
 
 
 def _bind(host: str, port: int) -> socket.socket:

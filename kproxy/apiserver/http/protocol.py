@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from kproxy.apiserver.errors import ApiError, bad_request
 
@@ -120,6 +121,17 @@ class Http(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_headers = True
         super().on_message_complete()
+
+
+async def end_connections(state: ServerState, seconds: float) -> None:
+    """Ends every connection of a server that listens no more: requests have so long to end by themselves."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    deadline = asyncio.get_running_loop().time() + seconds
+    while state.tasks and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.02)
+    for connection in list(state.connections):
+        connection.transport.abort()
 
 
 class Refusing(asyncio.Protocol):
