@@ -6,16 +6,17 @@ it is `model`'s. A source whose `live` holds calls back when it has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.api.load.manifests import SUFFIXES
+from kproxy.api.fielderror import ManifestError, Problem
+from kproxy.api.load.manifests import SUFFIXES, read_files
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_cluster_ips, remark_no_slices
-from kproxy.cluster.inputs import read_config
+from kproxy.cluster.inputs import named_file, read_config
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, open_files
@@ -174,9 +175,8 @@ class ManifestSource(_Still):
     def read(self) -> Known:
         warnings: list[str] = []
         files = MemoryFiles(self.label)
-        for name in self._filenames:
-            for path, data in self._contents(name):
-                files.put(f"{OBJECTS}/{path}", data)
+        for path, data in self._contents():
+            files.put(f"{OBJECTS}/{path}", data)
         config = None
         if self._config_path is not None:
             config = read_config(self._config_path, warnings.append)
@@ -194,21 +194,14 @@ class ManifestSource(_Still):
             allocate=self._allocate,
         )
 
-    def _contents(self, name: str) -> list[tuple[str, bytes]]:
-        if name == "-":
-            return [("stdin.yaml", self._stdin)]
-        path = Path(name)
-        try:
-            if path.is_dir():
-                found = sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and not item.is_dir())
-                if not found:
-                    raise InputError(f"{name}: no manifests in this directory")
-            else:
-                found = [path]
-            # The content decides what a file is, so each may have a name that a snapshot's objects have.
-            return [(_plain(item), item.read_bytes()) for item in found]
-        except OSError as error:
-            raise InputError(f"{error.filename or name}: {error.strerror or error}") from error
+    def _contents(self) -> Iterator[tuple[str, bytes]]:
+        """The manifests, by names in `objects/`: their content decides what they are, so each may have any of these."""
+        problems: list[Problem] = []
+        for name in self._filenames:
+            for path, data in read_files(name, self._stdin, problems):
+                yield "stdin.yaml" if path == "-" else _plain(Path(path)), data
+        if problems:
+            raise ManifestError(problems)
 
     def away(self) -> str:
         gone = [name for name in self._filenames if name != "-" and not Path(name).exists()]
@@ -245,7 +238,7 @@ class RulesSource(_Still):
 
     def _text(self, path: str) -> str:
         try:
-            data = self._stdin if path == "-" else Path(path).read_bytes()
+            data = self._stdin if path == "-" else named_file(path).read_bytes()
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
         return data.decode("utf-8", "surrogateescape")

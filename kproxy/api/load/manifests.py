@@ -77,7 +77,7 @@ def load_manifests(
     reader = Reader(on_object)
     for path in paths:
         name = os.fspath(path)
-        for file, data in _contents(name, stdin, reader.problems):
+        for file, data in read_files(name, stdin, reader.problems):
             reader.read(file, data)
     return _finish(reader, [os.fspath(path) for path in paths])
 
@@ -114,7 +114,7 @@ def _finish(reader: Reader, names: list[str]) -> Manifests:
     )
 
 
-def _contents(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem]) -> Iterator[tuple[str, bytes]]:
+def read_files(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem]) -> Iterator[tuple[str, bytes]]:
     """The files that one argument names, with their bytes; what cannot be read becomes a problem."""
     if name == "-":
         try:

@@ -13,7 +13,7 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.api.load.manifests import load_contents
+from kproxy.api.load.manifests import SUFFIXES, load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.cluster.facts.kubeproxy import config_text
 from kproxy.cluster.pods import Pod, read_pods
@@ -23,7 +23,6 @@ from kproxy.cluster.snapshot.info import UNKNOWN, Failure, SnapshotInfo, read_in
 from kproxy.cluster.snapshot.layout import NODES, OBJECTS
 from kproxy.errors import InputError
 
-_SUFFIXES: Final = (".json", ".jsonl", ".yaml", ".yml")
 _USED: Final = frozenset({"v1/Pod", "v1/ConfigMap"})
 _WANTED: Final = {
     "Node": "nodes' addresses and podCIDRs are unknown",
@@ -119,7 +118,7 @@ def read_snapshot(path: str | os.PathLike[str], tell: Callable[[str], None] = la
 
 def is_objects(path: str) -> bool:
     """Whether a file of a snapshot holds objects."""
-    return path.startswith(f"{OBJECTS}/") and path.endswith(_SUFFIXES)
+    return path.startswith(f"{OBJECTS}/") and path.endswith(SUFFIXES)
 
 
 def _failures(info: SnapshotInfo, host: str) -> list[Failure]:
