@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.client import RestClient, load_client_config
+from kproxy.client import RestClient
 from kproxy.client.exec import ExecError, execute
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.netfilter import Family
+from tests.support.apiserver.server import rest_client
 from tests.support.cli import run_kproxy
 from tests.support.lab.labtools import Lab, lab_up
 from tests.support.waiting import eventually
@@ -47,9 +48,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def client(lab: Lab) -> Iterator[RestClient]:
-    found = RestClient(load_client_config(str(lab.directory.kubeconfig)))
-    yield found
-    found.close()
+    with rest_client(lab.directory.kubeconfig) as found:
+        yield found
 
 
 def run(

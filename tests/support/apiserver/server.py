@@ -6,14 +6,26 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproxy.apiserver import RunningServer, running_apiserver
+from kproxy.client import RestClient, load_client_config
 
 TOKENS = 'admin-token,admin,uid1,"system:masters"\nbob-token,bob,uid2\ncarol-token,carol,uid3\n'
+
+
+@contextmanager
+def rest_client(kubeconfig: Path) -> Iterator[RestClient]:
+    """Our own client of the cluster that a kubeconfig names."""
+    client = RestClient(load_client_config(str(kubeconfig)))
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 class Api:

@@ -3,11 +3,10 @@ Services of each type, rules that kube-proxy writes. The same arguments give the
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tests.support.cluster.snapshots import rules
+from tests.support.cluster.snapshots import host_files, listed, rules
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 
@@ -48,12 +47,6 @@ def _subnet(number: int) -> str:
 
 def _mac(number: int) -> str:
     return f"0a:00:00:00:{number // 256:02x}:{number % 256:02x}"
-
-
-def _listed(kind: str, items: Sequence[Mapping[str, Any]]) -> bytes:
-    version = "discovery.k8s.io/v1" if kind == "EndpointSlice" else "v1"
-    full = [{"apiVersion": version, "kind": kind, **item} for item in items]
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": full}, indent=1).encode()
 
 
 class _Placed(NamedTuple):
@@ -180,18 +173,8 @@ def _node_files(number: int, nodes: int, pods: Sequence[_Placed]) -> dict[str, b
             routes.append({"dst": f"{via}/24", "gateway": via, "dev": "flannel.1", "flags": ["onlink"]})  # type: ignore[dict-item]
             neighbours.append({"dst": via, "dev": "flannel.1", "lladdr": _mac(other), "state": ["PERMANENT"]})
             fdb.append({"mac": _mac(other), "ifname": "flannel.1", "dst": _address(other), "state": "permanent"})
-    sysctls = (
-        "net.ipv4.ip_forward = 1\nnet.ipv6.conf.all.forwarding = 1\nnet.ipv4.conf.all.rp_filter = 0\n"
-        "net.ipv4.conf.all.route_localnet = 1\nnet.ipv4.conf.all.accept_local = 0\n"
-        "net.bridge.bridge-nf-call-iptables = 1\nnet.bridge.bridge-nf-call-ip6tables = 1\n"
-    )
-    found = {
-        "ip-addr.json": links, "ip-route.json": routes, "ip-rule.json": [], "ip-neigh.json": neighbours,
-        "bridge-fdb.json": fdb,
-    }  # fmt: skip
     name = _name(number)
-    files = {f"nodes/{name}/{file}": json.dumps(value).encode() for file, value in found.items()}
-    return {**files, f"nodes/{name}/sysctl": sysctls.encode(), f"nodes/{name}/ip6tables-save": b""}
+    return {**host_files(name, links, routes, neighbours, fdb), f"nodes/{name}/ip6tables-save": b""}
 
 
 def showcase(nodes: int = 3, apps: Sequence[App] = APPS) -> dict[str, bytes]:
@@ -199,10 +182,10 @@ def showcase(nodes: int = 3, apps: Sequence[App] = APPS) -> dict[str, bytes]:
     pods = list(_placed(nodes, apps))
     slices = [_slice(app, [pod for pod in pods if pod.app is app]) for app in apps]
     files = {
-        "objects/Node.json": _listed("Node", [_node(number) for number in range(nodes)]),
-        "objects/Pod.json": _listed("Pod", [_pod(pod) for pod in pods]),
-        "objects/Service.json": _listed("Service", [_service(app, place) for place, app in enumerate(apps)]),
-        "objects/EndpointSlice.json": _listed("EndpointSlice", slices),
+        "objects/Node.json": listed("Node", [_node(number) for number in range(nodes)]),
+        "objects/Pod.json": listed("Pod", [_pod(pod) for pod in pods]),
+        "objects/Service.json": listed("Service", [_service(app, place) for place, app in enumerate(apps)]),
+        "objects/EndpointSlice.json": listed("EndpointSlice", slices),
     }
     written = dict(files)
     for number in range(nodes):

@@ -18,7 +18,8 @@ MACS = {"n1": "0a:00:00:00:00:01", "n2": "0a:00:00:00:00:02"}
 ADDRESSES = {"n1": "172.30.0.11", "n2": "172.30.0.12"}
 
 
-def _listed(kind: str, items: Iterable[Mapping[str, Any]]) -> bytes:
+def listed(kind: str, items: Iterable[Mapping[str, Any]]) -> bytes:
+    """Objects as `kubectl get -o json` prints them."""
     version = "discovery.k8s.io/v1" if kind == "EndpointSlice" else "v1"
     full = [{"apiVersion": version, "kind": kind, **item} for item in items]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": full}, indent=1).encode()
@@ -67,10 +68,10 @@ def objects() -> dict[str, bytes]:
         "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "http", "port": 8080}],
     }  # fmt: skip
     return {
-        "objects/Node.json": _listed("Node", [_node(1), _node(2)]),
-        "objects/Pod.json": _listed("Pod", [_pod("cart-0", 1, 9), _pod("web-0", 1, 5), _pod("web-1", 2, 5)]),
-        "objects/Service.json": _listed("Service", [service]),
-        "objects/EndpointSlice.json": _listed("EndpointSlice", [slices]),
+        "objects/Node.json": listed("Node", [_node(1), _node(2)]),
+        "objects/Pod.json": listed("Pod", [_pod("cart-0", 1, 9), _pod("web-0", 1, 5), _pod("web-1", 2, 5)]),
+        "objects/Service.json": listed("Service", [service]),
+        "objects/EndpointSlice.json": listed("EndpointSlice", [slices]),
     }
 
 
@@ -128,17 +129,24 @@ def node_files(number: int) -> dict[str, bytes]:
     ]
     neighbours = [{"dst": f"10.244.{there}.0", "dev": "vxlan1", "lladdr": MACS[other], "state": ["PERMANENT"]}]
     fdb = [{"mac": MACS[other], "ifname": "vxlan1", "dst": ADDRESSES[other], "state": "permanent"}]
-    sysctls = (
-        "net.ipv4.ip_forward = 1\nnet.ipv6.conf.all.forwarding = 1\nnet.ipv4.conf.all.rp_filter = 0\n"
-        "net.ipv4.conf.all.route_localnet = 1\nnet.ipv4.conf.all.accept_local = 0\n"
-        "net.bridge.bridge-nf-call-iptables = 1\nnet.bridge.bridge-nf-call-ip6tables = 1\n"
-    )
+    return host_files(name, links, routes, neighbours, fdb)
+
+
+SYSCTLS = (
+    "net.ipv4.ip_forward = 1\nnet.ipv6.conf.all.forwarding = 1\nnet.ipv4.conf.all.rp_filter = 0\n"
+    "net.ipv4.conf.all.route_localnet = 1\nnet.ipv4.conf.all.accept_local = 0\n"
+    "net.bridge.bridge-nf-call-iptables = 1\nnet.bridge.bridge-nf-call-ip6tables = 1\n"
+)
+
+
+def host_files(name: str, links: object, routes: object, neighbours: object, fdb: object) -> dict[str, bytes]:
+    """What a healthy node says of itself, but for its rules."""
     found = {
         "ip-addr.json": links, "ip-route.json": routes, "ip-rule.json": [], "ip-neigh.json": neighbours,
         "bridge-fdb.json": fdb,
     }  # fmt: skip
     files = {f"nodes/{name}/{file}": json.dumps(value).encode() for file, value in found.items()}
-    return {**files, f"nodes/{name}/sysctl": sysctls.encode()}
+    return {**files, f"nodes/{name}/sysctl": SYSCTLS.encode()}
 
 
 def vxlan_cluster() -> dict[str, bytes]:

@@ -29,11 +29,11 @@ from kproxy.apiserver.kubelet import (
     KubeletRequest,
     LogRequest,
 )
-from kproxy.client import ApiError, RestClient, TransportError, load_client_config
+from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.client.exec import ExecError, execute
 from kproxy.lab.kubelet.commands import Client, exit_status, failure
 from tests.support.apiserver.kubelets import Kubelets
-from tests.support.apiserver.server import TOKENS, Api
+from tests.support.apiserver.server import TOKENS, Api, rest_client
 
 PODS = "/api/v1/namespaces/default/pods"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
@@ -96,9 +96,8 @@ def api(tmp_path_factory: pytest.TempPathFactory, kubelets: Kubelets) -> Iterato
 
 @pytest.fixture(scope="module")
 def client(api: Api) -> Iterator[RestClient]:
-    found = RestClient(load_client_config(str(api.server.kubeconfig)))
-    yield found
-    found.close()
+    with rest_client(api.server.kubeconfig) as found:
+        yield found
 
 
 def run(client: RestClient, *command: str, pod: str = "one", container: str = "", **bounds: Any) -> Any:
@@ -229,13 +228,11 @@ def test_faults_of_the_command_are_told_apart(client: RestClient) -> None:
 
 
 def test_a_server_without_kubelets_says_so(tmp_path: Path) -> None:
-    with running_apiserver(tmp_path) as server:
-        client = RestClient(load_client_config(str(server.kubeconfig)))
+    with running_apiserver(tmp_path) as server, rest_client(server.kubeconfig) as client:
         pod = {"metadata": {"name": "one"}, "spec": {"nodeName": "n1", "containers": [{"name": "a", "image": "i"}]}}
         client.raw("POST", PODS, body=json.dumps(pod).encode())
         with pytest.raises(ApiError, match="no kubelet of node n1: this server has none"):
             run(client, "print")
-        client.close()
 
 
 # --- log ---

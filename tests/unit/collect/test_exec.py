@@ -22,7 +22,7 @@ from kproxy.collect.nodes import collect_nodes, failures_of
 from kproxy.errors import InputError
 from kproxy.lab.kubelet.commands import Client, exit_status, failure
 from tests.support.apiserver.kubelets import Kubelets
-from tests.support.apiserver.server import TOKENS, Api
+from tests.support.apiserver.server import TOKENS, Api, rest_client
 
 NODES = ("bare", "code", "cut", "flood", "good", "noshell", "slow")
 
@@ -91,9 +91,8 @@ def api(tmp_path_factory: pytest.TempPathFactory, kubelets: Kubelets) -> Iterato
 
 @pytest.fixture(scope="module")
 def client(api: Api) -> Iterator[RestClient]:
-    found = RestClient(load_client_config(str(api.server.kubeconfig)))
-    yield found
-    found.close()
+    with rest_client(api.server.kubeconfig) as found:
+        yield found
 
 
 def test_each_fault_is_named_and_the_rest_is_kept(client: RestClient) -> None:
