@@ -21,9 +21,7 @@ import msgspec
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.sides import Sides
 from kproxy.cluster.migrate.facts import NodeFacts
-from kproxy.dataplane.model.host import Route
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import format_address
 from kproxy.services.serviceport import ServicePort
 
 _ADDRESS: Final = re.compile(
@@ -110,7 +108,7 @@ class Alike:
         routes: dict[str, int] = {}
         pods = {cidr for each in node.cluster.manifests.nodes for cidr in each.pod_cidrs}
         for route in node.host.routes or ():
-            where = _route(route)
+            where = str(route.network)
             target = self._plain(where)
             if target == where and where in pods:
                 target = "OTHERS"
@@ -169,9 +167,3 @@ def _number(address: str) -> int:
 def _words(names: Iterable[str]) -> re.Pattern[str] | None:
     escaped = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     return re.compile(rf"(?<![\w.:])(?:{escaped})(?![\w:]|\.\d)") if escaped else None
-
-
-def _route(route: Route) -> str:
-    """The network of a route, as CIDR."""
-    network = route.network
-    return f"{format_address(network.address, route.family)}/{bin(network.mask).count('1')}"

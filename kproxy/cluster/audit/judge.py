@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.alike import Alike
 from kproxy.cluster.audit.dump import Dump, line_of_nft, line_of_policy
 from kproxy.cluster.audit.node import AuditedNode
@@ -93,7 +94,7 @@ class Judge:
         if not self._node.host.knows_rules(self._family) or not ports:
             return
         if not self._node.has_own_rules(self._family):
-            files = "nft.json" if self._node.mode == "nftables" else "iptables-save"
+            files = "nft.json" if self._node.mode == MODE_NFTABLES else "iptables-save"
             yield Observation(
                 "rules-missing", self._node.name, f"{self._node.mode} {self._family.value}",
                 f"{self._family.value}: mode {self._node.mode}, and {files} has no rules of it",

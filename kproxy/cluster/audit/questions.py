@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.migrate.facts import Door, NodeFacts
 from kproxy.cluster.migrate.packets import CLIENT_PORT, OUTSIDE, PROTOCOLS
@@ -189,7 +190,7 @@ class Questions:
             yield LOAD_BALANCER_IP, ip, port.port
         if port.node_port and self._node.config_known:
             facts = self.facts
-            options = facts.nftables if self._node.mode == "nftables" else facts.iptables
+            options = facts.nftables if self._node.mode == MODE_NFTABLES else facts.iptables
             chosen = facts.node_port_addresses(options)
             for ip in (self._own_addresses if chosen is None else list(chosen))[:1]:
                 yield NODE_PORT, ip, port.node_port

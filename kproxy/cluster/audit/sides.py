@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
 from kproxy.cluster.audit.node import AuditedNode, dispatches, without_clients
 from kproxy.cluster.migrate.facts import Door, NodeFacts
@@ -40,7 +41,6 @@ from kproxy.render.iptables.chains import (
     service_port_hash,
 )
 from kproxy.render.iptables.save import jump_text, save_text
-from kproxy.render.nftables.names import TABLE
 from kproxy.render.nftables.save import nft_ruleset
 from kproxy.services.names import ServicePortName
 from kproxy.services.serviceport import ServicePort
@@ -307,8 +307,5 @@ def _pieces(table: NftTable) -> Iterator[tuple[str, str]]:
 
 def sides_of(node: AuditedNode, family: Family, rendered: Rendered) -> Sides:
     """Both sides of a node. Raises InputError: its rules cannot be read."""
-    made = NftablesSides if node.mode == "nftables" else IptablesSides
+    made = NftablesSides if node.mode == MODE_NFTABLES else IptablesSides
     return made(node, family, rendered)
-
-
-__all__ = ["TABLE", "Changes", "Rendered", "Sides", "sides_of"]
