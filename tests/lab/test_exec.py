@@ -117,8 +117,9 @@ def test_kubectl_executes_or_says_why_not(lab: Lab) -> None:
         assert "use kubectl 1.30 or later" in done.stderr
 
 
-def test_collect_reads_nodes_in_pods_that_are_in_their_network(lab: Lab, tmp_path: Path) -> None:
-    """The same as from the namespaces, and the audit finds nothing, also after redaction."""
+@pytest.fixture(scope="module")
+def selector(lab: Lab) -> str:
+    """The label selector of Pods that are in their node's network, one on each node."""
     labels = {"app": "tools"}
     spec = {"hostNetwork": True, "containers": [{"name": "t", "image": "x", "ports": [{"containerPort": 7070}]}]}
     lab.apply({
@@ -126,9 +127,14 @@ def test_collect_reads_nodes_in_pods_that_are_in_their_network(lab: Lab, tmp_pat
         "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
     })  # fmt: skip
     lab.kubectl("rollout", "status", "daemonset/tools", "--timeout=120s")
+    return "app=tools"
+
+
+def test_collect_reads_nodes_in_pods_that_are_in_their_network(lab: Lab, selector: str, tmp_path: Path) -> None:
+    """The same as from the namespaces, and the audit finds nothing, also after redaction."""
     target, again, redacted = (str(tmp_path / name) for name in ("exec.tar.gz", "lab.tar.gz", "redacted.tar.gz"))
     kubeconfig = str(lab.directory.kubeconfig)
-    words = ("collect", "--kubeconfig", kubeconfig, "--via", "exec", "--selector", "app=tools", "-o", target)
+    words = ("collect", "--kubeconfig", kubeconfig, "--via", "exec", "--selector", selector, "-o", target)
     done = run_kproxy(*words, environment=lab.environment)
     assert (done.returncode, done.stdout) == (0, f"{target}\n"), done.stderr
     assert run_kproxy("collect", "--lab", lab.name, "-o", again, environment=lab.environment).returncode == 0
@@ -146,13 +152,13 @@ def test_collect_reads_nodes_in_pods_that_are_in_their_network(lab: Lab, tmp_pat
         assert (done.returncode, "All well." in done.stdout) == (0, True), done.stdout + done.stderr
 
 
-def test_traces_go_over_all_hosts_of_a_live_cluster(lab: Lab) -> None:
+def test_traces_go_over_all_hosts_of_a_live_cluster(lab: Lab, selector: str) -> None:
     """By the namespaces of the lab and by its Pods in the hosts' network, and as `lab trace` sees it."""
     asked = ("trace", "--from", "pod/default/cart", "--to", "pod/default/one:8080", "--summary")
     kubeconfig = str(lab.directory.kubeconfig)
     by_lab = run_kproxy(*asked, "--lab", lab.name, environment=lab.environment)
     by_exec = run_kproxy(
-        *asked, "--kubeconfig", kubeconfig, "--via", "exec", "--selector", "app=tools", environment=lab.environment
+        *asked, "--kubeconfig", kubeconfig, "--via", "exec", "--selector", selector, environment=lab.environment
     )
     assert (by_lab.returncode, by_exec.returncode) == (0, 0), by_lab.stderr + by_exec.stderr
     assert "100%  answered by pod/default/one" in by_lab.stdout
