@@ -19,7 +19,7 @@ from pathlib import Path
 from kproxy.errors import KproxyError
 from vagrant.checks import golden, traffic
 from vagrant.checks.network import NetworkError
-from vagrant.checks.scenario import FAMILIES, Scenario, read_scenario
+from vagrant.checks.scenario import FAMILIES, NFTABLES, Scenario, read_scenario
 
 GOLDEN = Path(__file__).parents[2] / "rules_golden"
 CHOSEN = {
@@ -28,6 +28,7 @@ CHOSEN = {
         "no-endpoints",
     ),
     "legacy": ("minikube", "dual-stack", "session-affinity", "no-endpoints"),
+    NFTABLES: ("minikube", "dual-stack", "session-affinity", "no-endpoints"),
 }  # fmt: skip
 """What is checked unless told otherwise: each kind of address, policy and family once; with legacy, whose rules take
 twice as long to read back, each match and target."""
@@ -94,10 +95,10 @@ def _examine(name: str, variant: str, dumps: Mapping[int, str]) -> Examined:
 
 
 def _rows(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> Iterator[Row]:
-    traced = golden.trace_packets(scenario, dumps)
+    traced = golden.trace_packets(scenario, variant, dumps)
     sent = traffic.send_packets(scenario, variant, dumps)
     for family, name in FAMILIES.items():
-        rules = golden.compare_rules(scenario.expected(family), dumps[family])
+        rules = golden.compare_rules(scenario.expected(variant, family), dumps[family])
         packets = sent[family]
         wrong = [f"rules: {line}" for line in rules]
         wrong += [f"traced: {line}" for line in traced[family].lines]
@@ -141,7 +142,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="folders of rules_golden/")
     parser.add_argument("--all", action="store_true", help="every scenario")
-    parser.add_argument("--variant", choices=VARIANTS, action="append", help="only this iptables; repeatable")
+    parser.add_argument("--variant", choices=VARIANTS, action="append", help="only with this; repeatable")
     parser.add_argument("--directory", type=Path, default=GOLDEN, help="where the scenarios are")
     parsed = parser.parse_args(arguments)
     known = sorted(path.parent.name for path in parsed.directory.glob("*/cluster.yaml"))

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from kproxy.cluster.golden_packets import PACKETS, run_packets
 from kproxy.render.golden import diff_save
-from vagrant.checks.scenario import FAMILIES, Scenario
+from kproxy.render.nftables.names import TABLE, nft_family
+from kproxy.services import IPFamily
+from vagrant.checks.scenario import FAMILIES, NFTABLES, Scenario, mode_of
 
 TIME_LIMIT = 240.0
 """Seconds for one command: far more than any needs on an emulated processor."""
@@ -35,9 +37,16 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def save_command(variant: str, family: int) -> str:
-    """The iptables-save of a variant and family."""
-    return f"{'iptables' if family == 4 else 'ip6tables'}-{variant}-save"
+def iptables_command(variant: str, family: int, what: str) -> str:
+    """`iptables-nft-save`, say."""
+    return f"{'iptables' if family == 4 else 'ip6tables'}-{variant}-{what}"
+
+
+def list_command(variant: str, family: int) -> tuple[str, ...]:
+    """What prints the rules of a variant and family."""
+    if variant == NFTABLES:
+        return "nft", "list", "table", nft_family(IPFamily(family)), TABLE
+    return (iptables_command(variant, family, "save"),)
 
 
 def apply(scenario: Scenario, variant: str) -> None:
@@ -48,7 +57,8 @@ def apply(scenario: Scenario, variant: str) -> None:
     """
     config = () if scenario.config_file is None else ("--config", str(scenario.config_file))
     cluster = str(scenario.cluster_file)
-    run("kproxy", "apply", "-f", cluster, *config, "--node", scenario.node_name, "--variant", variant, "--yes")
+    how = ("--mode", mode_of(variant), *(() if variant == NFTABLES else ("--variant", variant)))
+    run("kproxy", "apply", "-f", cluster, *config, "--node", scenario.node_name, *how, "--yes")
 
 
 def dump(variant: str, family: int) -> str:
@@ -57,7 +67,7 @@ def dump(variant: str, family: int) -> str:
     Raises:
         CommandError: it cannot be read.
     """
-    return _COUNTERS.sub("[0:0]", run(save_command(variant, family)))
+    return _COUNTERS.sub("[0:0]", run(*list_command(variant, family)))
 
 
 def tables(text: str) -> dict[str, str]:
@@ -74,6 +84,10 @@ def tables(text: str) -> dict[str, str]:
 
 def compare_rules(expected: str, actual: str) -> list[str]:
     """What differs, as lines; empty if the texts are the same, table by table and byte by byte."""
+    if expected.startswith("table "):
+        # nft lists chains, sets and maps as they were made, which is by what the scenario before left.
+        found = [each for each in diff_save(expected, actual) if each.table]
+        return [line for each in found for line in (f"table {each.table} {each.chain}", *each.lines)]
     wanted, held = tables(expected), tables(actual)
     # An empty table that somebody looked at once stays listed; it holds no rule.
     held = {name: text for name, text in held.items() if name in wanted or _holds_something(text)}
@@ -99,15 +113,15 @@ class Traced(NamedTuple):
     lines: Sequence[str]
 
 
-def trace_packets(scenario: Scenario, dumps: Mapping[int, str]) -> dict[int, Traced]:
+def trace_packets(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> dict[int, Traced]:
     """Send the golden packets through what the kernel printed, in the model."""
     results = {}
     for family, text in dumps.items():
-        total = sum(item.question.packet.family.version == family for item in scenario.expectations)
+        total = len(scenario.packets(variant, family))
         if not total:
             results[family] = Traced(0, 0, ())
             continue
-        name = f"{scenario.node_name}.{FAMILIES[family]}.save"
+        name = scenario.rules_file(variant, family)
         # Packets of the other family and of other nodes have no rules here, and so are not run.
         done = run_packets(scenario.path / PACKETS, {name: text}, scenario.nodes, scenario.config)
         lines = [line for item in done.differences for line in (item.name, *item.lines)]
@@ -121,10 +135,14 @@ def leftovers(variants: Sequence[str]) -> list[str]:
     Raises:
         CommandError: the rules cannot be read.
     """
-    return [
-        f"{save_command(variant, family)}: {line}"
+    commands = [
+        ("nft", "list", "tables") if variant == NFTABLES else list_command(variant, family)
         for variant in variants
         for family in FAMILIES
-        for line in run(save_command(variant, family)).splitlines()
-        if "KUBE-" in line
+    ]
+    return [
+        f"{' '.join(command)}: {line}"
+        for command in dict.fromkeys(commands)
+        for line in run(*command).splitlines()
+        if "KUBE-" in line or line.split()[-1:] == [TABLE]
     ]

@@ -1,4 +1,7 @@
-"""One folder of `rules_golden/`, read for one of its nodes."""
+"""One folder of `rules_golden/`, read for one of its nodes.
+
+A variant, here and in the other modules, is what programs the rules: iptables-nft or iptables-legacy (`nft`, `legacy`)
+in kube-proxy's iptables mode, or nft in its nftables mode (`nftables`)."""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Node
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.golden_packets import PACKETS, read_packets
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.dataplane.query.expectation import Expectation
+from kproxy.render.golden import EXTENSIONS
 
 FAMILIES = {4: "v4", 6: "v6"}
+NFTABLES = MODE_NFTABLES
+"""The variant that is kube-proxy's nftables mode; the others are iptables' own."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,23 @@ class Scenario:
         path = self.path / "config.yaml"
         return path if path.exists() else None
 
-    def expected(self, family: int) -> str:
-        """The committed rules of the node in a family, as iptables-save prints them."""
-        return (self.path / "expected" / f"{self.node_name}.{FAMILIES[family]}.save").read_text()
+    def rules_file(self, variant: str, family: int) -> str:
+        """The name of the file that holds the node's rules in a family."""
+        return f"{self.node_name}.{FAMILIES[family]}.{EXTENSIONS[mode_of(variant)]}"
+
+    def expected(self, variant: str, family: int) -> str:
+        """The committed rules of the node in a family, as iptables-save or nft prints them."""
+        return (self.path / "expected" / self.rules_file(variant, family)).read_text()
+
+    def packets(self, variant: str, family: int) -> list[Expectation]:
+        """The golden packets of a family, with what becomes of them in the variant's mode."""
+        mine = (item for item in self.expectations if item.question.packet.family.version == family)
+        return [item.in_nftables_mode() if variant == NFTABLES else item for item in mine]
+
+
+def mode_of(variant: str) -> str:
+    """The mode of kube-proxy that a variant belongs to."""
+    return MODE_NFTABLES if variant == NFTABLES else MODE_IPTABLES
 
 
 def read_scenario(path: Path) -> Scenario:

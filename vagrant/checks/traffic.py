@@ -27,8 +27,9 @@ from kproxy.dataplane.model.conntrack import NEW
 from kproxy.dataplane.model.packet import LOCAL, Packet
 from kproxy.dataplane.query.expectation import Expectation, Expected
 from kproxy.linux.namespace import Namespace
+from vagrant.checks.golden import iptables_command
 from vagrant.checks.network import OUTSIDE, POD_SIDE, Network, in_namespace
-from vagrant.checks.scenario import Scenario
+from vagrant.checks.scenario import NFTABLES, Scenario
 
 SILENCE = 2.0
 """Seconds without an answer that count as dropped where that is expected; an emulated machine answers in 20 ms."""
@@ -54,7 +55,7 @@ def send_packets(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> 
 
 
 def _send_family(scenario: Scenario, variant: str, family: int, text: str) -> Sent:
-    mine = [item for item in scenario.expectations if item.question.packet.family.version == family]
+    mine = scenario.packets(variant, family)
     own = node_addresses(scenario.node)
     possible = [item for item in mine if can_be_sent(item, own)]
     if not possible:
@@ -62,11 +63,11 @@ def _send_family(scenario: Scenario, variant: str, family: int, text: str) -> Se
     host = node_host(scenario.node, scenario.config, possible[0].question.packet.family)
     wrong: dict[str, list[str]] = {}
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(Network(own, route_localnet=bool(host.flag("route_localnet", None))))
-        command = f"{'iptables' if family == 4 else 'ip6tables'}-{variant}-restore"
-        # The legacy one's lock is the machine's, whatever the namespace.
-        in_namespace(network.node, [command, "-w", "60"], text)
-        sender = Sender(network, frozenset(own), scenario.pods)
+        # In nftables mode kube-proxy leaves route_localnet as it is.
+        localnet = variant != NFTABLES and bool(host.flag("route_localnet", None))
+        network = stack.enter_context(Network(own, route_localnet=localnet))
+        in_namespace(network.node, load_command(variant, family), text)
+        sender = Sender(network, frozenset(own), scenario.pods, text if variant == NFTABLES else "")
         servers = stack.enter_context(Servers())
         for expectation in possible:
             sender.place_client(expectation)
@@ -80,6 +81,14 @@ def _send_family(scenario: Scenario, variant: str, family: int, text: str) -> Se
             if lines:
                 wrong[expectation.name] = lines
     return Sent(len(possible), len(mine) - len(possible), wrong)
+
+
+def load_command(variant: str, family: int) -> list[str]:
+    """What loads what `golden.dump` printed."""
+    if variant == NFTABLES:
+        return ["nft", "-f", "-"]
+    # The legacy one's lock is the machine's, whatever the namespace.
+    return [iptables_command(variant, family, "restore"), "-w", "60"]
 
 
 def can_be_sent(expectation: Expectation, own: Sequence[str]) -> bool:
@@ -120,10 +129,10 @@ class Observed:
 
 
 class Sender:
-    """Sends golden packets in a network."""
+    """Sends golden packets in a network. `table`: the one of nftables mode, as nft lists it; else ""."""
 
-    def __init__(self, network: Network, own: frozenset[str], pods: frozenset[str]) -> None:
-        self._network, self._own, self._pods = network, own, pods
+    def __init__(self, network: Network, own: frozenset[str], pods: frozenset[str], table: str) -> None:
+        self._network, self._own, self._pods, self._table = network, own, pods, table
 
     def place_client(self, expectation: Expectation) -> Namespace:
         """The namespace that a packet is sent from."""
@@ -146,13 +155,21 @@ class Sender:
         patience = SILENCE if silent else PATIENCE
         wrong = []
         for _ in range(tries):
-            self._network.node.call(_remember, expectation.question.packet, expectation.question.recent)
+            self._remember(expectation.question.packet, expectation.question.recent)
             answer = ask(space, expectation.question.packet, patience)
             if not any(self._agrees(answer, item, expectation.question.packet) for item in expectation.outcomes):
                 wrong.append(f"+ {answer}")
         if not wrong:
             return []
         return [*(f"- {item}" for item in expectation.outcomes), *sorted(set(wrong))]
+
+    def _remember(self, packet: Packet, lists: Sequence[str]) -> None:
+        """Let the lists of recent clients hold the sender or, those not named, nobody."""
+        if self._table:
+            script = remembering_script(self._table, _text(packet, packet.src), lists)
+            in_namespace(self._network.node, ["nft", "-f", "-"], script)
+        else:
+            self._network.node.call(_write_recent, _text(packet, packet.src), lists)
 
     def _agrees(self, answer: Observed, outcome: Expected, packet: Packet) -> bool:
         if answer.verdict != outcome.verdict:
@@ -172,14 +189,26 @@ class Sender:
         return (answer.seen != sender) == bool(outcome.masquerade)
 
 
-def _remember(packet: Packet, lists: Sequence[str]) -> None:
-    """Let the lists of recent clients hold the sender or, those not named, nobody."""
+def remembering_script(table: str, source: str, lists: Sequence[str]) -> str:
+    """What makes the affinity sets of a table, as nft lists it, hold a client or, those not named, nobody."""
+    first, *lines = table.splitlines()
+    name = first.removesuffix(" {").removeprefix("table ")
+    sets = [line.split()[1] for line in lines if line.startswith("\tset affinity-")]
+    return "".join(
+        [
+            *(f"flush set {name} {each}\n" for each in sets),
+            *(f"add element {name} {each} {{ {source} }}\n" for each in sets if each in lists),
+        ]
+    )
+
+
+def _write_recent(source: str, lists: Sequence[str]) -> None:
     if not _RECENT.is_dir():
         return
     for path in _RECENT.iterdir():
         path.write_text("/")
         if path.name in lists:
-            path.write_text(f"+{_text(packet, packet.src)}")
+            path.write_text(f"+{source}")
 
 
 def _text(packet: Packet, address: int | None) -> str:

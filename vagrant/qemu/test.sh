@@ -38,8 +38,8 @@ esac
 check_sources
 for argument in "$@"; do
     case $argument in
-        --all | --variant | nft | legacy) ;;
-        -*) fail 2 "check.sh has no option '$argument', only --all and --variant nft|legacy" ;;
+        --all | --variant | nft | legacy | nftables) ;;
+        -*) fail 2 "check.sh has no option '$argument', only --all and --variant nft|legacy|nftables" ;;
         # The guest's unit takes the arguments as words.
         "" | *[!a-zA-Z0-9.-]*) fail 2 "no scenario has such a name: '$argument'" ;;
         *) [ -f "$golden/$argument/cluster.yaml" ] || fail 2 "no scenario $golden/$argument" ;;

@@ -13,8 +13,8 @@ import pytest
 from tests.support import paths
 from vagrant.checks import __main__ as program
 from vagrant.checks.golden import compare_rules, tables
-from vagrant.checks.scenario import read_scenario
-from vagrant.checks.traffic import can_be_sent, join_endpoint, split_endpoint
+from vagrant.checks.scenario import NFTABLES, read_scenario
+from vagrant.checks.traffic import can_be_sent, join_endpoint, remembering_script, split_endpoint
 
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
@@ -61,6 +61,26 @@ def test_an_empty_table_is_no_difference_but_a_rule_in_it_is() -> None:
 def test_every_difference_of_rules_is_one(old: str, new: str) -> None:
     assert old in SAVE
     assert compare_rules(SAVE, SAVE.replace(old, new))
+
+
+def test_a_table_of_nftables_is_compared_block_by_block() -> None:
+    scenario = read_scenario(GOLDEN / "session-affinity")
+    expected = scenario.expected(NFTABLES, 4)
+    head, *blocks = expected.removesuffix("\t}\n}\n").split("\t}\n\n")
+    elsewhere = "\t}\n\n".join([head, *reversed(blocks)]) + "\t}\n}\n"
+    assert elsewhere != expected
+    assert compare_rules(expected, elsewhere) == []
+    assert compare_rules(expected, expected.replace("dnat to 10.244.1.5:8080", "dnat to 10.244.1.6:8080"))
+    assert compare_rules(expected, expected.replace(f"\t}}\n\n{blocks[-1]}", ""))
+
+
+def test_a_client_is_remembered_in_the_named_affinity_set_alone() -> None:
+    table = read_scenario(GOLDEN / "session-affinity").expected(NFTABLES, 4)
+    names = [line.split()[1] for line in table.splitlines() if line.startswith("\tset affinity-")]
+    assert remembering_script(table, "10.0.0.9", [names[1], "KUBE-SEP-X"]).splitlines() == [
+        *(f"flush set ip kube-proxy {name}" for name in names),
+        f"add element ip kube-proxy {names[1]} {{ 10.0.0.9 }}",
+    ]
 
 
 def test_tables_of_a_dump() -> None:
