@@ -3,13 +3,14 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs
 DEMO_CLUSTER := rules_golden/minikube
 # Three for two processors: tests of the kernel wait for a third of their time. At most six: one lock is for all namespaces.
 WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-soak test-churn fresh lint format bench golden web clean vm-image vm-test vm-validate
+.PHONY: help setup demo test test-slow test-soak test-churn docs fresh lint format bench golden web clean vm-image vm-test vm-validate
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +30,7 @@ test: $(READY) lint  ## Lint, then every test but the slow ones
 test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containerd, unpacked beside the environment
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
 	sh scripts/web.sh tools
+	$(MAKE) --no-print-directory $(DOCS_READY)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
 test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 packets, thousands of applies under traffic
@@ -59,6 +61,14 @@ golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
 
 web:  ## Build the page of kproxy explore, with Node (web/README.md); its files are in the repository
 	sh scripts/web.sh
+
+docs: $(DOCS_READY)  ## Build the documentation site into build/site; open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the site is in build/site: open build/site/index.html"
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $(DOCS_READY)
 
 vm-image:  ## Build the virtual machine's image (cached), as root
 	VM_STEPS=image bash vagrant/qemu/test.sh

@@ -1,0 +1,99 @@
+"""What MkDocs does beyond docs/: pages with every command's options, the archive of examples, links out of docs/.
+
+The pages are made of the texts that `--help` prints, so they are never stale.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.structure.files import File
+
+from kproxy.cli.main import COMMANDS, group
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = "Options of every command"
+WIDTH = 100
+# Pages outside of docs/ that the site has as well: where they are, and what they are called in it.
+OUTSIDE = {"deploy/README.md": "deploy.md"}
+
+
+def on_config(config: Any) -> None:
+    """Fills the navigation's list of commands."""
+    pages = [{f"kproxy {name}": f"options/{name}.md"} for name in COMMANDS]
+    entry = next(item for section in config.nav for items in section.values() for item in items if OPTIONS in item)
+    entry[OPTIONS] = pages
+
+
+def on_files(files: Any, config: Any) -> None:
+    """Adds what is made here."""
+    for name in COMMANDS:
+        files.append(File.generated(config, f"options/{name}.md", content=options_page(name)))
+    files.append(File.generated(config, "examples.zip", content=examples_archive()))
+    for path, page in OUTSIDE.items():
+        files.append(File.generated(config, page, content=(ROOT / path).read_text()))
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Mends what GitHub shows and MkDocs does not: lists, and links to pages outside of docs/ that the site has too."""
+    source = page.file.src_uri
+    markdown = with_lists_apart(markdown)
+    if source in OUTSIDE.values():
+        return re.sub(r"\]\((?:\.\./)+docs/", "](", markdown)
+    for path, name in OUTSIDE.items():
+        up = "../" * source.count("/")
+        markdown = markdown.replace(f"](../{up}{path}", f"]({up}{name}")
+    return markdown
+
+
+def with_lists_apart(markdown: str) -> str:
+    """With an empty line before each list, which MkDocs' Markdown wants and GitHub's does not."""
+    lines: list[str] = []
+    fenced = False
+    for line in markdown.splitlines():
+        fenced ^= line.lstrip().startswith("```")
+        begins = re.match(r"(-|\d+\.) ", line) and not fenced
+        if begins and lines and lines[-1] and not lines[-1].startswith(" ") and not re.match(r"(-|\d+\.) ", lines[-1]):
+            lines.append("")
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def options_page(name: str) -> str:
+    """`kproxy NAME --help` and that of its subcommands, as a page."""
+    parent = click.Context(group, info_name="kproxy")
+    command = group.get_command(parent, name)
+    assert command is not None, name
+    parts = [f"# kproxy {name}", ""]
+    for context in contexts(command, click.Context(command, parent, info_name=name, terminal_width=WIDTH)):
+        if context.parent is not parent:
+            parts += [f"## {context.command_path}", ""]
+        parts += ["```text", context.get_help(), "```", ""]
+    return "\n".join(parts)
+
+
+def contexts(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    """A command's context, and those of its subcommands."""
+    yield context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None, name
+            yield from contexts(found, click.Context(found, context, info_name=name, terminal_width=WIDTH))
+
+
+def examples_archive() -> bytes:
+    """docs/examples as an archive whose bytes depend on the files alone."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted((ROOT / "docs" / "examples").rglob("*")):
+            if path.is_file():
+                name = path.relative_to(ROOT / "docs").as_posix()
+                archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
