@@ -3,9 +3,10 @@
 How pages mark them, by the language of a block of code:
 
 - `sh`: is run, in a copy of docs/examples, block after block of a page in one directory;
-- `text` right after it: what is printed then on standard output; `...` stands for any lines, or at the end of a line for its rest;
+- `text` right after it: what is printed then on standard output; `...` stands for any lines, or at a line's end for its
+  rest;
 - a block with a `title`: a file of that name, which the reader writes, and so does the test;
-- `shell`: is not run, since it takes a cluster, a machine or names of the reader's own; its kproxy commands must be such;
+- `shell`: is not run, since it takes a cluster, a machine or names of the reader's own;
 - before a block, `<!-- exits 1 -->`: the exit code of its last command; else no command fails.
 
 A page with `<!-- as root -->` in it makes namespaces or loads rules.
@@ -27,7 +28,8 @@ DOCS = ROOT / "docs"
 AS_ROOT = "<!-- as root -->"
 
 _FENCE = re.compile(
-    r"^(?:<!-- exits (?P<code>\d+) -->\n)?```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```$",
+    r"^(?:<!-- exits (?P<code>\d+) -->\n)?"
+    r"```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
