@@ -53,10 +53,10 @@ def write_manifests(services: int, endpoints: int, path: Path) -> None:
 
 def measure(path: str, services: int) -> Measured:
     """Measures one size in this process."""
-    from kproxy.explorer.app import encode
     from kproxy.explorer.ask import Ask, AskRule, answer
     from kproxy.explorer.comparing import WhatIf, what_if
     from kproxy.explorer.edits import Edit
+    from kproxy.explorer.exchange import encode
     from kproxy.explorer.hop_rules import hop_rules
     from kproxy.explorer.maps import draw_map
     from kproxy.explorer.model import Work

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 @feature_option
 @click.option("--rules", "rule_files", metavar="FILE", multiple=True, help="One host's rules, and ipsets; repeatable.")
 @click.option("--lab", metavar="NAME", help="A lab that is up: it can be broken and healed from the page.")
+@click.option(
+    "--against",
+    metavar="PATH",
+    multiple=True,
+    help="A second source: a snapshot, manifests or rules.",
+)
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:0", show_default=True, help="A loopback address.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--export", metavar="FILE.html", help="Write one file that needs no server, and end; - for stdout.")
@@ -37,12 +43,13 @@ def command(
     features: Features,
     rule_files: Sequence[str],
     lab: str | None,
+    against: Sequence[str],
     listen: str,
     open_page: bool,
     export: str | None,
 ) -> None:
     """Show a cluster as a page: walk through it, ask what becomes of packets, change a copy and see what that changes,
-    compare, and break a lab.
+    compare it with another, and break a lab.
 
     The page is served on this machine only, under a URL with a token, until Ctrl-C. Nothing is written anywhere; a lab
     is changed where you say so on the page.
@@ -54,17 +61,20 @@ def command(
       kproxy explore --context prod -n shop
       kproxy explore --rules node.save --rules node.nft
       kproxy explore --lab lab
+      kproxy explore before.tar.gz --against after.tar.gz
+      kproxy explore -f cluster.yaml --against worker-1.save
       kproxy explore cluster.tar.gz --export cluster.html
     """
     host, port = parse_listen(listen)
-    chosen = _source(snapshot, source, config_path, mode, features, rule_files, lab)
+    chosen, second = _sources(snapshot, source, config_path, mode, features, rule_files, lab, against)
     from kproxy.explorer.server import serve
     from kproxy.explorer.state import Explorer
 
     with working("reading the cluster"):
-        explorer = Explorer(chosen, source.namespace or "")
-    for each in explorer.model.known.warnings:
-        report_note(each)
+        explorer = Explorer(chosen, source.namespace or "", second)
+    for model in (explorer.model, explorer.second):
+        for each in () if model is None else model.known.warnings:
+            report_note(each)
     if export is not None:
         from kproxy.cli.output import write_output
         from kproxy.explorer.export import export_page
@@ -83,7 +93,7 @@ def command(
     asyncio.run(serve(explorer, host, port, ready))
 
 
-def _source(
+def _sources(
     snapshot: str | None,
     source: ClusterSource,
     config_path: str | None,
@@ -91,30 +101,37 @@ def _source(
     features: Features,
     rule_files: Sequence[str],
     lab: str | None,
-) -> Source:
-    """What the options name; one of all. Raises click.UsageError."""
+    against: Sequence[str],
+) -> tuple[Source, Source | None]:
+    """What the options name: one source of all, and maybe a second one. Raises click.UsageError."""
     given = [bool(snapshot), bool(rule_files), lab is not None]
     live = source.is_live and not any(given)
     if sum((*given, bool(source.filenames or source.connection.given), live and not source.connection.given)) != 1:
         raise click.UsageError("one source expected: SNAPSHOT, -f, --rules, --lab, --kubeconfig or --context")
-    rendered = bool(source.filenames) or live
+    from kproxy.explorer.named import kind_of, source_named
+    from kproxy.explorer.source import MANIFESTS, ManifestSource, RulesSource, SnapshotSource
+
+    rendered = bool(source.filenames) or live or any(kind_of(name) == MANIFESTS for name in against)
     if not rendered and (config_path or mode or features != Features()):
         raise click.UsageError("--config, --mode and --feature go with -f, --kubeconfig or --context")
-    from kproxy.explorer import live as following
-    from kproxy.explorer.source import ManifestSource, RulesSource, SnapshotSource
-
-    if [*source.filenames, *rule_files].count("-") > 1:
+    if [*source.filenames, *rule_files, *against].count("-") > 1:
         raise click.UsageError("only one input can be standard input")
-    stdin = sys.stdin.buffer.read() if "-" in (*source.filenames, *rule_files) else b""
+    stdin = sys.stdin.buffer.read() if "-" in (*source.filenames, *rule_files, *against) else b""
+    second = None
+    if against:
+        second = source_named(against, config_path, mode, features, stdin, source.allocate)
     if snapshot:
-        return SnapshotSource(snapshot)
+        return SnapshotSource(snapshot), second
     if rule_files:
-        return RulesSource(rule_files, stdin)
+        return RulesSource(rule_files, stdin), second
+    if source.filenames:
+        return ManifestSource(source.filenames, config_path, mode, features, stdin, source.allocate), second
+    from kproxy.explorer import live as following
+
     if lab is not None:
         from kproxy.cli.lab.common import open_lab
 
-        return following.LabSource(*open_lab(lab))
-    if source.filenames:
-        return ManifestSource(source.filenames, config_path, mode, features, stdin, source.allocate)
+        return following.LabSource(*open_lab(lab)), second
     connection = source.connection
-    return following.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
+    client = following.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
+    return client, second

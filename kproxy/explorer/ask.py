@@ -29,19 +29,18 @@ from kproxy.explorer.chances import exact, percent
 from kproxy.explorer.edits import Edit
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.maps import CLIENT, CLIENT6, known_client
-from kproxy.explorer.model import Model, family_named
+from kproxy.explorer.model import HOST, Model, family_named
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 
-HOST: Final = "host"
-"""What the one host of a dump is called."""
 _ASSUME: Final = re.compile(r"--assume '(.+)=yes\|no'")
 _SWITCHES: Final = 12
 MAX_WAYS: Final = 500
 
 
 class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"sender": "from"}):
-    """A question. `assume` decides what is open, by expression; `edits` ask a copy."""
+    """A question. `assume` decides what is open, by expression; `source` and `edits` say what is asked, as in
+    `Explorer.state`."""
 
     sender: str
     to: str
@@ -50,6 +49,7 @@ class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"send
     sport: int | None = None
     family: str | None = None
     assume: dict[str, bool] = {}
+    source: str = ""
     edits: tuple[Edit, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Two states of a cluster compared for every packet, node by node: what-if, drift, diff and migrate.
+"""Two states of a cluster compared for every packet, node by node: what-if, diff, migrate; drift is `standing`'s.
 
 A change of a few Services is compared on their rules alone: kube-proxy's rules of other Services are the same on both
 sides, and no packet meets rules of two Services. Nodes whose rules read alike are compared once.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
@@ -19,27 +18,23 @@ from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.cluster.migrate import ForeignRules, analyse, build_report
 from kproxy.cluster.migrate import Report as MigrateReport
+from kproxy.cluster.migrate.report import Finding as MigrateFinding
 from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.edits import Edit, EditWords
-from kproxy.explorer.errors import bad_input, cannot
-from kproxy.explorer.findings import Finding, Findings, Gathered, Open
+from kproxy.explorer.errors import bad_input
+from kproxy.explorer.findings import AskHint, Finding, Findings, Gathered, Open, Sent, question
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
 from kproxy.explorer.rendering import own_rules, render, with_foreign
+from kproxy.explorer.source import BY_OBJECTS
+from kproxy.explorer.standing import EXAMINED, compare_there, drift, host_of, paired, unpaired
 from kproxy.explorer.views import MapView
 from kproxy.netfilter import Family
-from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import RenderedTable, RenderedTarget
 from kproxy.services.names import LABEL_SERVICE_NAME
 from kproxy.services.tracker import ServiceState
-
-EXAMINED: Final = 30
-"""Differences of one node that are put into words."""
-MAX_SINGLE: Final = 8
-"""Nodes that are compared each with its own addresses."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,8 +46,17 @@ class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Side(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One side: the source as it is, or a copy of it."""
+    """One side: a source as it is, or a copy of it (`Explorer.state`)."""
 
+    source: str = ""
+    edits: tuple[Edit, ...] = ()
+
+
+class SideWords(msgspec.Struct, frozen=True):
+    """A side of an answer; `source` and `edits` ask it."""
+
+    label: str
+    source: str = ""
     edits: tuple[Edit, ...] = ()
 
 
@@ -78,6 +82,7 @@ class WhatIfAnswer(msgspec.Struct, frozen=True):
     undecided: tuple[Open, ...]
     notes: tuple[str, ...]
     touched: tuple[str, ...]
+    sides: tuple[SideWords, SideWords]
     map: MapView
 
 
@@ -89,14 +94,17 @@ class DiffAnswer(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     undecided: tuple[Open, ...]
     notes: tuple[str, ...]
+    sides: tuple[SideWords, SideWords]
     remarks: tuple[str, ...] = ()
 
 
 class MigrateAnswer(msgspec.Struct, frozen=True):
-    """`report` is what `kproxy migrate -o json` prints."""
+    """`report` is what `kproxy migrate -o json` prints; `asks` has the questions that show each of its findings."""
 
     kind: str
     report: MigrateReport
+    sides: tuple[SideWords, SideWords]
+    asks: tuple[tuple[AskHint | None, AskHint | None], ...]
 
 
 def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswer:
@@ -116,9 +124,16 @@ def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswe
     notes += [f"packets to and from node {name}, and its pods, are lost" for name in sorted(copy.edited.gone)]
     if not model.known.rendered:
         notes.append("the copy has the rules that its objects ask for; what the nodes' rules lack today is drift")
+    label = model.known.label
+    sides = (SideWords(label, _by_objects(model)), SideWords(f"{label}, edited", "", asked.edits))
     return WhatIfAnswer(
-        model.revision, words, found.alike, found.findings, found.undecided, tuple(notes), tuple(touched), drawn
+        model.revision, words, found.alike, found.findings, found.undecided, tuple(notes), tuple(touched), sides, drawn
     )
+
+
+def _by_objects(model: Model) -> str:
+    """How the rules that the objects of the page's source ask for are named in a question."""
+    return "" if model.known.rendered else BY_OBJECTS
 
 
 def compare_sides(one: Model, other: Model, asked: Compare, work: Work) -> DiffAnswer | MigrateAnswer:
@@ -128,20 +143,37 @@ def compare_sides(one: Model, other: Model, asked: Compare, work: Work) -> DiffA
         Refusal: something in the question is wrong, or it takes too long.
     """
     if asked.kind == "migrate":
-        return MigrateAnswer("migrate", _migrate(one, asked, work))
+        return _migrated(one, asked, work)
     if asked.kind == "drift":
-        found = _drift(one, asked, work)
-        labels = ("the rules that the objects ask for", "the rules that are there")
+        if asked.a != Side() or asked.b != Side():
+            raise bad_input("a and b: drift is of the page's source: neither expected", "a")
+        found = drift(one, asked.node, asked.family, work)
+        sides = (
+            SideWords("the rules that the objects ask for", BY_OBJECTS),
+            SideWords("the rules that are there"),
+        )
     elif asked.kind == "diff":
-        found = compare_models(one, other, work, node=asked.node, family=asked.family)
-        labels = (_label(one, asked.a), _label(other, asked.b))
+        as_they_are = asked.a.source != asked.b.source and not (asked.a.edits or asked.b.edits)
+        if as_they_are and not (one.known.rendered and other.known.rendered):
+            found = compare_there(one, other, asked.node, asked.family, work)
+        else:
+            found = compare_models(one, other, work, node=asked.node, family=asked.family)
+        sides = (_side(one, asked.a), _side(other, asked.b))
     else:
         raise bad_input("kind: diff, drift or migrate expected", "kind")
-    return DiffAnswer(asked.kind, *labels, found.alike, found.findings, found.undecided, found.notes)
+    first, second = sides
+    return DiffAnswer(
+        asked.kind, first.label, second.label, found.alike, found.findings, found.undecided, found.notes, sides
+    )
 
 
-def _label(model: Model, side: Side) -> str:
-    return f"{model.known.label}, edited" if side.edits else model.known.label
+def _side(model: Model, side: Side) -> SideWords:
+    label = model.known.label
+    if side.edits:
+        label = f"{label}, edited"
+    elif side.source == BY_OBJECTS:
+        label = f"{label}, as its objects ask for"
+    return SideWords(label, side.source, side.edits)
 
 
 # --- two models ---
@@ -149,10 +181,12 @@ def _label(model: Model, side: Side) -> str:
 
 def compare_models(one: Model, other: Model, work: Work, *, node: str = "", family: str | None = None) -> Findings:
     """What two clusters' rules do differently, on the nodes that both have. Raises Refusal."""
-    names = [one.node(node).name] if node else [name for name in other.nodes if name in one.nodes]
+    is_copy = one.edited is not None or other.edited is not None
+    common = [name for name in other.nodes if name in one.nodes]
+    names = common if is_copy and not node else paired(one, other, node)
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
     changed = _Changed.between(one.manifests, other.manifests)
-    report = Gathered(one)
+    report = Gathered(one, other)
     seen: dict[tuple[object, ...], Comparison] = {}
     for name in names:
         for each in families:
@@ -165,27 +199,17 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
             key: tuple[object, ...] = (each, sides[0].key, sides[1].key)
             if sides[0].key == sides[1].key:
                 continue
-            host = _host(one, name, len(names))
+            host = host_of(one, name, len(names))
             if host is not None:
                 key = (*key, name)
             if key not in seen:
                 seen[key] = compare(
                     sides[0].rules(), sides[1].rules(), family=each, host=host, progress=work.check, examine=EXAMINED
                 )
-            report.add(name, each, seen[key])
-    gone = sorted(set(one.nodes) - set(names)) if not node else []
-    notes = [f"not on both sides: node {name}" for name in gone if other.edited is None]
+            report.add((name, name), each, seen[key])
+    # A copy's nodes that are gone are said as such.
+    notes = [] if node or is_copy else unpaired(one, other)
     return report.findings(notes)
-
-
-def _host(model: Model, name: str, count: int) -> Host | None:
-    """The node, if its addresses are known, so that only packets count that it can meet. Of many nodes None: then nodes
-    with the same rules are compared once, for any host."""
-    if count > MAX_SINGLE:
-        return None
-    with model.lock:
-        host = model.network.host(name).host
-    return None if host.local_addresses is None else host
 
 
 @dataclass(frozen=True)
@@ -274,48 +298,39 @@ class _Side:
         return with_foreign(own, self.host, self.family, mode)
 
 
-# --- drift and migrate ---
+# --- migrate ---
 
 
-def _drift(model: Model, asked: Compare, work: Work) -> Findings:
-    """The rules that objects ask for, against those that are there."""
-    if model.known.rendered:
-        raise cannot("the rules are made from the objects here: drift needs a snapshot with rules, or a lab")
-    names = [model.node(asked.node).name] if asked.node else list(model.nodes)
-    families = (family_named(asked.family, ()),) if asked.family else model.families
-    report = Gathered(model)
-    notes = []
-    for name in names:
-        host = model.cluster.hosts[name]
-        if host.proxy_config is None and model.cluster.proxy_config is None:
-            notes.append(f"{name}: kube-proxy's configuration is not known: its defaults count, which masquerade less")
-        for family in families:
-            work.check()
-            if host.rules(family) is None:
-                notes.append(f"{name}: its {family.value} rules are not known")
-                continue
-            expected, _ = model.rendering.rules(host, family)
-            there = host.host_rules
-            actual = SideRules() if there is None else SideRules(there.iptables(family), there.nftables or NftRuleset())
-            alone = _host(model, name, len(names))
-            found = compare(expected, actual, family=family, host=alone, progress=work.check, examine=EXAMINED)
-            report.add(name, family, found)
-    return report.findings(notes)
-
-
-def _migrate(model: Model, asked: Compare, work: Work) -> MigrateReport:
+def _migrated(model: Model, asked: Compare, work: Work) -> MigrateAnswer:
     if asked.to not in (MODE_IPTABLES, MODE_NFTABLES):
         raise bad_input(f"to: {MODE_IPTABLES} or {MODE_NFTABLES} expected", "to")
+    hosts = model.cluster.hosts
     names = [model.node(name, "nodes").name for name in asked.nodes] or list(model.nodes)
     families = (family_named(asked.family, ()),) if asked.family else tuple(Family)
     to_nftables = asked.to == MODE_NFTABLES
     analyses = []
     for name in names:
-        host = model.cluster.hosts[name]
+        host = hosts[name]
         for family in families:
             work.check()
             there = host.host_rules
             foreign = None if there is None else ForeignRules.of(there, family)
             facts = model.rendering.facts(host, family)
             analyses.append(analyse(facts, to_nftables=to_nftables, foreign=foreign))
-    return build_report(analyses, to_nftables=to_nftables)
+    report = build_report(analyses, to_nftables=to_nftables)
+    sides = (_in_mode(model, asked.a.source, report.from_), _in_mode(model, asked.a.source, report.to))
+    return MigrateAnswer("migrate", report, sides, tuple(_questions(model, each) for each in report.findings))
+
+
+def _in_mode(model: Model, source: str, mode: str) -> SideWords:
+    return SideWords(f"{model.known.label} in {mode} mode", source, (Edit("mode", mode=mode),))
+
+
+def _questions(model: Model, finding: MigrateFinding) -> tuple[AskHint | None, AskHint | None]:
+    """The question of a finding's witness, the same in both modes."""
+    witness = finding.witness
+    if witness is None:
+        return None, None
+    sent = Sent.said(witness.src, witness.dst, witness.proto, witness.origin)
+    hint = None if sent is None else question(model, finding.nodes[0], sent)
+    return hint, hint

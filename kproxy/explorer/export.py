@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.errors import KproxyError
-from kproxy.explorer.app import encode, static_file
 from kproxy.explorer.ask import Ask, answer
 from kproxy.explorer.errors import Refusal
+from kproxy.explorer.exchange import encode, static_file
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.services import MatrixClient, ServiceQuery, service_names, service_page

@@ -5,7 +5,8 @@ it on the map.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import difference_record
-from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.packet import LOCAL, Packet, parse_endpoint
 from kproxy.explorer.model import Model
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
@@ -32,7 +34,8 @@ class AskHint(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 
 
 class Finding(msgspec.Struct, frozen=True, rename={"sources": "from"}):
-    """One difference, with the nodes where it is. `witness` is as in `kproxy diff -o json`."""
+    """One difference, with the nodes where it is. `witness` is as in `kproxy diff -o json`; `asks` are the questions
+    that show it on the two sides, `ask` the first of them."""
 
     nodes: tuple[str, ...]
     families: tuple[str, ...]
@@ -45,6 +48,7 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from"}):
     after: str
     witness: object
     ask: AskHint | None
+    asks: tuple[AskHint | None, AskHint | None]
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -64,45 +68,91 @@ class Findings(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A packet that shows a difference, as far as a question can say it."""
+
+    source: str
+    destination: str
+    port: int
+    protocol: str
+    local: bool
+
+    @classmethod
+    def of(cls, packet: Packet) -> Sent | None:
+        """None if it has no destination, or no port."""
+        if packet.dst is None or packet.dport is None:
+            return None
+        source = "" if packet.src is None else format_address(packet.src, packet.family)
+        destination = format_address(packet.dst, packet.family)
+        return cls(source, destination, packet.dport, protocol_name(packet.protocol), packet.origin == LOCAL)
+
+    @classmethod
+    def said(cls, source: str, destination: str, protocol: str, origin: str) -> Sent | None:
+        """The same of a witness in words; `?` is open."""
+        try:
+            to = parse_endpoint(destination)
+        except DataplaneError:
+            return None
+        if to.port is None:
+            return None
+        sender = "" if source.startswith("?") else format_address(parse_endpoint(source).address, to.family)
+        return cls(sender, format_address(to.address, to.family), to.port, protocol, origin == LOCAL)
+
+    @property
+    def to_loopback(self) -> bool:
+        return ipaddress.ip_address(self.destination).is_loopback
+
+
 class Gathered:
     """Differences of several nodes: those that read alike are one."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._owners = model.owners
-        self._found: dict[tuple[object, ...], tuple[Difference, str, dict[str, None], dict[str, None]]] = {}
+    def __init__(self, one: Model, other: Model) -> None:
+        self._models = (one, other)
+        self._found: dict[tuple[object, ...], _Group] = {}
         self._undecided: list[Open] = []
         self._alike = True
         self._more = 0
 
-    def add(self, node: str, family: Family, found: Comparison) -> None:
+    def add(self, nodes: tuple[str, str], family: Family, found: Comparison) -> None:
+        """Takes what two rule sets of a node differ in; `nodes` is what it is called on each side."""
         self._alike = self._alike and found.alike
         self._more += found.unexamined
+        name = nodes[0] if self._models[0].known.cluster is not None else nodes[1]
         for item in found.differences:
             key = (item.destinations, item.sources, item.conditions, item.one, item.other)
-            _, _, nodes, families = self._found.setdefault(key, (item, node, {}, {}))
-            nodes[node] = None
-            families[family.value] = None
-        self._undecided += [Open(item.where, item.reason, node) for item in found.undecided]
+            group = self._found.setdefault(key, _Group(item, nodes))
+            group.nodes[name] = None
+            group.families[family.value] = None
+        self._undecided += [Open(item.where, item.reason, name) for item in found.undecided]
 
     def findings(self, notes: Sequence[str]) -> Findings:
         # What happens under few conditions is what most packets meet.
-        shown = sorted(self._found.values(), key=lambda each: len(each[0].conditions))[:MAX_FINDINGS]
+        shown = sorted(self._found.values(), key=lambda each: len(each.item.conditions))[:MAX_FINDINGS]
         more = [f"{self._more} more destinations differ"] if self._more else []
         left = len(self._found) - len(shown)
         more += [f"{left} more findings are not listed"] if left else []
         return Findings(
             self._alike,
-            tuple(self._finding(*each) for each in shown),
+            tuple(map(self._finding, shown)),
             tuple(self._undecided[:MAX_FINDINGS]),
             (*notes, *more),
         )
 
-    def _finding(self, item: Difference, node: str, nodes: Mapping[str, None], families: Mapping[str, None]) -> Finding:
+    def _finding(self, group: _Group) -> Finding:
+        item = group.item
+        sent = Sent.of(item.witness.packet)
+        one, other = (
+            None if sent is None else question(model, node, sent)
+            for model, node in zip(self._models, group.shown_on, strict=True)
+        )
+        services = dict.fromkeys(
+            name for model in self._models for name in (() if sent is None else services_at(model, sent))
+        )
         return Finding(
-            nodes=tuple(nodes),
-            families=tuple(families),
-            services=self._services(item),
+            nodes=tuple(group.nodes),
+            families=tuple(group.families),
+            services=tuple(services),
             statement=item.statement("before", "after"),
             destinations=item.destinations,
             sources=item.sources,
@@ -110,53 +160,53 @@ class Gathered:
             before=item.one,
             after=item.other,
             witness=difference_record(item)["witness"],
-            ask=self._ask(item, node),
+            ask=one,
+            asks=(one, other),
         )
 
-    def _services(self, item: Difference) -> tuple[str, ...]:
-        """Those that answer at the address that the witness asks."""
-        packet = item.witness.packet
-        if packet.dst is None:
-            return ()
-        address = format_address(packet.dst, packet.family)
-        found = []
-        for service in self._model.manifests.services:
-            spec = service.spec
-            own = {*spec.cluster_ips, *spec.external_ips, *(each.ip for each in service.ingress)}
-            for port in spec.ports:
-                if protocol_name(packet.protocol) != port.protocol.lower():
-                    continue
-                if (address in own and port.port == packet.dport) or (
-                    port.node_port and port.node_port == packet.dport and address not in own
-                ):
-                    found.append(f"svc/{service.metadata.key}")
-        return tuple(dict.fromkeys(found))
 
-    def _ask(self, item: Difference, node: str) -> AskHint | None:
-        """A client that sends such a packet: the pod that has the source address, else one of the node, or whoever is
-        outside."""
-        packet = item.witness.packet
-        if packet.dst is None or packet.dport is None:
-            return None
-        source = "" if packet.src is None else format_address(packet.src, packet.family)
-        owner = self._owners.target(source)[0] if source else ""
-        if packet.origin == LOCAL or ipaddress.ip_address(format_address(packet.dst, packet.family)).is_loopback:
-            sender = f"node/{node}"
-        elif owner.startswith(("pod/", "node/")):
-            sender = owner
-        else:
-            pods = self._model.cluster.pods.values()
-            near = [pod for pod in pods if pod.node == node and not pod.host_network and pod.addresses]
-            sender = f"pod/{near[0].name}" if near else f"node/{node}"
-        receiver = packet.destination
-        address = format_address(packet.dst, packet.family)
-        own = next((each for each, name in self._owners.nodes.items() if name == node), "")
-        elsewhere = (
-            self._owners.target(address)[0].startswith(OUTSIDE) and not ipaddress.ip_address(address).is_loopback
+@dataclass
+class _Group:
+    """Differences that read alike: the first one, what its node is called on each side, and where they are."""
+
+    item: Difference
+    shown_on: tuple[str, str]
+    nodes: dict[str, None] = field(default_factory=dict)
+    families: dict[str, None] = field(default_factory=dict)
+
+
+def services_at(model: Model, sent: Sent) -> tuple[str, ...]:
+    """The Services that answer at the address that a packet is sent to."""
+    if model.known.cluster is None:
+        return ()
+    return tuple(f"svc/{name}" for name in model.doors.at(sent.destination, sent.port, sent.protocol))
+
+
+def question(model: Model, node: str, sent: Sent) -> AskHint:
+    """A client that sends such a packet: the pod that has the source address, else one of the node, or whoever is
+    outside."""
+    receiver = join_host_port(sent.destination, sent.port)
+    if model.known.cluster is None:
+        sender = f"node/{node}" if sent.local or not sent.source else f"{OUTSIDE}{sent.source}"
+        return AskHint(sender, receiver, sent.protocol)
+    owners = model.owners
+    owner = owners.target(sent.source)[0] if sent.source else ""
+    if sent.local or sent.to_loopback:
+        sender = f"node/{node}"
+    elif owner.startswith(("pod/", "node/")):
+        sender = owner
+    else:
+        pods = model.cluster.pods.values()
+        v6 = ":" in sent.destination
+        near = (
+            pod.name
+            for pod in pods
+            if pod.node == node and not pod.host_network and any((":" in each) == v6 for each in pod.addresses)
         )
-        if own and elsewhere and self._is_node_port(packet.dport):
-            receiver = join_host_port(own, packet.dport)
-        return AskHint(sender, receiver, protocol_name(packet.protocol))
-
-    def _is_node_port(self, port: int) -> bool:
-        return any(port == each.node_port for item in self._model.manifests.services for each in item.spec.ports)
+        found = next(near, "")
+        sender = f"pod/{found}" if found else f"node/{node}"
+    own = next((each for each, name in owners.nodes.items() if name == node), "")
+    elsewhere = owners.target(sent.destination)[0].startswith(OUTSIDE) and not sent.to_loopback
+    if own and elsewhere and model.doors.is_node_port(sent.port, sent.protocol):
+        receiver = join_host_port(own, sent.port)
+    return AskHint(sender, receiver, sent.protocol)

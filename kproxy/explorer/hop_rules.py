@@ -21,9 +21,9 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.model.conntrack import NEW
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind
-from kproxy.explorer.ask import HOST, AskRule, host_report, walk
+from kproxy.explorer.ask import AskRule, host_report, walk
 from kproxy.explorer.errors import bad_input, cannot
-from kproxy.explorer.model import Model
+from kproxy.explorer.model import HOST, Model
 from kproxy.netfilter.hooks import HOOKS_IN_ORDER
 
 SHOWN: Final = 50

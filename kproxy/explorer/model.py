@@ -20,13 +20,15 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.errors import InputError
 from kproxy.explorer.edits import Edit, Edited, Object, edit, edited_files, read_objects
 from kproxy.explorer.errors import Refusal, cannot, not_found
-from kproxy.explorer.owners import Owners
+from kproxy.explorer.owners import Doors, Owners
 from kproxy.explorer.rendering import RenderedCluster, Rendering
 from kproxy.explorer.source import Known
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.render import Features
 
+HOST: Final = "host"
+"""What the one host of a dump is called."""
 NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster"
 
 
@@ -82,6 +84,11 @@ class Model:
     def owners(self) -> Owners:
         """Whose addresses are."""
         return Owners(self.cluster)
+
+    @cached_property
+    def doors(self) -> Doors:
+        """Where Services answer."""
+        return Doors(self.manifests.services)
 
     @cached_property
     def rendering(self) -> Rendering:

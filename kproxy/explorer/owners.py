@@ -1,7 +1,10 @@
-"""Whose an address is: a pod's, a node's, an endpoint's, or somebody's outside."""
+"""Whose an address is: a pod's, a node's, an endpoint's, or somebody's outside; and which Services answer at it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from kproxy.api.types.core import Service
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -54,3 +57,32 @@ class Owners:
         if node:
             return f"node/{node}", f"node/{node}"
         return f"{OUTSIDE}{address}", self._named_by_slices.get(address, "")
+
+
+class Doors:
+    """The addresses and ports of Services."""
+
+    def __init__(self, services: Iterable[Service]) -> None:
+        self._at: dict[tuple[str, int, str], dict[str, None]] = {}
+        self._node_ports: dict[tuple[int, str], str] = {}
+        self._own: set[str] = set()
+        for service in services:
+            spec, key = service.spec, service.metadata.key
+            own = {*spec.cluster_ips, *spec.external_ips, *(each.ip for each in service.ingress)} - {"", "None"}
+            self._own |= own
+            for port in spec.ports:
+                protocol = port.protocol.lower()
+                for address in own:
+                    self._at.setdefault((address, port.port, protocol), {})[key] = None
+                if port.node_port:
+                    self._node_ports[port.node_port, protocol] = key
+
+    def at(self, address: str, port: int, protocol: str) -> tuple[str, ...]:
+        """The Services, `namespace/name`, of an address and port; what is no Service's address may be a node's."""
+        if address in self._own:
+            return tuple(self._at.get((address, port, protocol), ()))
+        found = self._node_ports.get((port, protocol))
+        return () if found is None else (found,)
+
+    def is_node_port(self, port: int, protocol: str) -> bool:
+        return (port, protocol) in self._node_ports

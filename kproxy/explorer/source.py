@@ -32,6 +32,11 @@ RULES: Final = "rules"
 CLUSTER: Final = "cluster"
 LAB: Final = "lab"
 
+AGAINST: Final = "against"
+BY_OBJECTS: Final = "objects"
+"""What a question says of the source that it asks, beside "" for the page's own: the second source, and what the
+objects of the page's ask for."""
+
 Changed = Callable[[Sequence[str]], None]
 """Is told that a source has changed: what, in a few words each."""
 Away = Callable[[str], None]

@@ -14,10 +14,10 @@ import msgspec
 from kproxy import __version__
 from kproxy.errors import KproxyError
 from kproxy.explorer.edits import Edit
-from kproxy.explorer.errors import Refusal, cannot
+from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.live import LabSource
 from kproxy.explorer.model import Model
-from kproxy.explorer.source import LAB, Source
+from kproxy.explorer.source import AGAINST, BY_OBJECTS, LAB, Source
 
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50
@@ -48,6 +48,23 @@ class Abilities(msgspec.Struct, frozen=True):
     counters: bool
 
 
+class AgainstView(msgspec.Struct, frozen=True):
+    """The second source."""
+
+    kind: str
+    label: str
+    revision: int
+    created: str
+    modes: tuple[str, ...]
+    families: tuple[str, ...]
+    nodes: int
+    pods: int
+    services: int
+    warnings: tuple[str, ...]
+    missing: tuple[str, ...]
+    away: str
+
+
 class SourceView(msgspec.Struct, frozen=True):
     """The source, as docs/explore.md has it. `away`: why it cannot be read now; what is shown is of `revision`."""
 
@@ -70,25 +87,28 @@ class SourceView(msgspec.Struct, frozen=True):
     away: str
     can: Abilities
     compares: tuple[str, ...]
+    against: AgainstView | None
     version: str
 
 
 class Explorer:
-    """A source and what is known of it. Thread-safe.
+    """A source and what is known of it, and maybe a second one to compare it with. Thread-safe.
 
     Attributes:
         source: never written to, unless it is a lab.
+        against: the second source, which is read once; None if there is none.
     """
 
-    def __init__(self, source: Source, namespace: str = "") -> None:
+    def __init__(self, source: Source, namespace: str = "", against: Source | None = None) -> None:
         """
         Args:
             namespace: that the page shows first; "" for all.
 
         Raises:
-            KproxyError: the source cannot be read.
+            KproxyError: a source cannot be read.
         """
         self.source = source
+        self.against = against
         self.namespace = namespace
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -96,8 +116,9 @@ class Explorer:
         self._stopped = False
         self._reader: threading.Thread | None = None
         self._listeners: list[Listener] = []
-        self._copies: OrderedDict[tuple[int, bytes], Model] = OrderedDict()
+        self._copies: OrderedDict[tuple[bool, int, bytes], Model] = OrderedDict()
         self._model = Model(source.read(), 1)
+        self._second = None if against is None else Model(against.read(), 1)
 
     def start(self) -> None:
         """Follows the source, if it changes by itself, and reads hosts before they are asked for."""
@@ -185,17 +206,40 @@ class Explorer:
         """The source as it was last read."""
         return self._model
 
-    def model_with(self, edits: Sequence[Edit]) -> Model:
-        """The source, or a copy of it with edits. Raises Refusal."""
-        model = self._model
-        if not edits:
-            return model
-        return self.copy_with(edits)
+    @property
+    def second(self) -> Model | None:
+        """The second source, if there is one."""
+        return self._second
+
+    def state(self, source: str = "", edits: Sequence[Edit] = ()) -> Model:
+        """What a question asks: a source as it is, or a copy with edits.
+
+        Args:
+            source: "" for the page's, `against` for the second one, `objects` for what the page's objects ask for.
+
+        Raises:
+            Refusal: there is no such source, or an edit cannot be made.
+        """
+        model = self._named(source)
+        if edits or (source == BY_OBJECTS and not model.known.rendered):
+            return self._copy(model, edits)
+        return model
+
+    def _named(self, source: str) -> Model:
+        if source in ("", BY_OBJECTS):
+            return self._model
+        if source != AGAINST:
+            raise bad_input(f'source: "", {AGAINST} or {BY_OBJECTS} expected', "source")
+        if self._second is None:
+            raise cannot("there is no second source: kproxy explore ... --against PATH")
+        return self._second
 
     def copy_with(self, edits: Sequence[Edit]) -> Model:
         """A copy with edits, be it none. Raises Refusal."""
-        model = self._model
-        key = (model.revision, msgspec.json.encode(list(edits)))
+        return self._copy(self._model, edits)
+
+    def _copy(self, model: Model, edits: Sequence[Edit]) -> Model:
+        key = (model is self._second, model.revision, msgspec.json.encode(list(edits)))
         with self._lock:
             found = self._copies.get(key)
             if found is not None:
@@ -203,7 +247,8 @@ class Explorer:
                 return found
         made = model.copy(edits)
         with self._lock:
-            self._copies[key] = made
+            if model in (self._model, self._second):  # else it has been read again meanwhile
+                self._copies[key] = made
             while len(self._copies) > MAX_COPIES:
                 self._copies.popitem(last=False)
         return made
@@ -214,6 +259,7 @@ class Explorer:
         known = model.known
         cluster = known.cluster
         has_cluster = cluster is not None
+        second = self._second
         manifests = cluster.manifests if cluster is not None else None
         spaces = {each.metadata.namespace for each in manifests.services} if manifests is not None else set()
         if cluster is not None:
@@ -240,14 +286,35 @@ class Explorer:
                 ask=True,
                 services=has_cluster,
                 whatif=has_cluster,
-                compare=has_cluster,
+                compare=has_cluster or second is not None,
                 audit=has_cluster and not known.rendered,
                 events=True,
                 lab=kind == LAB,
                 counters=kind == LAB,
             ),
-            compares=_compares(has_cluster, known.rendered),
+            compares=_compares(has_cluster, known.rendered, second is not None),
+            against=self._against_view(),
             version=f"kproxy {__version__}",
+        )
+
+    def _against_view(self) -> AgainstView | None:
+        model, source = self._second, self.against
+        if model is None or source is None:
+            return None
+        known, cluster = model.known, model.known.cluster
+        return AgainstView(
+            kind=source.kind,
+            label=known.label,
+            revision=model.revision,
+            created=cluster.info.created if cluster is not None else "",
+            modes=_modes(model),
+            families=tuple(each.value for each in model.families),
+            nodes=len(model.nodes),
+            pods=len(cluster.pods) if cluster is not None else 0,
+            services=len(cluster.manifests.services) if cluster is not None else 0,
+            warnings=known.warnings[:MAX_NOTES],
+            missing=tuple(map(str, cluster.missing))[:MAX_NOTES] if cluster is not None else (),
+            away=source.away(),
         )
 
     def lab(self) -> LabSource:
@@ -257,10 +324,10 @@ class Explorer:
         return self.source
 
 
-def _compares(has_cluster: bool, rendered: bool) -> tuple[str, ...]:
-    """The kinds of comparisons that the source allows."""
+def _compares(has_cluster: bool, rendered: bool, has_second: bool) -> tuple[str, ...]:
+    """The kinds of comparisons that the sources allow."""
     if not has_cluster:
-        return ()
+        return ("diff",) if has_second else ()
     return ("diff", "migrate") if rendered else ("diff", "drift", "migrate")
 
 

@@ -134,6 +134,20 @@ def open_files(path: str | os.PathLike[str]) -> Files:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
 
+def is_snapshot(path: str | os.PathLike[str]) -> bool:
+    """Whether a snapshot is there, as far as can be told without reading it: a directory with its files, an archive."""
+    found = Path(path)
+    try:
+        if found.is_dir():
+            return any((found / name).exists() for name in (INFO, OBJECTS, NODES))
+        with found.open("rb") as file:
+            begin = file.read(512)
+    except OSError:
+        return False
+    at, magic = _TAR_MAGIC
+    return begin.startswith((_GZIP, _ZSTD)) or begin[at : at + len(magic)] == magic
+
+
 def _read_archive(file: IO[bytes], label: str) -> MemoryFiles:
     begin = file.read(512)
     file.seek(0)

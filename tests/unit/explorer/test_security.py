@@ -68,6 +68,11 @@ def test_every_answer_has_the_headers(page: Page) -> None:
         ("GET", "static/%2e%2e%2fapp.py", None, {}, 404),
         ("GET", "api/map?node=n9", None, {}, 404),
         ("GET", "api/map?what=1", None, {}, 400),
+        ("GET", "api/map?source=b", None, {}, 400),
+        ("GET", "api/map?source=against", None, {}, 409),
+        ("GET", "api/services?source=%3Cscript%3E", None, {}, 400),
+        ("POST", "api/ask", b'{"from": "a", "to": "b", "source": "against"}', {}, 409),
+        ("POST", "api/compare", b'{"kind": "drift", "a": {"source": "objects"}}', {}, 400),
         ("GET", "api/services/shop/none", None, {}, 404),
         ("POST", "api/ask", b"{", {}, 400),
         ("POST", "api/ask", b"\xff", {}, 400),
@@ -112,11 +117,13 @@ def test_the_field_that_is_wrong_is_named(page: Page, asked: dict[str, object], 
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20)
-    | st.sampled_from(["pod/shop/cart-0", "svc/shop/web", "10.96.0.7:80", "node/n1", "nftables", "n1", "shop/web"]),
+    | st.sampled_from(["pod/shop/cart-0", "svc/shop/web", "10.96.0.7:80", "node/n1", "nftables", "n1", "shop/web",
+                       "against", "objects", "diff", "drift", "migrate", "mode"]),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from(["from", "to", "port", "edits", "do", "set", "kind", "a", "b", "node", "assume", "family",
-                         "manifest", "hop", "journey", "direction", "service", "pod", "compare"]) | st.text(max_size=5),
+                         "manifest", "hop", "journey", "direction", "service", "pod", "compare",
+                         "source"]) | st.text(max_size=5),
         inner, max_size=5,
     ),
     max_leaves=8,

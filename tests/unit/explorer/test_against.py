@@ -1,0 +1,156 @@
+"""A second source beside the first: what differs for packets, each finding with both ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.errors import InputError
+from kproxy.explorer.named import source_named
+from kproxy.explorer.source import RulesSource, SnapshotSource
+from kproxy.explorer.state import Explorer
+from kproxy.render import Features
+from tests.support.cluster.snapshots import vxlan_cluster, write_files
+from tests.support.explorer.client import Page, serving
+
+DIFF = {"kind": "diff", "b": {"source": "against"}}
+DAMAGED = re.compile(rb"^-A KUBE-SEP-\S+ .*--to-destination 10\.244\.2\.5:8080$", re.MULTILINE)
+
+
+def damaged_files() -> dict[str, bytes]:
+    """The cluster with a rule of n1 that sends elsewhere."""
+    files = dict(vxlan_cluster())
+    path = "nodes/n1/iptables-save"
+    line = DAMAGED.search(files[path])
+    assert line is not None
+    files[path] = files[path].replace(line[0], line[0].replace(b"10.244.2.5:8080", b"10.244.2.77:8080"))
+    return files
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("after") / "after", damaged_files())
+
+
+@pytest.fixture(scope="module")
+def two(snapshot: Path, damaged: Path) -> Iterator[Page]:
+    second = source_named([str(damaged)], None, None, Features())
+    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as found:
+        yield found
+
+
+def ways(page: Page, answer: Any, finding: Any) -> list[set[str]]:
+    """Where the two ways of a finding end, as its questions say."""
+    found = []
+    for asked, side in zip(finding["asks"], answer["sides"], strict=True):
+        way = page.post("api/ask", {**asked, "source": side["source"], "edits": side["edits"]})
+        found.append({each["target"] for each in way["journeys"]})
+    return found
+
+
+def test_the_second_source_is_told_and_can_be_asked(two: Page, snapshot: Path, damaged: Path) -> None:
+    source = two.get("api/source")
+    assert source["label"] == str(snapshot)
+    against = source["against"]
+    assert (against["kind"], against["label"], against["nodes"]) == ("snapshot", str(damaged), 2)
+    assert [edge["service"] for edge in two.get("api/map?source=against")["edges"]] == ["svc/shop/web"] * 2
+    assert two.get("api/services?source=against") == {"services": ["shop/web"]}
+    page = two.get("api/services/shop/web?source=against")
+    assert page["explanation"]["service"] == two.get("api/services/shop/web")["explanation"]["service"]
+    assert two.ask("GET", "api/map?source=elsewhere").error == 'source: source: "", against or objects expected'
+
+
+def test_two_snapshots_are_compared_by_the_rules_that_are_there(two: Page, snapshot: Path, damaged: Path) -> None:
+    found = two.post("api/compare", DIFF)
+    assert [side["label"] for side in found["sides"]] == [str(snapshot), str(damaged)]
+    assert not found["alike"]
+    finding = next(each for each in found["findings"] if each["services"] == ["svc/shop/web"])
+    assert finding["nodes"] == ["n1"]
+    assert "10.244.2.77:8080" in finding["after"]
+    before, after = ways(two, found, finding)
+    assert before == {"10.244.1.5:8080", "10.244.2.5:8080"}
+    assert after == {"10.244.1.5:8080", "10.244.2.77:8080"}
+    # By objects both are the same.
+    edited = {"edits": [{"do": "endpoint", "pod": "shop/web-1", "set": {"ready": True}}]}
+    assert two.post("api/compare", {**DIFF, "a": edited})["alike"]
+    assert two.post("api/compare", {"kind": "diff", "node": "n2", "b": {"source": "against"}})["alike"]
+
+
+def test_both_ways_of_drift_what_if_and_migrate_can_be_asked(two: Page) -> None:
+    drift = two.post("api/compare", {"kind": "drift", "node": "n1"})
+    assert [side["source"] for side in drift["sides"]] == ["objects", ""]
+    edits = [{"do": "endpoint", "pod": "shop/web-1", "set": {"ready": False}}]
+    copy = two.post("api/whatif", {"edits": edits})
+    assert copy["sides"][1]["edits"][0]["pod"] == "shop/web-1"
+    finding = next(each for each in copy["findings"] if each["services"] == ["svc/shop/web"])
+    assert ways(two, copy, finding) == [{"10.244.1.5:8080", "10.244.2.5:8080"}, {"10.244.1.5:8080"}]
+    migrate = two.post("api/compare", {"kind": "migrate"})
+    assert len(migrate["asks"]) == len(migrate["report"]["findings"])
+    shown = [number for number, pair in enumerate(migrate["asks"]) if pair[0] is not None]
+    assert shown
+    for number in shown:
+        assert len(ways(two, migrate, {"asks": migrate["asks"][number]})) == 2
+
+
+def test_a_dump_beside_a_dump_and_beside_a_cluster(snapshot: Path, tmp_path: Path) -> None:
+    name = "nodes/n1/iptables-save"
+    dumps = [tmp_path / "before.save", tmp_path / "after.save"]
+    for dump, files in zip(dumps, (vxlan_cluster(), damaged_files()), strict=True):
+        dump.write_bytes(files[name])
+    second = source_named([str(dumps[1])], None, None, Features())
+    with serving(Explorer(RulesSource([str(dumps[0])], b""), against=second)) as page:
+        source = page.get("api/source")
+        assert (source["compares"], source["can"]["compare"]) == (["diff"], True)
+        found = page.post("api/compare", DIFF)
+        finding = next(each for each in found["findings"] if "10.244.2.77:8080" in each["after"])
+        assert finding["nodes"] == ["host"]
+        assert [len(each) for each in ways(page, found, finding)] == [2, 2]
+        assert page.ask("POST", "api/compare", {"kind": "drift"}).status == 409
+        assert page.ask("POST", "api/compare", {"kind": "migrate"}).status == 409
+    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as page:
+        found = page.post("api/compare", {**DIFF, "node": "n1"})
+        finding = next(each for each in found["findings"] if "10.244.2.77:8080" in each["after"])
+        assert (finding["nodes"], finding["services"]) == (["n1"], ["svc/shop/web"])
+        assert [len(each) for each in ways(page, found, finding)] == [2, 2]
+        # Without a node the first one is compared, and the answer says so.
+        assert page.post("api/compare", DIFF)["notes"] == ["compared with the rules that n1 has"]
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path, snapshot: Path) -> None:
+    lone = tmp_path / "lone.yaml"
+    lone.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n")
+    second = source_named([str(lone)], None, None, Features())
+    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as page:
+        answered = page.ask("POST", "api/compare", DIFF)
+        assert answered.status == 409
+        assert answered.error == f"no node is on both sides: {snapshot} has n1, n2; {lone} has other"
+        assert page.ask("POST", "api/compare", {**DIFF, "node": "n1"}).status == 404
+    with serving(Explorer(SnapshotSource(str(snapshot)))) as page:
+        assert page.get("api/source")["against"] is None
+        answered = page.ask("POST", "api/compare", DIFF)
+        assert (answered.status, answered.error) == (
+            409, "there is no second source: kproxy explore ... --against PATH",
+        )  # fmt: skip
+
+
+def test_a_second_source_is_told_by_what_is_there(tmp_path: Path, snapshot: Path) -> None:
+    manifest, dump = tmp_path / "a.yaml", tmp_path / "a.save"
+    manifest.write_text("")
+    dump.write_text("*nat\nCOMMIT\n")
+
+    def kind(*names: object) -> str:
+        return source_named([str(each) for each in names], None, None, Features()).kind
+
+    assert [kind(each) for each in (snapshot, manifest, tmp_path, dump)] == [
+        "snapshot", "manifests", "manifests", "rules",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"a\.yaml is manifests and .*a\.save rules: a source is one of both"):
+        kind(manifest, dump)
+    with pytest.raises(InputError, match="one snapshot is a source"):
+        kind(snapshot, snapshot)
+    with pytest.raises(InputError, match="not an empty one"):
+        kind("")
