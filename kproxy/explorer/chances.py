@@ -19,6 +19,8 @@ def chances(count: int, mode: str) -> tuple[Fraction, ...]:
     In iptables mode the kernel compares 31 random bits with the probability that kube-proxy writes with ten digits, as
     iptables rounds it (libxt_statistic); in nftables mode it scales 32 random bits (nft_numgen).
     """
+    if not count:
+        return ()
     if mode == MODE_NFTABLES:
         bounds = [-(-number * _BITS_32 // count) for number in range(count + 1)]
         return tuple(Fraction(bounds[number + 1] - bounds[number], _BITS_32) for number in range(count))
@@ -27,7 +29,7 @@ def chances(count: int, mode: str) -> tuple[Fraction, ...]:
         chance = left * Fraction(round(float(probability(number)) * _BITS_31), _BITS_31)
         found.append(chance)
         left -= chance
-    return (*found, left) if count else ()
+    return (*found, left)
 
 
 def percent(chance: Fraction) -> float:

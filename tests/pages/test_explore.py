@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.api.load.manifests import load_manifests
 from tests.support.browser import running_browser
 from tests.support.explore import Page, exploring, place, write_showcase
 from tests.support.paths import ROOT
@@ -139,18 +140,80 @@ def test_what_if_an_endpoint_terminates(page: Page) -> None:
     assert "shop/web" in finding
     assert "10.244.1.5:8080" in finding
     assert "touched" in page.item("svc/shop/web").get_attribute("class")
-    then = next(item for item in page.all(".finding .button") if item.text == "The way then")
-    now = next(item for item in page.all(".finding .button") if item.text == "The way now")
-    target = then.get_attribute("href")
-    now.click()
-    page.until(lambda: len(page.all(".way-item")) == 2, "both endpoints now")
-    page.browser.get(target)
-    page.until(lambda: len(page.all(".way-item")) == 1, "one endpoint then")
-    page.browser.back()
+    page.button("Show both ways").click()
+    page.until(lambda: len(page.all(".pair .way-item")) == 3, "two ways now, and one after the change")
+    now, then = page.all(".pair section")
+    assert [item.text for item in now.find_elements("css selector", ".where")] == ["shop/web-0", "shop/web-1"]
+    assert [item.text for item in then.find_elements("css selector", ".where")] == ["shop/web-1"]
+    then.find_element("css selector", ".way-item").click()
+    page.until(lambda: len(page.all(".ask .way-item")) == 1, "one endpoint, asked of the copy")
+    page.shows(".note", "changed copy")
     page.browser.back()
     page.shows(".edits", "web-0")
     next(item for item in page.all(".panel .button") if item.text == "Undo").click()
     page.until(lambda: not page.all(".edits li"), "nothing changed")
+
+
+MANIFEST = """apiVersion: v1
+kind: Service
+metadata: {name: extra, namespace: shop}
+spec: {clusterIP: 10.96.0.99, clusterIPs: [10.96.0.99], ports: [{port: 80, protocol: TCP, targetPort: 8080}]}
+"""
+
+
+def edits_are(page: Page, count: int) -> None:
+    page.until(lambda: len(page.all(".edits li")) == count, f"{count} changes")
+
+
+def test_a_copy_is_changed_saved_and_everything_taken_back(page: Page, tmp_path: Path) -> None:
+    """A node goes, a policy changes, a manifest is pasted, the mode is switched; the copy is saved as manifests."""
+    from selenium.webdriver.support.ui import Select
+
+    page.open(place("whatif", sel="node/worker-2"))
+    page.button("Take the node away").click()
+    page.shows('[data-test="verdict"]', "for packets")
+    assert "removed" in page.item("node/worker-2").get_attribute("class"), "what is gone is still drawn"
+    page.shows(".edge.gone text", "50% → 0%")
+    page.shows(".edge.strong:not(.gone) text", "50% → 100%")
+
+    page.item("svc/shop/web").click()
+    page.shows(".panel h3", "Service shop/web")
+    Select(page.one(".two select")).select_by_visible_text("Local")
+    page.shows(".edits", "internalTrafficPolicy")
+    page.one("#manifest").send_keys(MANIFEST)
+    page.button("Apply to the copy").click()
+    page.until(lambda: page.all('.map [data-id="svc/shop/extra"]'), "the Service of the manifest")
+    page.button("Switch kube-proxy to nftables mode").click()
+    edits_are(page, 4)
+    page.until(lambda: "nftables" in page.text(".map .core"), "nodes in nftables mode")
+
+    page.browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.button("Save as manifests").click()
+    saved = tmp_path / "what-if.yaml"
+    page.until(lambda: saved.is_file() and saved.stat().st_size, "the file")
+    objects = load_manifests([str(saved)])
+    services = {each.metadata.key: each for each in objects.services}
+    assert services["shop/web"].spec.internal_traffic_policy == "Local"
+    assert "shop/extra" in services
+    assert [node.metadata.name for node in objects.nodes] == ["worker-1", "worker-3"]
+
+    for left in (3, 2, 1, 0):
+        next(item for item in page.all(".panel .button") if item.text == "Undo").click()
+        edits_are(page, left)
+    page.until(lambda: "removed" not in page.item("node/worker-2").get_attribute("class"), "the node is back")
+
+
+def test_endpoints_without_pods_have_boxes(browser: Any) -> None:
+    case = ROOT / "rules_golden/minikube"
+    with exploring("-f", str(case / "cluster.yaml"), "--config", str(case / "config.yaml")) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.open(place("map"))
+        assert "10.244.0.36" in page.item("outside/10.244.0.36").text
+        page.item("outside/10.244.0.36").click()
+        page.shows(".panel", "Endpoint 10.244.0.36")
+        page.shows(".panel", "crd-array-watchers")
+        assert page.complaints() == []
 
 
 def test_by_keyboard_alone(page: Page) -> None:

@@ -3,11 +3,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { embedded, useAnswer } from "./api.js";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom, narrow } from "./mapview.jsx";
+import { Zoom } from "./mapview.jsx";
 import { hooksOf, momentsOf } from "./moments.js";
 import { receivers, senders, serviceOf, serviceTarget } from "./names.js";
 import { Busy, Chance, End, Field, Problem } from "./parts.jsx";
 import { go, href } from "./route.js";
+import { narrow } from "./shape.js";
 import { Hooks, Strip } from "./strip.jsx";
 import { ENDS, count, endWords, exactly, fit, hostId, plain, shortName } from "./words.js";
 
@@ -26,12 +27,13 @@ export function questionOf(query, edits = []) {
   }));
   if (Object.keys(assume).length) question.assume = assume;
   if (edits.length) question.edits = edits;
+  if (query.source) question.source = query.source;
   return question;
 }
 
-export function AskView({ route, map, revision, edits = [], error: mapError }) {
+export function AskView({ route, map, source, revision, edits = [], error: mapError }) {
   const { query } = route;
-  const question = useMemo(() => questionOf(query, edits), [query.from, query.to, query.port, query.proto, query.sport, query.assume, edits]);
+  const question = useMemo(() => questionOf(query, edits), [query.from, query.to, query.port, query.proto, query.sport, query.assume, query.source, edits]);
   const { data, error, busy } = useAnswer(question && "api/ask", question ?? undefined, revision);
   const answer = question ? data : null;
   const number = Math.min(Number(query.way) || 0, Math.max(0, (answer?.journeys.length ?? 1) - 1));
@@ -47,6 +49,7 @@ export function AskView({ route, map, revision, edits = [], error: mapError }) {
         <div class="bar-top"><h1>Ask</h1><Busy busy={busy && question} words="Computing…" /></div>
         <Question query={query} map={map} ask={ask} error={error} />
         {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
+        {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
         <Problem error={error ?? (map ? null : mapError)} />
         {way && <Player way={way} moments={moments} step={step} to={to} protocol={answer.protocol} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
@@ -65,20 +68,24 @@ function AskHelp({ map, query }) {
     <>
       <h2>Where does a packet go?</h2>
       {!query.from && <p>Choose who asks on the map, or type it: a Pod, a node, an address.</p>}
+      {!query.from && !embedded && map && <h3>For example</h3>}
       {query.from && !query.to && <p>From <b>{plain(query.from)}</b>. Now choose whom it asks: a Service, a Pod, or an address with a port.</p>}
       {embedded && <p class="note">This file holds {count(known.length, "answer")}; other questions need kproxy explore.</p>}
       <ul class="plain examples">
         {known.slice(0, 60).map((item) => <li key={`${item.from} ${item.to}`}><a href={href("ask", { from: item.from, to: item.to, proto: item.protocol })}>{plain(item.from)} → {item.to}</a></li>)}
-        {!embedded && map && examples(map).map(([from, target]) => <li key={target}><a href={href("ask", { from, to: target })}>{plain(from)} → {target}</a></li>)}
+        {!embedded && map && examples(map).map(([from, target]) => <li key={target}><a href={href("ask", { from, to: target })}>{shortName(from)} → {target.replace(/^svc\//, "")}</a></li>)}
       </ul>
     </>
   );
 }
 
 function examples(map) {
-  const from = map.pods.find((pod) => pod.addresses.length && !pod.hostNetwork)?.id ?? map.nodes[0]?.id;
+  const system = (item) => Number(item.namespace.startsWith("kube-"));
+  const pods = map.pods.filter((pod) => pod.addresses.length && !pod.hostNetwork && !pod.bare).sort((one, other) => system(one) - system(other));
+  const from = pods[0]?.id ?? map.nodes[0]?.id;
   if (!from) return [];
-  const found = map.services.filter((service) => !service.skipped).slice(0, 4).map((service) => [from, serviceTarget(service)]);
+  const services = map.services.filter((service) => !service.skipped).sort((one, other) => system(one) - system(other));
+  const found = services.slice(0, 4).map((service) => [from, serviceTarget(service)]);
   const node = map.services.find((service) => service.ports.some((port) => port.nodePort));
   if (node && map.outside[0]) found.push([map.outside[0].id, `nodeport/${node.namespace}/${node.name}${node.ports.length > 1 ? `:${node.ports.find((port) => port.nodePort).name}` : ""}`]);
   return found;
@@ -163,7 +170,7 @@ function Ways({ answer, number, to, query }) {
   return (
     <>
       <h2>{count(answer.journeys.length, "way")}</h2>
-      <p class="asked-words">{answer.protocol} from <b>{plain(answer.from)}</b> to <b>{answer.to}</b></p>
+      <p class="asked-words">{answer.protocol.toUpperCase()} from <b>{plain(answer.from)}</b> to <b>{answer.to}</b></p>
       <ol class="ways">
         {answer.journeys.map((way, place) => (
           <li key={place}>

@@ -46,7 +46,7 @@ function Finding({ item, place }) {
       <p class="where-found">
         {item.services.slice(0, 8).map((name) => <a key={name} href={href(["service", ...name.replace(/:.*/, "").split("/")], { node })}>{name}</a>)}
         {item.services.length > 8 && <span> and {item.services.length - 8} more</span>}
-        {item.nodes.length > 0 && <span> on {item.nodes.slice(0, 8).map((name, number) => <>{number > 0 && ", "}<a key={name} href={href("map", { sel: `node/${name}` })}>{name}</a></>)}{item.nodes.length > 8 ? ` and ${item.nodes.length - 8} more` : ""}</span>}
+        {item.nodes.length > 0 && <span> on {item.nodes.slice(0, 8).map((name, number) => <a key={name} href={href("map", { sel: `node/${name}` })}>{name}{number + 1 < Math.min(8, item.nodes.length) ? "," : ""}</a>)}{item.nodes.length > 8 ? ` and ${item.nodes.length - 8} more` : ""}</span>}
       </p>
       {item.details.length > 0 && <ul class="hints">{item.details.slice(0, 6).map((text) => <li key={text}>{text}</li>)}</ul>}
       {item.witness && (

@@ -1,78 +1,95 @@
-// Two sides: the objects and what is programmed (drift), both modes (migrate), or another source (diff).
+// Two sides: another source (diff), the objects and what is programmed (drift), or both modes (migrate).
 
 import { useMemo, useState } from "preact/hooks";
 import { useAnswer } from "./api.js";
-import { Findings, Undecided } from "./findings.jsx";
+import { Findings, Undecided, gathered, podNames } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom, narrow } from "./mapview.jsx";
+import { Zoom } from "./mapview.jsx";
 import { Busy, Problem } from "./parts.jsx";
 import { href } from "./route.js";
+import { narrow, overlaid, withEndpoints } from "./shape.js";
 import { count } from "./words.js";
 
 const EMPTY = new Set();
+const FEW = 300;
+const MANY_NODES = 12;
 
+/** What can be compared here: {kind, title, about, question, words of both sides}. */
 function kinds(source) {
   const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
   const found = [
-    ["drift", "Asked for and programmed", "Rules that the objects ask for, against those that are there", { kind: "drift", node: "" }, ["asked for", "there"]],
-    ["migrate", `This mode and ${other}`, `What changes for packets when kube-proxy is switched to ${other} mode`, { kind: "migrate", to: other, nodes: [] }, ["now", other]],
+    { kind: "drift", title: "Rules as they should be, and as they are", about: "What kube-proxy would program for the Services, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
+    { kind: "migrate", title: `Today, and in ${other} mode`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
   ];
-  if (source.with) found.push(["diff", "Another source", `This source against ${source.with}`, { kind: "diff", a: { now: true }, b: { path: source.with } }, ["here", "there"]]);
-  return found.filter(([kind]) => source.compares?.includes(kind) ?? true);
+  if (source.against) {
+    const names = [source.label, source.against.label];
+    const words = names[0] === names[1] ? ["first", "second"] : names;
+    found.unshift({ kind: "diff", title: "Both sources", about: `${source.label} against ${source.against.label} (kproxy diff)`, question: { kind: "diff", a: {}, b: { source: "against" } }, words });
+  }
+  return found.filter((item) => source.compares?.includes(item.kind));
 }
 
 export function CompareView({ route, map, source, revision }) {
   const { query } = route;
   const offered = kinds(source);
-  const [kind, , about, question, sides] = offered.find(([name]) => name === query.kind) ?? [];
-  const { data, error, busy } = useAnswer(kind && "api/compare", question, revision);
-  const [zoom, setZoom] = useState(1);
+  // What takes long begins when it is asked for.
+  const first = (source.services ?? 0) <= FEW || source.against ? offered[0]?.kind : "";
+  const chosenKind = offered.find((item) => item.kind === (query.kind ?? first));
+  const kind = chosenKind?.kind ?? "";
+  const { data, error, busy } = useAnswer(kind && "api/compare", chosenKind?.question, revision);
   const to = (changes) => href("compare", { ...query, ...changes });
-  const findings = useMemo(() => (kind && data ? (data.findings ?? data.report?.findings ?? data.report?.differences ?? []).map(asFinding) : []), [data, kind]);
-  const chosen = findings[Number(query.finding)] && query.finding ? findings[Number(query.finding)] : null;
-  const touched = useMemo(() => new Set((chosen ? [chosen] : findings).flatMap((item) => [...(item.services ?? []), ...(item.nodes ?? []).map((name) => `node/${name}`)])), [findings, query.finding]);
-  const shown = useMemo(() => (map && map.nodes.length > 12 && touched.size ? narrow(map, { only: new Set([...touched].filter((id) => id.startsWith("node/")).slice(0, 6)), services: touched }) : map), [map, touched]);
+  const shown = data && (data.kind ?? kind) === kind ? data : null;
+  const findings = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], shown.asks) : []), [shown]);
+  const undecided = shown?.undecided ?? shown?.report?.undecided ?? [];
+  const sides = (chosenKind?.words ?? ["", ""]).map((words, each) => ({ words, source: shown?.sides?.[each]?.source ?? "", edits: shown?.sides?.[each]?.edits ?? [] }));
   return (
     <section class="view">
       <div class="bar-top"><h1>Compare</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
-      <ul class="cards">
-        {offered.map(([name, title, words]) => (
-          <li key={name}><a class="card" href={to({ kind: name, finding: "" })} aria-current={name === kind ? "true" : undefined}><b>{title}</b><span>{words}</span></a></li>
-        ))}
-      </ul>
+      {!source.fixed && (
+        <ul class="cards">
+          {offered.map((item) => (
+            <li key={item.kind}><a class="card" href={to({ kind: item.kind, finding: "" })} aria-current={item.kind === kind ? "true" : undefined}><b>{item.title}</b><span>{item.about}</span></a></li>
+          ))}
+        </ul>
+      )}
+      {!kind && <p class="note">Choose what to compare. All packets are compared, not a sample; of many Services that takes a while.</p>}
       <Problem error={error} />
-      {kind && data && (
+      {kind && shown && (
         <>
-          <p class={`outcome-line ${findings.length ? "bad" : data.undecided?.length ? "open" : ""}`} role="status">
-            {findings.length ? `${count(findings.length, "difference")} for packets.` : data.undecided?.length ? "No difference was found, but not everything could be decided." : "Both sides treat every packet alike."}
+          <p class={`outcome-line ${findings.length ? "bad" : undecided.length ? "open" : ""}`} role="status" data-test="verdict">
+            {findings.length ? `${count(findings.length, "difference")} for packets.` : undecided.length ? "No difference was found, but not everything could be decided." : "Both sides treat every packet alike."}
           </p>
-          <p class="counts">{about}.</p>
-          <Findings findings={findings} sides={sides} chosen={query.finding ?? ""} choose={map ? (place) => to({ finding: place }) : null} />
-          <Undecided items={data.undecided} />
-          {(data.remarks ?? data.notes ?? []).length > 0 && <ul class="hints">{(data.remarks ?? data.notes).map((item) => <li key={item}>{item}</li>)}</ul>}
-          {map && findings.length > 0 && <ComparedMap map={shown} touched={touched} zoom={zoom} setZoom={setZoom} />}
+          {map && <ComparedMap map={map} other={sides[1].source === "against" ? "api/map?source=against" : ""} revision={revision} findings={findings} chosen={query.finding ?? ""} words={sides.map((side) => side.words)} />}
+          <Findings findings={findings} sides={sides} names={podNames(map)} chosen={query.finding ?? ""} choose={map ? (place) => to({ finding: place }) : null} />
+          <Undecided items={undecided} />
+          {[...(shown.remarks ?? []), ...(shown.notes ?? [])].length > 0 && <ul class="hints">{[...(shown.remarks ?? []), ...(shown.notes ?? [])].map((item) => <li key={item}>{item}</li>)}</ul>}
         </>
       )}
     </section>
   );
 }
 
-function ComparedMap({ map, touched, zoom, setZoom }) {
-  const layout = useLayout(map, EMPTY);
+/** The map, on which what differs is marked; of two sources both are laid over one another. */
+function ComparedMap({ map, other, revision, findings, chosen, words }) {
+  const [zoom, setZoom] = useState(1);
+  const { data, error } = useAnswer(other, undefined, revision);
+  const finding = chosen ? findings[Number(chosen)] : null;
+  const touched = useMemo(() => new Set((finding ? [finding] : findings).flatMap((item) => [...item.services, ...(finding ? item.nodes.map((name) => `node/${name}`) : [])])), [findings, finding]);
+  const shown = useMemo(() => {
+    const both = other && data ? overlaid(withEndpoints(data), map) : map;
+    const nodes = findings.flatMap((item) => item.nodes).slice(0, 6).map((name) => `node/${name}`);
+    return both.nodes.length > MANY_NODES && nodes.length ? narrow(both, { only: new Set(nodes), services: touched }) : both;
+  }, [map, other, data, findings, touched]);
+  const layout = useLayout(shown, EMPTY);
+  if (!findings.length) return null;
   return (
     <>
-      <div class="map-tools"><p class="counts">Marked: where packets are treated differently.</p><Zoom zoom={zoom} setZoom={setZoom} /></div>
-      <Drawing map={map} layout={layout} hrefOf={(id) => href("map", { sel: id })} touched={touched} zoom={zoom} label="Map with what differs marked" />
+      <div class="map-tools">
+        <p class="counts">Marked: {finding ? `finding ${Number(chosen) + 1}` : "Services whose packets are treated differently"}.{other && data ? ` Chances are “${words[0]} → ${words[1]}”; what only the first has is crossed out.` : ""}</p>
+        <Problem error={error} />
+        <Zoom zoom={zoom} setZoom={setZoom} />
+      </div>
+      <Drawing map={shown} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }))} touched={touched} before={other && data ? map : null} zoom={zoom} label="Map with what differs marked" />
     </>
   );
-}
-
-/** Findings of all three comparisons in one form. */
-function asFinding(item) {
-  return {
-    ...item,
-    statement: item.statement ?? item.title ?? item.what ?? (item.destinations ?? []).join(", "),
-    before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "", advice: item.advice ?? [],
-    services: (item.services ?? []).map((name) => (name.startsWith("svc/") ? name : `svc/${name.replace(/:[^/]*$/, "")}`)),
-  };
 }

@@ -199,6 +199,7 @@ function read(graph, map, { size, podsOf, groups, anchors, shown, open }) {
 
 /** Lets all columns begin at the top, in dagre's order; where Services are few they stand across from the nodes. */
 function restack(graph, { hosts, outside }, shown, inOrder) {
+  hosts.forEach((id, number) => (graph.node(id).y = number));
   const tall = stack(graph, hosts, HOST_GAP);
   const cards = shown.length * (SERVICE.height + SERVICE_GAP) - SERVICE_GAP;
   const free = Math.max(0, Math.min(tall, 900) - cards) / Math.max(1, shown.length + 1);

@@ -5,12 +5,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { embedded, useAnswer } from "./api.js";
 import { AskView } from "./ask.jsx";
 import { MapView } from "./mapview.jsx";
-import { Problem } from "./parts.jsx";
+import { Busy, Problem } from "./parts.jsx";
 import { ServiceList, ServiceView } from "./service.jsx";
 import { go, href, useRoute } from "./route.js";
 import { useEvents } from "./events.js";
+import { withEndpoints } from "./shape.js";
 import { VIEWS, editsOf } from "./views.jsx";
-import { count } from "./words.js";
+import { count, fit } from "./words.js";
 
 const CORE = [
   { name: "map", title: "Map", key: "m" },
@@ -18,13 +19,21 @@ const CORE = [
   { name: "services", title: "Services", key: "s" },
 ];
 
+/** Which map a view shows: as clients on one node have it, or of the second source. */
+function mapOf({ path: [view], query }) {
+  const found = new URLSearchParams();
+  if (query.node && view === "map") found.set("node", query.node);
+  if (query.source && view === "ask") found.set("source", query.source);
+  return `api/map${found.size ? `?${found}` : ""}`;
+}
+
 function App() {
   const route = useRoute();
   const events = useEvents();
   const [revision, setRevision] = useState(0);
   const source = useAnswer("api/source", undefined, revision);
-  const wanted = route.query.node && route.path[0] === "map" ? `api/map?node=${encodeURIComponent(route.query.node)}` : "api/map";
-  const map = useAnswer(wanted, undefined, revision);
+  const answered = useAnswer(mapOf(route), undefined, revision);
+  const map = useMemo(() => ({ ...answered, data: withEndpoints(answered.data) }), [answered]);
   // Answers are asked for again when the source is newer than they are, and not for the first event, which tells what is known.
   const shown = Math.min(source.data?.revision ?? Infinity, map.data?.revision ?? Infinity);
   useEffect(() => {
@@ -32,6 +41,8 @@ function App() {
   }, [events.revision, shown]);
   const edits = useMemo(() => editsOf(route.query), [route.query.edits]);
   const [help, setHelp] = useState(false);
+  const [told, setTold] = useState(false);
+  const notes = notesOf(source.data);
   const main = useRef(null);
   const name = route.path[0] === "service" ? "services" : route.path[0];
   const can = source.data?.can ?? {};
@@ -56,40 +67,43 @@ function App() {
         <nav aria-label="Views">
           <ul>{tabs.map((tab) => <li key={tab.name}><a href={href(tab.name)} aria-current={tab.name === name ? "page" : undefined}>{tab.title}</a></li>)}</ul>
         </nav>
-        <p class="source">{source.data && <><span class={`kind ${source.data.kind}`}>{source.data.kind}</span> <span class="label" title={source.data.label}>{source.data.label}</span></>}</p>
+        <p class="source">{source.data && <><span class={`kind ${source.data.kind}`}>{source.data.kind}</span> <span class="label" title={source.data.label}>{fit(source.data.label, 36)}</span></>}</p>
+        {notes.length > 0 && <button type="button" class="small-button notes-button" aria-expanded={told} onClick={() => setTold(!told)}>{count(notes.length, "note")}</button>}
         <Theme />
         <button type="button" class="icon" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>?</button>
       </header>
       {help && <Help tabs={tabs} close={() => setHelp(false)} />}
-      <Banner source={source} events={events} />
+      <Banner source={source} events={events} notes={told ? notes : []} />
       <main id="main" ref={main} tabIndex={-1}>
         {name === "map" && <MapView {...shared} />}
         {name === "ask" && <AskView {...shared} />}
         {route.path[0] === "services" && <ServiceList {...shared} />}
         {route.path[0] === "service" && <ServiceView {...shared} />}
         {view?.show && <view.show {...shared} />}
-        {!view && <section class="view"><h1>Not found</h1><p>{source.data ? "There is no such view here." : "Reading…"} <a href="#/map">To the map</a></p></section>}
+        {!view && source.busy && <section class="view"><h1>{title}</h1><Busy busy words="Reading…" /></section>}
+        {!view && !source.busy && <section class="view"><h1>Not found</h1><p>There is no such view here. <a href="#/map">To the map</a></p></section>}
       </main>
-      <footer>{source.data && <p>{source.data.version}{source.data.created ? ` · source of ${source.data.created}` : ""} · nothing leaves this machine</p>}</footer>
+      <footer>{source.data && <p>{source.data.version}{source.data.created ? ` · source of ${source.data.created}` : ""} · {embedded ? "an exported file: it asks no server, and what needs one says so" : "nothing leaves this machine"}</p>}</footer>
     </>
   );
 }
 
-/** What must be said of the source before anything it shows: that it is away, exported, or not whole. */
-function Banner({ source, events }) {
-  const data = source.data;
-  const away = data?.away || events.away;
-  const words = [...(data?.warnings ?? []), ...(data?.missing ?? []), ...(data?.notes ?? [])];
+/** What is odd, missing or taken for granted in the source. */
+const notesOf = (data) => [...(data?.warnings ?? []), ...(data?.missing ?? []), ...(data?.notes ?? []), ...(data?.against?.warnings ?? []), ...(embedded?.missing ?? [])];
+
+/** What must be said of the source before anything it shows: that it is away, and on demand what is to be known of it. */
+function Banner({ source, events, notes }) {
+  const away = source.data?.away || source.data?.against?.away || events.away;
   return (
     <div class="banners">
       <Problem error={source.error} />
       {away && <p class="problem" role="alert">{away}</p>}
-      {embedded && (
-        <details class="note"><summary>An exported file: it works without a server, and what needs one says so</summary>
-          <ul class="hints">{(embedded.missing ?? []).map((item) => <li key={item}>{item}</li>)}</ul>
-        </details>
+      {notes.length > 0 && (
+        <section class="note" aria-label="Notes on this source"><h2>Notes on this source</h2>
+          <ul class="hints">{notes.slice(0, 200).map((item) => <li key={item}>{item}</li>)}</ul>
+          {notes.length > 200 && <p>{count(notes.length - 200, "more note")}</p>}
+        </section>
       )}
-      {words.length > 0 && <details class="note"><summary>{count(words.length, "note")} on this source</summary><ul class="hints">{words.slice(0, 200).map((item) => <li key={item}>{item}</li>)}</ul></details>}
     </div>
   );
 }

@@ -26,18 +26,21 @@ export function useLayout(map, open) {
  * @param selected identifier of what is looked at; its Services' or endpoints' lines are drawn strong
  * @param way hops of a packet's way, and `moment` where on it the packet is
  * @param touched identifiers that a change touched
+ * @param before the map before the change: chances that differ are drawn with both
  * @param picks {from, to}
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, touched = null, picks = {}, zoom = 1, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, touched = null, before = null, picks = {}, zoom = 1, label }) {
   const items = useMemo(() => [...layout.boxes.entries()].filter(([, box]) => box.kind !== "port"), [layout]);
   const [focus, setFocus] = useState("");
   const holder = useRef(null);
   const current = items.some(([id]) => id === focus) ? focus : (items.some(([id]) => id === selected) ? selected : items[0]?.[0]);
   const strong = useMemo(() => related(map, selected), [map, selected]);
+  const served = useMemo(() => new Set(map.edges.filter((edge) => edge.used).map((edge) => edge.service)), [map]);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
   const passed = useMemo(() => (way ? new Set(way.map((hop) => hostId(hop.host))) : null), [way]);
   const scale = zoom * useFit(holder, layout);
   useFollow(holder, layout, line, moment, scale);
+  useSight(holder, layout, line ? "" : selected || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
 
   const keys = (event) => {
     const direction = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
@@ -65,15 +68,17 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
         </defs>
         {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} prefix={layout.prefix} />)}
         <Cables map={map} layout={layout} />
-        <ServiceLines map={map} layout={layout} selected={selected} faint={Boolean(way)} />
         {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} current={current} selected={selected} setFocus={setFocus} />)}
         {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
         {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} {...common} />)}
         {map.services.map((service) => {
           const box = layout.boxes.get(service.id);
-          return box ? <Service key={service.id} service={service} box={box} {...common} /> : null;
+          return box ? <Service key={service.id} service={service} box={box} served={served} {...common} /> : null;
         })}
+        <ServiceLines map={map} layout={layout} selected={selected} faint={Boolean(way)} before={before} />
         {line && <Line line={line} way={way} moment={moment} />}
+        {line && <Labels layout={layout} />}
+        {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
       </svg>
     </div>
   );
@@ -134,6 +139,19 @@ function useFollow(holder, layout, line, moment, zoom) {
   }, [line, moment, zoom, layout]);
 }
 
+/** Brings what is chosen into sight where the map is larger than its frame, as on a phone. */
+function useSight(holder, layout, id, zoom) {
+  useLayoutEffect(() => {
+    const box = layout.boxes.get(id);
+    if (!holder.current || !box) return;
+    const frame = holder.current;
+    if (box.x * zoom < frame.scrollLeft || (box.x + box.w) * zoom > frame.scrollLeft + frame.clientWidth) {
+      frame.scrollLeft = Math.max(0, (box.x + box.w) * zoom - frame.clientWidth + 12);
+    }
+    if (box.y * zoom < frame.scrollTop || box.y * zoom > frame.scrollTop + frame.clientHeight - 30) frame.scrollTop = box.y * zoom - 40;
+  }, [id, zoom, layout]);
+}
+
 const Item = ({ id, label, kind, current, hrefOf, selected, touched, passed, picks, setFocus, strong, children }) => {
   const classes = ["item", kind];
   if (selected === id) classes.push("selected");
@@ -159,18 +177,34 @@ function Frame({ frame, prefix }) {
   return (
     <g class="frame">
       <Rect box={frame} rx={12} />
-      <text x={frame.x + 14} y={frame.y + 20}>{frame.zone ? `zone ${frame.zone} · ` : ""}{count(frame.nodes, "node")}{prefix ? ` ${prefix}…` : ""}</text>
+      <text x={frame.x + 14} y={frame.y + 20}>{frame.zone ? `${/^zone/.test(frame.zone) ? "" : "zone "}${frame.zone} · ` : ""}{count(frame.nodes, "node")}{prefix ? `, named ${prefix}…` : ""}</text>
     </g>
   );
 }
 
 function Bar({ bar, ...rest }) {
-  const name = bar.network.cidr || (bar.network.known ? "network" : "unknown network");
   return (
-    <Item id={bar.id} kind="bar" label={`network ${name}, ${bar.network.members.length} hosts`} {...rest}>
+    <Item id={bar.id} kind="bar" label={`network ${networkName(bar.network)}, ${count(bar.network.members.length, "host")}`} {...rest}>
       <Rect box={bar} rx={9} class={bar.network.known ? "" : "unknown"} />
-      <text transform={`translate(${bar.x + bar.w / 2 + 4} ${bar.y + bar.h / 2}) rotate(-90)`}>{fit(name, Math.floor(bar.h / 6.4))}</text>
+      <BarName bar={bar} />
     </Item>
+  );
+}
+
+function BarName({ bar }) {
+  const name = networkName(bar.network);
+  return <text transform={`translate(${bar.x + bar.w / 2 + 4} ${bar.y + bar.h / 2}) rotate(-90)`}>{fit(name, Math.floor(bar.h / 7.2))}</text>;
+}
+
+const networkName = (network) => network.cidr || (network.known ? "network" : "node network");
+
+/** What the packet's line runs through is drawn again above it, so that it can still be read. */
+function Labels({ layout }) {
+  return (
+    <g class="above" aria-hidden="true">
+      {[...layout.boxes.values()].filter((item) => item.kind === "port").map((port) => <Port key={`${port.node} ${port.port.name}`} port={port} />)}
+      {layout.bars.map((bar) => <g key={bar.id} class="item bar"><BarName bar={bar} /></g>)}
+    </g>
   );
 }
 
@@ -187,9 +221,9 @@ function Outside({ item, box, ...rest }) {
 function Node({ node, layout, ...rest }) {
   const box = layout.boxes.get(node.id);
   const bad = node.ready === false || node.linkUp === false;
-  const state = [node.ready === false && "not ready", node.linkUp === false && "link down", node.rulesKnown === false && "rules not known"].filter(Boolean).join(", ");
+  const state = [node.removed && "gone", node.ready === false && "not ready", node.linkUp === false && "link down", node.rulesKnown === false && "rules not known"].filter(Boolean).join(", ");
   const label = `${node.isNode === false ? "host" : "node"} ${node.name}${state ? `, ${state}` : ""}`;
-  const kind = `${box.kind} node${bad ? " bad" : ""}${node.rulesKnown === false ? " unknown" : ""}`;
+  const kind = `${box.kind} node${node.removed ? " removed" : ""}${bad ? " bad" : ""}${node.rulesKnown === false ? " unknown" : ""}`;
   if (box.kind === "outside") return <Beside node={node} box={box} label={label} {...rest} />;
   if (box.kind !== "room") return <Tile node={node} box={box} layout={layout} state={state} label={label} kind={kind} {...rest} />;
   const pods = [...layout.boxes.entries()].filter(([, item]) => item.kind === "pod" && item.node === node.id);
@@ -265,10 +299,10 @@ function Pod({ pod, box, ...rest }) {
   const bad = pod.ready === false || pod.failed;
   const state = pod.terminating ? "terminating" : pod.failed ? "failed" : pod.ready === false ? "not ready" : "";
   const address = pod.addresses[0] ?? "no address";
-  const shown = fit(pod.hostNetwork ? "host network" : address, 15);
+  const shown = pod.bare ? "endpoint" : fit(pod.hostNetwork ? "host network" : address, 15);
   return (
-    <Item id={pod.id} label={`Pod ${pod.namespace}/${pod.name}, ${pod.addresses.join(" ") || "no address"}${state ? `, ${state}` : ""}`}
-      kind={`pod${bad ? " bad" : ""}${pod.terminating ? " leaving" : ""}${pod.hostNetwork ? " hostnet" : ""}`} {...rest}>
+    <Item id={pod.id} label={`${pod.bare ? "endpoint" : "Pod"} ${pod.bare ? "" : `${pod.namespace}/`}${pod.name}, ${pod.addresses.join(" ") || "no address"}${state ? `, ${state}` : ""}`}
+      kind={`pod${pod.removed ? " removed" : ""}${bad ? " bad" : ""}${pod.terminating ? " leaving" : ""}${pod.hostNetwork ? " hostnet" : ""}`} {...rest}>
       <Rect box={box} rx={6} />
       <text x={box.x + 10} y={box.y + 16}>{fit(pod.name, room(box.w, shown))}</text>
       <text class="tiny end" x={box.x + box.w - 8} y={box.y + 16}>{shown}</text>
@@ -296,18 +330,19 @@ function Tile({ node, box, layout, state, label, kind, ...rest }) {
   );
 }
 
-const TYPES = { NodePort: "NodePort", LoadBalancer: "LB", ExternalName: "external" };
+const TYPES = { NodePort: "node port", LoadBalancer: "load balancer", ExternalName: "external name" };
 
 /** How many letters fit beside a smaller text in a box. */
 const room = (width, beside) => Math.max(4, Math.floor((width - 34 - beside.length * 6.3) / 7));
 
-function Service({ service, box, ...rest }) {
-  const kind = `service${service.skipped ? " skipped" : ""}`;
-  const address = service.loadBalancerIPs[0] ?? service.externalIPs[0] ?? service.clusterIPs[0] ?? "no address";
+function Service({ service, box, served, ...rest }) {
+  const empty = !service.skipped && !served.has(service.id);
+  const kind = `service${service.removed ? " removed" : ""}${service.skipped ? " skipped" : ""}${empty ? " empty" : ""}`;
+  const address = service.loadBalancerIPs[0] ?? service.externalIPs[0] ?? service.clusterIPs[0] ?? (service.type === "ExternalName" ? "a DNS name" : "no cluster IP");
   const shown = fit(address, 16);
-  const type = TYPES[service.type] ?? "";
+  const type = empty ? "no endpoints" : (TYPES[service.type] ?? "");
   return (
-    <Item id={service.id} label={`Service ${service.namespace}/${service.name}, ${service.type}${service.skipped ? `: ${service.skipped}` : ""}`} kind={kind} {...rest}>
+    <Item id={service.id} label={`Service ${service.namespace}/${service.name}, ${service.type}${service.skipped ? `: ${service.skipped}` : ""}${empty ? ", no endpoint gets packets" : ""}`} kind={kind} {...rest}>
       <Rect box={box} rx={10} />
       <text class="name" x={box.x + 13} y={box.y + 21}>{fit(service.name, Math.floor((box.w - 34 - type.length * 6.3) / 7.9))}</text>
       <text class="tiny end" x={box.x + box.w - 11} y={box.y + 20}>{type}</text>
@@ -366,16 +401,16 @@ function Tunnels({ layout }) {
 }
 
 /** Edges from endpoints to their Services, as wide as their chance. All of them where they are few, else the selected one's. */
-function ServiceLines({ map, layout, selected, faint }) {
-  const lines = useMemo(() => linesOf(map, layout, selected), [map, layout, selected]);
+function ServiceLines({ map, layout, selected, faint, before }) {
+  const lines = useMemo(() => (before ? changedLines(map, before, layout) : linesOf(map, layout, selected)), [map, before, layout, selected]);
   return (
     <g class={`edges${selected && lines.some((item) => item.strong) ? " chosen" : ""}${faint ? " faint" : ""}`}>
-      {lines.map(({ key, from, to, chance, strong, words }) => {
+      {lines.map(({ key, from, to, chance, strong, gone, words }) => {
         const [x1, y1] = from.moreAt ? [from.x + from.w, from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2] : [from.x + from.w, from.y + from.h / 2];
         const [x2, y2] = [to.x, to.y + to.h / 2];
         const bend = Math.max(30, (x2 - x1) / 2);
         return (
-          <g key={key} class={strong ? "edge strong" : "edge"}>
+          <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : ""}`}>
             <path d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
             {strong && <text x={x1 + (x2 - x1) * 0.42} y={y1 + (y2 - y1) * 0.36 - 4}>{words}</text>}
           </g>
@@ -385,12 +420,27 @@ function ServiceLines({ map, layout, selected, faint }) {
   );
 }
 
+/** Lines of both maps; those whose chance is another one are drawn strong, with both numbers. */
+function changedLines(map, before, layout) {
+  const now = new Map(linesOf(map, layout, "", true).map((line) => [line.key, line]));
+  const then = new Map(linesOf(before, layout, "", true).map((line) => [line.key, line]));
+  const found = [];
+  for (const key of new Set([...then.keys(), ...now.keys()])) {
+    const [one, other] = [then.get(key), now.get(key)];
+    const [was, is] = [one?.chance ?? "0", other?.chance ?? "0"];
+    const same = was === is;
+    found.push({ ...(other ?? one), chance: other ? is : was, strong: !same, gone: !other, words: same ? "" : `${percent(was)} → ${percent(is)}` });
+  }
+  const changed = found.filter((line) => line.strong);
+  return found.length <= FEW_LINES ? found : changed.slice(0, FEW_LINES);
+}
+
 const FEW_LINES = 60;
 
 /** One line for each endpoint and Service; from a group of small nodes one line for all of its endpoints. */
-function linesOf(map, layout, selected) {
+function linesOf(map, layout, selected, whole = false) {
   const used = map.edges.filter((edge) => edge.used && layout.boxes.has(edge.service));
-  const all = used.length <= FEW_LINES && layout.size === "room";
+  const all = whole || (used.length <= FEW_LINES && layout.size === "room");
   const frames = new Map();
   for (const frame of layout.frames) for (const id of frame.ids) frames.set(id, frame);
   const merged = new Map();
@@ -422,7 +472,6 @@ export function packetAt(line, moment) {
 function Line({ line, way, moment }) {
   const last = way.at(-1);
   const lost = last.verdict !== "ACCEPT" || last.held;
-  const at = moment ? packetAt(line, moment) : null;
   return (
     <g class={`way ${moment?.direction ?? "there"}`}>
       {line.legs.map((leg, number) => (
@@ -432,13 +481,12 @@ function Line({ line, way, moment }) {
         </g>
       ))}
       {lost && last.verdict !== "INDETERMINATE" && <path class="cross" d={`M${line.stops.at(-1)[0] - 9} ${line.stops.at(-1)[1] - 9}l18 18m0 -18l-18 18`} />}
-      {at && <Packet x={at[0]} y={at[1]} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
     </g>
   );
 }
 
 /** The packet moves by CSSOM, since the page's policy allows no style attributes; see `style.css` for its transition. */
-function Packet({ x, y, wrapped, lit }) {
+function Packet({ at: [x, y], wrapped, lit }) {
   const holder = useRef(null);
   useEffect(() => {
     holder.current.style.transform = `translate(${x}px, ${y}px)`;

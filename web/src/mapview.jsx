@@ -5,24 +5,8 @@ import { Drawing, useLayout } from "./map.jsx";
 import { serviceTarget } from "./names.js";
 import { Busy, Field, LongTable, Problem, Select } from "./parts.jsx";
 import { go, href } from "./route.js";
+import { narrow } from "./shape.js";
 import { count, percent, plain } from "./words.js";
-
-/** The part of a map that is shown: of some nodes, one namespace, or what has a word in its name. */
-export function narrow(map, { ns = "", only = null, q = "", services = null } = {}) {
-  if (!map) return null;
-  const nodes = only ? map.nodes.filter((node) => only.has(node.id)) : map.nodes;
-  const shown = new Set(nodes.map((node) => node.id));
-  const pods = map.pods.filter((pod) => (!ns || pod.namespace === ns) && (!only || shown.has(pod.node)));
-  let found = map.services.filter((service) => (!ns || service.namespace === ns) && (!services || services.has(service.id)));
-  if (q) {
-    const first = found.filter((service) => `${service.namespace}/${service.name}`.includes(q));
-    const rest = new Set(first.map((service) => service.id));
-    found = [...first, ...found.filter((service) => !rest.has(service.id))];
-  }
-  const held = new Set(found.map((service) => service.id));
-  const edges = map.edges.filter((edge) => held.has(edge.service) && (!only || !edge.node || shown.has(edge.node)));
-  return { ...map, nodes, pods, services: found, edges };
-}
 
 const MAX_FOUND = 40;
 
@@ -31,7 +15,7 @@ export function MapView({ route, map, source, error, busy }) {
   const { ns = "", q = "", sel = "", open = "", only = "" } = query;
   const opened = useMemo(() => new Set(open ? open.split(",") : []), [open]);
   const onlyNodes = useMemo(() => (only ? new Set(only.split(",")) : null), [only]);
-  const shown = useMemo(() => narrow(map, { ns, q, only: onlyNodes }), [map, ns, q, onlyNodes]);
+  const shown = useMemo(() => narrow(map, { ns, q, only: onlyNodes, sel }), [map, ns, q, onlyNodes, sel]);
   const layout = useLayout(shown, opened);
   const [zoom, setZoom] = useState(1);
   const found = useMemo(() => search(map, q), [map, q]);
@@ -46,7 +30,7 @@ export function MapView({ route, map, source, error, busy }) {
       <div class="main">
         <div class="bar-top">
           <h1>Map</h1>
-          <p class="counts">{count(map.nodes.filter((node) => node.isNode !== false).length, "node")} · {count(map.pods.length, "Pod")} · {count(map.services.length, "Service")}</p>
+          <p class="counts">{count(map.nodes.filter((node) => node.isNode !== false).length, "node")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
           <Busy busy={busy} words="Reading…" />
           <Zoom zoom={zoom} setZoom={setZoom} />
         </div>
@@ -54,7 +38,7 @@ export function MapView({ route, map, source, error, busy }) {
           <Field label="Search" name="q" value={q} hint="a name or an address" onEnter={(text) => go(to({ q: text }))} />
           <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
           {map.nodes.length > 1 && (
-            <Select label="Chances as seen from" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
+            <Select label="Chances for clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
               options={map.nodes.filter((node) => node.isNode !== false).map((node) => [node.name, node.name])} />
           )}
           {(ns || q || only || open) && <a class="button" href={href("map", { sel, node: query.node })}>Clear</a>}
@@ -114,8 +98,8 @@ function Empty() {
       <h2>Look around</h2>
       <p>Choose anything on the map: a node, a Pod, a Service, a network. Then ask where packets go.</p>
       <ul class="hints">
-        <li>Lines to a Service are as wide as the endpoint’s chance.</li>
-        <li>What no packet reaches has no line; the Service’s page says why.</li>
+        <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
+        <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line.</li>
         <li>Tab to the map, then arrow keys and Enter. <kbd>?</kbd> lists all keys.</li>
       </ul>
       <p><a class="button primary" href="#/ask">Ask a question</a></p>
@@ -127,9 +111,9 @@ function Legend({ map }) {
   const tunnels = map.nodes.some((node) => node.tunnels?.length);
   return (
     <ul class="legend" aria-label="Legend">
-      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> link</li>
-      {tunnels && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel</li>}
-      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> endpoint of a Service</li>
+      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> cable</li>
+      {tunnels && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel between nodes</li>}
+      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> a Service’s packets, the wider the likelier</li>
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready or down</li>
     </ul>
   );
@@ -197,10 +181,11 @@ function PodPanel({ pod, map, to }) {
   const edges = map.edges.filter((edge) => edge.target === pod.id);
   return (
     <>
-      <h2>Pod {pod.name}</h2>
+      <h2>{pod.bare ? "Endpoint" : "Pod"} {pod.name}</h2>
+      {pod.bare && <p class="note">EndpointSlices name it; the source has no Pod of this address.</p>}
       <Facts rows={[
         ["namespace", pod.namespace], ["node", pod.node ? <a href={to({ sel: pod.node })}>{plain(pod.node)}</a> : "none yet"], ["addresses", pod.addresses.join(" ")],
-        ["state", [pod.phase, pod.ready === false ? "not ready" : "", pod.terminating ? "terminating" : "", pod.hostNetwork ? "in the host’s network" : ""].filter(Boolean).join(", ")],
+        ["state", [pod.removed ? "gone" : "", pod.phase, pod.ready === false ? "not ready" : "", pod.terminating ? "terminating" : "", pod.hostNetwork ? "in the host’s network" : ""].filter(Boolean).join(", ")],
       ]} />
       <Asks id={pod.id} />
       {edges.length > 0 && <h3>Endpoint of</h3>}
@@ -226,7 +211,7 @@ function ServicePanel({ service, map, to, query }) {
         ["affinity", service.affinity === "None" ? "" : service.affinity],
       ]} />
       <p class="actions">
-        <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Its page</a>
+        <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Open its page</a>
         <a class="button" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>
       </p>
       {service.ports.map((port) => {

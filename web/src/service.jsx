@@ -20,7 +20,7 @@ export function ServiceList({ route, map, error, busy }) {
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
   return (
     <section class="view">
-      <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p></div>
+      <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => go(href("services", { ...route.query, q: text }))} />
         <Select label="Namespace" value={ns} onChange={(value) => go(href("services", { ...route.query, ns: value }))} options={[["", "all"], ...names.map((name) => [name, name])]} />
@@ -30,7 +30,7 @@ export function ServiceList({ route, map, error, busy }) {
         return [
           <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
           <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
-          item.skipped ? "" : <span class={ends?.used.size ? "" : "bad-text"}>{ends?.used.size ?? 0} used{[...(ends?.left ?? [])].filter((each) => !ends.used.has(each)).length ? `, ${[...ends.left].filter((each) => !ends.used.has(each)).length} left out` : ""}</span>,
+          item.skipped ? "" : <span class={ends?.used.size ? "" : "bad-text"}>{ends?.used.size ? `${ends.used.size} used` : "none used"}{[...(ends?.left ?? [])].filter((each) => !ends.used.has(each)).length ? `, ${[...ends.left].filter((each) => !ends.used.has(each)).length} left out` : ""}</span>,
         ];
       })} />
       {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
@@ -60,7 +60,7 @@ export function ServiceView({ route, map, revision, edits = [] }) {
       </div>
       {data && (data.nodes.length > 1 || data.families.length > 1) && (
         <form class="filters" onSubmit={(event) => event.preventDefault()}>
-          {data.nodes.length > 1 && <Select label="As rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
+          {data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
           {data.families.length > 1 && <Select label="Family" value={family || data.explanation.family} onChange={(value) => go(to({ family: value }))} options={data.families.map((item) => [item, item])} />}
         </form>
       )}
@@ -90,7 +90,7 @@ function Port({ port, explained: facts, node }) {
       <h2>{port.name || "port"} <small>{port.protocol}</small></h2>
       {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
       {port.fan.length > 0 && <Fan port={port} />}
-      <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="visually-hidden" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
+      <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="fan-table" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
         `${item.kind} ${item.address}:${item.port}`, item.from, item.policy, item.verdict + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${each.address} ${percent(each.chance)}`).join(", "),
       ])} />
       {port.left.length > 0 && (

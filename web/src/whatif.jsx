@@ -2,11 +2,12 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { post, useAnswer } from "./api.js";
-import { Findings, Undecided } from "./findings.jsx";
+import { Findings, Undecided, gathered, podNames } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom, narrow } from "./mapview.jsx";
+import { Zoom } from "./mapview.jsx";
 import { Busy, Problem, Select, saveFile } from "./parts.jsx";
 import { go, href } from "./route.js";
+import { narrow, overlaid, withEndpoints } from "./shape.js";
 import { count, plain } from "./words.js";
 
 const EMPTY = new Set();
@@ -20,11 +21,13 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const to = (changes) => href("whatif", { ...query, ...changes });
   const withEdits = (list) => to({ edits: list.length ? JSON.stringify(list) : "", finding: "" });
   const add = (edit) => go(withEdits([...edits, edit]));
-  const copy = question && data ? data.map : map;
-  const finding = data?.findings?.[Number(query.finding)] ?? null;
+  const copy = useMemo(() => (question && data ? overlaid(withEndpoints(data.map), map) : map), [question, data, map]);
+  const findings = useMemo(() => (question && data ? gathered(data.findings) : []), [question, data]);
+  const finding = findings[Number(query.finding)] ?? null;
   const touched = useMemo(() => new Set(finding && query.finding ? [...(finding.services ?? []), ...(finding.nodes ?? []).map((name) => `node/${name}`)] : (data?.touched ?? [])), [data, query.finding]);
   const few = useMemo(() => (copy && copy.nodes.length > 12 && touched.size ? new Set(copy.nodes.filter((node) => touched.has(node.id)).slice(0, 6).map((node) => node.id)) : null), [copy, touched]);
   const shown = useMemo(() => (few?.size ? narrow(copy, { only: few, services: touched }) : copy), [copy, few]);
+  const sides = [{ words: "now", source: data?.sides?.[0]?.source ?? "", edits: data?.sides?.[0]?.edits ?? [] }, { words: "after the change", source: data?.sides?.[1]?.source ?? "", edits: data?.sides?.[1]?.edits ?? edits }];
   const save = async () => {
     try {
       saveFile("what-if.yaml", "application/yaml", await post("api/whatif/save", { edits }, undefined, "text"));
@@ -36,15 +39,15 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   return (
     <section class="view split">
       <div class="main">
-        <div class="bar-top"><h1>What if</h1><p class="counts">a copy; the source itself stays as it is</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
+        <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
         <Problem error={error ?? saved} />
         {edits.length > 0 && data && (
           <p class={`outcome-line ${data.alike ? "" : data.findings.length ? "bad" : "open"}`} role="status" data-test="verdict">
-            {data.alike ? "Every packet is treated as before." : data.findings.length ? `${count(data.findings.length, "difference")} for packets.` : "No difference was found, but not everything could be decided."}
+            {data.alike ? "Every packet is treated as before." : findings.length ? `${count(findings.length, "difference")} for packets.` : "No difference was found, but not everything could be decided."}
           </p>
         )}
-        {copy && <CopyMap map={shown} touched={touched} query={query} to={to} zoom={zoom} setZoom={setZoom} />}
-        {question && data && <Findings findings={data.findings} sides={["now", "then"]} edits={query.edits} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
+        {copy && <CopyMap map={shown} before={question && data ? map : null} touched={touched} query={query} to={to} zoom={zoom} setZoom={setZoom} />}
+        {question && data && <Findings findings={findings} sides={sides} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
         {question && data && <Undecided items={data.undecided} />}
         {question && data?.notes?.length > 0 && <ul class="hints">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
       </div>
@@ -74,12 +77,12 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   );
 }
 
-function CopyMap({ map, touched, query, to, zoom, setZoom }) {
+function CopyMap({ map, before, touched, query, to, zoom, setZoom }) {
   const layout = useLayout(map, EMPTY);
   return (
     <>
-      <div class="map-tools"><p class="counts">{touched.size ? "What a change touches is marked." : "Choose on the map what to change."}</p><Zoom zoom={zoom} setZoom={setZoom} /></div>
-      <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? to({}) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} zoom={zoom} label="Map of the changed copy" />
+      <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p><Zoom zoom={zoom} setZoom={setZoom} /></div>
+      <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? to({}) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} before={before} zoom={zoom} label="Map of the changed copy" />
     </>
   );
 }

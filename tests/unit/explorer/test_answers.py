@@ -78,7 +78,7 @@ def test_chances_are_those_that_the_rules_have(count: int) -> None:
         found = chances(count, mode)
         assert sum(found) == 1
         assert all(abs(each - Fraction(1, count)) < Fraction(1, 1 << 28) for each in found)
-    assert chances(0, "iptables") == ()
+    assert chances(0, "iptables") == chances(0, "nftables") == ()
     # 0.3333333333 as iptables rounds it to 31 bits
     assert chances(3, "iptables")[0] == Fraction(715827883, 1 << 31)
 

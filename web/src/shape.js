@@ -1,0 +1,62 @@
+// A map as it is drawn: with boxes for what only endpoints name, a part of it, or one laid over the one before a change.
+
+import { MAX_SERVICES, byName } from "./layout.js";
+
+/** Gives endpoints without a Pod object a box of their own: in their node's room, or beside the nodes. */
+export function withEndpoints(map) {
+  if (!map) return map;
+  const known = new Set([...map.pods, ...map.nodes, ...map.outside].map((item) => item.id));
+  const pods = [];
+  const outside = [];
+  for (const edge of map.edges) {
+    if (known.has(edge.target)) continue;
+    known.add(edge.target);
+    const address = edge.endpoint.replace(/^\[?(.*?)\]?:\d+$/, "$1");
+    if (edge.node) {
+      pods.push({
+        id: edge.target, namespace: edge.service.split("/")[1], name: address, node: edge.node, addresses: [address], phase: "", ready: /^ready/.test(edge.state),
+        terminating: /terminating/.test(edge.state), hostNetwork: false, failed: false, bridge: "", bare: true,
+      });
+    } else outside.push({ id: edge.target, address, label: "an endpoint outside", links: [] });
+  }
+  return pods.length || outside.length ? { ...map, pods: [...map.pods, ...pods], outside: [...map.outside, ...outside] } : map;
+}
+
+/** The part of a map that is shown: of some nodes, one namespace, or what has a word in its name. */
+export function narrow(map, { ns = "", only = null, q = "", services = null, sel = "" } = {}) {
+  if (!map) return null;
+  const nodes = only ? map.nodes.filter((node) => only.has(node.id)) : map.nodes;
+  const shown = new Set(nodes.map((node) => node.id));
+  const pods = map.pods.filter((pod) => (!ns || pod.namespace === ns) && (!only || shown.has(pod.node)));
+  let found = map.services.filter((service) => (!ns || service.namespace === ns) && (!services || services.has(service.id)));
+  if (found.length > MAX_SERVICES) {
+    // What is looked for is drawn, whatever its name.
+    const wanted = (service) => Number(service.id === sel || Boolean(q && `${service.namespace}/${service.name}`.includes(q)));
+    found = found.sort((one, other) => wanted(other) - wanted(one) || byName(one.id, other.id));
+  }
+  const held = new Set(found.map((service) => service.id));
+  const edges = map.edges.filter((edge) => held.has(edge.service) && (!only || !edge.node || shown.has(edge.node)));
+  return { ...map, nodes, pods, services: found, edges };
+}
+
+/** A changed map with what the change took away, marked as removed. */
+export function overlaid(map, before) {
+  if (!map || !before) return map;
+  const both = (now, then) => {
+    const known = new Set(now.map((item) => item.id));
+    const gone = then.filter((item) => !known.has(item.id));
+    return gone.length ? [...now, ...gone.map((item) => ({ ...item, removed: true }))] : now;
+  };
+  const [nodes, pods, services] = ["nodes", "pods", "services"].map((kind) => both(map[kind], before[kind]));
+  const networks = map.networks.length ? map.networks.map((network) => ({ ...network, members: both(
+    network.members.map((item) => ({ ...item, id: item.host })), (before.networks.find((item) => item.id === network.id)?.members ?? []).map((item) => ({ ...item, id: item.host })),
+  ) })) : before.networks;
+  return { ...map, nodes: sorted(nodes, before.nodes), pods: sorted(pods, before.pods), services: sorted(services, before.services), networks };
+}
+
+/** In the order of the map before, so that nothing moves; what is new comes last. */
+function sorted(items, before) {
+  const places = new Map(before.map((item, place) => [item.id, place]));
+  const place = (item) => places.get(item.id) ?? places.size;
+  return [...items].sort((one, other) => place(one) - place(other));
+}
