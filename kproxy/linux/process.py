@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Final
 
 import msgspec
@@ -17,7 +17,7 @@ from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.programs import not_found, search_path
 
-_ERRORS: Final = "surrogateescape"
+ERRORS: Final = "surrogateescape"
 """The kernel keeps comments as bytes, in whatever encoding; they go back as they came."""
 
 
@@ -32,6 +32,16 @@ class Finished(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         """Its stderr on one line."""
         return one_line(self.stderr) or f"exit code {self.code}, without a message"
+
+
+def child_environment() -> dict[str, str]:
+    """What programs are started with: their own messages, in English."""
+    return {**os.environ, "LC_ALL": "C", "PATH": search_path()}
+
+
+def took_too_long(program: str, timeout: float) -> ToolFailedError:
+    """The error about a program that was stopped."""
+    return ToolFailedError(f"{program} had not ended after {timeout:.0f} s and was stopped")
 
 
 def one_line(stderr: str) -> str:
@@ -52,14 +62,13 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
         ToolMissingError: it is not there.
         ToolFailedError: it took longer than `timeout`.
     """
-    environment = {**os.environ, "LC_ALL": "C", "PATH": search_path()}
     with open(os.memfd_create("stdin"), "w+b") as given, open(os.memfd_create("stdout"), "w+b") as output:
-        given.write(text.encode(errors=_ERRORS))
+        given.write(text.encode(errors=ERRORS))
         given.seek(0)
-        done = _run_to_its_end(namespace, command, given, output, environment, timeout)
+        done = _run_to_its_end(namespace, command, given, output, timeout)
         output.seek(0)
         printed = output.read()
-    return Finished(done.returncode, printed.decode(errors=_ERRORS), done.stderr.decode(errors=_ERRORS))
+    return Finished(done.returncode, printed.decode(errors=ERRORS), done.stderr.decode(errors=ERRORS))
 
 
 def _run_to_its_end(
@@ -67,7 +76,6 @@ def _run_to_its_end(
     command: Sequence[str],
     given: IO[bytes],
     output: IO[bytes],
-    environment: Mapping[str, str],
     timeout: float,
 ) -> subprocess.CompletedProcess[bytes]:
     def start() -> subprocess.CompletedProcess[bytes]:
@@ -76,7 +84,7 @@ def _run_to_its_end(
             stdin=given,
             stdout=output,
             stderr=subprocess.PIPE,
-            env=environment,
+            env=child_environment(),
             timeout=timeout,
             check=False,
             process_group=0,
@@ -89,6 +97,6 @@ def _run_to_its_end(
     except PermissionError as error:
         raise ToolMissingError(f"{command[0]} cannot be executed: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise ToolFailedError(f"{command[0]} had not ended after {timeout:.0f} s and was stopped") from error
+        raise took_too_long(command[0], timeout) from error
     except OSError as error:
         raise ToolMissingError(f"{command[0]} cannot be started: {error.strerror}") from error

@@ -7,10 +7,13 @@ transaction after the other, and nft starts over when another one came between i
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from kproxy.linux.errors import PrivilegeError, ToolFailedError
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.ahead import ReadAhead
 from kproxy.linux.nftables.binary import Nft
 from kproxy.linux.nftables.script_errors import script_error
 from kproxy.linux.process import Finished, run
@@ -32,6 +35,8 @@ class NftExecutor:
         self._namespace = namespace
         self._nft = nft
         self._family = family
+        self._coming: list[str] = []
+        self._ahead: ReadAhead | None = None
 
     @property
     def family(self) -> IPFamily:
@@ -58,7 +63,36 @@ class NftExecutor:
             RestoreFailedError: nft or the kernel refused it; nothing of it is in the kernel.
             LinuxError: it could not be tried.
         """
-        self._run_script(["-f", "-"], script)
+        if self._coming[:1] != [script]:
+            self._run_script(["-f", "-"], script)
+            return
+        del self._coming[0]
+        mine, self._ahead = self._ahead or self._read_ahead(script), None
+        if mine is None:
+            self._run_script(["-f", "-"], script)
+            return
+        with mine:
+            mine.go_on()
+            if self._coming:
+                self._ahead = self._read_ahead(self._coming[0])
+            done = mine.finish(TIMEOUT)
+        self._check_end(done, script)
+
+    @contextmanager
+    def sequence(self, scripts: Sequence[str]) -> Iterator[None]:
+        """Says which scripts `run` is going to be given, so that nft reads each while the one before is carried out."""
+        self._coming = list(scripts) if len(scripts) > 1 else []
+        try:
+            yield
+        finally:
+            self._coming = []
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None:
+                with ahead:
+                    pass
+
+    def _read_ahead(self, script: str) -> ReadAhead | None:
+        return ReadAhead.start(self._namespace, self._nft.path, script)
 
     def check(self, script: str) -> None:
         """Has nft and the kernel look at a script without carrying it out. Raises as `run`."""
@@ -80,6 +114,9 @@ class NftExecutor:
 
     def _run_script(self, options: list[str], script: str) -> None:
         done = run(self._namespace, [self._nft.path, *options], text=script, timeout=TIMEOUT)
+        self._check_end(done, script)
+
+    def _check_end(self, done: Finished, script: str) -> None:
         if done.code:
             self._refuse(done)
             raise script_error(done.stderr, script, self.table)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.change import STALE, Change, difference
+from kproxy.linux.nftables.change import STALE, Change, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.sync.nftables.desired import table_text
@@ -147,3 +148,28 @@ def test_after_a_failure_everything_is_compared() -> None:
         assert report.full
         assert "services" in report.found
         assert not left(syncer, executor).rules
+
+
+def test_a_first_load_that_fails_in_the_middle_is_finished_by_the_next_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before the failure leads nowhere yet; it is found, and the rest is written."""
+    monkeypatch.setattr(
+        "kproxy.linux.sync.nftables.syncer.plan_transactions", partial(plan_transactions, rules_per_transaction=5)
+    )
+    manifests, _ = load_nftables(CLUSTERS[3])
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = Counting(namespace, find_nft(), IPFamily.IPV4)
+        executor.scripts = []
+        state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
+        syncer = TableSyncer(executor, state, options_of(3, IPFamily.IPV4), namespace)
+        executor.refuses = "hook prerouting"
+        with pytest.raises(LinuxError, match="made up"):
+            syncer.sync()
+        prepared = executor.scripts.copy()
+        assert len(prepared) > 3
+        assert not [line for script in prepared for line in script.splitlines() if line.startswith("add element")]
+        assert "hook" not in (executor.list_table() or "")
+        executor.refuses = ""
+        executor.scripts.clear()
+        assert syncer.sync().full
+        assert not left(syncer, executor)
+        assert not set(prepared) & set(executor.scripts)
