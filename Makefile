@@ -10,7 +10,7 @@ WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-soak test-churn docs fresh lint format bench golden web clean vm-image vm-test vm-validate
+.PHONY: help setup demo test test-slow test-soak test-churn docs fresh lint format bench golden dist web clean vm-image vm-test vm-validate
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,12 @@ bench: $(READY)  ## Speed, with the reference's figures beside ours
 
 golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
 	$(BIN)/kproxy golden check
+
+dist: $(READY)  ## The sdist and the wheel, of the same bytes each time, in dist/
+	rm -rf dist build && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist "setuptools>=70.1"
+	PYTHONPATH="$$(echo dist/setuptools-*.whl)" $(BIN)/python -c \
+		"from setuptools import build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')" >/dev/null
+	rm -rf build dist/setuptools-*.whl && ls -l dist
 
 web:  ## Build the page of kproxy explore, with Node (web/README.md); its files are in the repository
 	sh scripts/web.sh

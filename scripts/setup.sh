@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sets up what `make demo` and `make test` need: a virtual environment with kproxy and its tools, and the Debian packages
-# that are missing. Only root installs Debian packages; others are told in one line which to install.
+# Sets up what `make demo` and `make test` need: a virtual environment with kproxy, all its extras and its tools, and the
+# Debian packages that are missing. Only root installs Debian packages; others are told in one line which to install.
 #
 # usage: setup.sh VENV      (PYTHON names the interpreter, python3 by default)
 set -eu
@@ -60,4 +60,4 @@ fi
 check_python
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'

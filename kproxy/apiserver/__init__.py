@@ -8,7 +8,26 @@ How a request goes: http (TLS, authenticate, authorize, dispatch) -> endpoints (
 their strategy. docs/apiserver.md is the user's page, docs/limits.md lists what differs from kube-apiserver.
 """
 
-from kproxy.apiserver.server import ApiServer, Configuration, ServerError
-from kproxy.apiserver.testing import RunningServer, running_apiserver
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kproxy.apiserver.server import ApiServer, Configuration, ServerError
+    from kproxy.apiserver.testing import RunningServer, running_apiserver
 
 __all__ = ["ApiServer", "Configuration", "RunningServer", "ServerError", "running_apiserver"]
+
+# Imported when they are asked for: parts of the package are used by others, which need none of the server's libraries.
+_HOMES = {
+    "ApiServer": "server",
+    "Configuration": "server",
+    "RunningServer": "testing",
+    "ServerError": "server",
+    "running_apiserver": "testing",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))

@@ -12,6 +12,7 @@ import click
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import feature_option, mode_option, parse_listen
 from kproxy.cli.output import report_note, working
+from kproxy.extras import require
 from kproxy.render import Features
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def _sources(
     from kproxy.explorer import live as following
 
     if lab is not None:
+        require("lab", "--lab")
         from kproxy.cli.lab.common import open_lab
 
         return following.LabSource(*open_lab(lab)), second

@@ -14,6 +14,7 @@ from kproxy.collect.exec import find_runners
 from kproxy.collect.netns import NamespaceRunner
 from kproxy.collect.nodes import Runner
 from kproxy.errors import InputError
+from kproxy.extras import require
 
 VIA = ("exec", "netns", "lab", "none")
 
@@ -68,6 +69,7 @@ def _namespaces(nodes: Sequence[str]) -> Mapping[str, Runner]:
 
 def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, Runner], str]:
     """The lab's kubeconfig, runners for its nodes, its fabric and its client, and what the cluster is called."""
+    require("lab", "--lab")
     from kproxy.lab.spec import CLIENT, FABRIC
     from kproxy.lab.state import open_lab
 

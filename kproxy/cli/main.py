@@ -5,8 +5,6 @@ Exit codes, for all of them: 0 fine; 1 differences found, or the operation faile
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import sys
 
@@ -14,8 +12,10 @@ import click
 
 from kproxy import __version__
 from kproxy.cli import interrupts
+from kproxy.cli.loading import load_command
 from kproxy.cli.output import report_error
 from kproxy.errors import KproxyError
+from kproxy.extras import missing_extra
 
 COMMANDS = {
     "render": "Render a node's iptables rules from manifests.",
@@ -41,6 +41,17 @@ COMMANDS = {
 FOLDERS = frozenset({"audit", "trace", "diff", "migrate", "run", "lab"})
 """Commands of several modules: a folder each, in which `command` is the command itself."""
 
+EXTRAS = {
+    "explore": "explore",
+    "apply": "linux",
+    "drift": "linux",
+    "cleanup": "linux",
+    "run": "agent",
+    "apiserver": "apiserver",
+    "overlay": "agent",
+}
+"""The extra of the package that a command needs as a whole (`kproxy lab`: in its folder). Of others, options may."""
+
 
 class LazyGroup(click.Group):
     """A group that imports a subcommand's module when the subcommand is used, so that start-up stays fast."""
@@ -52,14 +63,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         path = f"{cmd_name}.command" if cmd_name in FOLDERS else cmd_name
-        gc.disable()  # what modules define is no garbage: a tenth of the start would go into looking for some
-        try:
-            module = importlib.import_module(f"kproxy.cli.{path}")
-        finally:
-            gc.enable()
-        command = module.command
-        assert isinstance(command, click.Command)
-        return command
+        return load_command(path, f"kproxy {cmd_name}", EXTRAS.get(cmd_name, ""))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -109,11 +113,15 @@ def main(*, plugin: bool = False) -> None:
         _discard_stdout()
         report_error(KproxyError(f"cannot write output: {error.strerror or error}"))
         code = 1
-    except Exception:
-        code = interrupts.exit_code()
-        if code is None:
+    except Exception as error:
+        missing = missing_extra(error)
+        code = missing.exit_code if missing else interrupts.exit_code()
+        if missing:
+            report_error(missing)
+        elif code is None:
             raise
-        click.echo("kproxy: interrupted", err=True)
+        else:
+            click.echo("kproxy: interrupted", err=True)
     interrupts.let_go()
     sys.exit(code if isinstance(code, int) else 0)
 

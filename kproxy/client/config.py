@@ -1,10 +1,7 @@
 """Where the API server is and how to be let in: kubeconfig as kubectl resolves it, and in-cluster service accounts.
 
-Merging, looking up entries and the in-cluster files are the official client's (`kubernetes.config`): of the
-maintained libraries it alone reads $KUBECONFIG lists with each entry relative to its own file. Where it differs from
-kubectl, kubectl wins: the first file that names a current-context decides, tokenFile goes before token, empty files are
-no error, and exec plugins are run by `execplugin`. It is imported only here, when a configuration is loaded: it takes
-0.15 s.
+`kubeconfig` reads and merges the files; here a context becomes a configuration, with what flags say over it. As for
+kubectl, tokenFile goes before token, and exec plugins are run by `execplugin`.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from kproxy.client.credentials import (
     Anonymous,
@@ -33,9 +29,10 @@ from kproxy.client.credentials import (
 )
 from kproxy.client.errors import ConfigError
 from kproxy.client.execplugin import cluster_info, read_exec_config, run_plugin
+from kproxy.client.kubeconfig import DEFAULT_PATH, Cluster, Context, KubeConfig, User, kubeconfig_paths, read_kubeconfig
 from kproxy.client.overrides import Impersonation, Overrides
+from kproxy.family import join_host_port
 
-DEFAULT_PATH: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -56,42 +53,6 @@ class ClientConfig:
     namespace: str = "default"
     credential: Credential = field(default_factory=Anonymous)
     impersonation: Impersonation = field(default_factory=Impersonation)
-
-
-class _Kebab(msgspec.Struct, rename="kebab"):
-    """An entry of a kubeconfig: its fields are spelled with hyphens, except where they are not."""
-
-
-class _Cluster(_Kebab):
-    server: str | None = None
-    certificate_authority: str | None = None
-    certificate_authority_data: str | None = None
-    insecure_skip_tls_verify: bool | None = None
-    tls_server_name: str | None = None
-    proxy_url: str | None = None
-    extensions: Any = None
-
-
-class _User(_Kebab):
-    client_certificate: str | None = None
-    client_certificate_data: str | None = None
-    client_key: str | None = None
-    client_key_data: str | None = None
-    token: str | None = None
-    token_file: str | None = msgspec.field(name="tokenFile", default=None)
-    username: str | None = None
-    password: str | None = None
-    exec: dict[str, Any] | None = None
-    auth_provider: dict[str, Any] | None = None
-    as_user: str | None = msgspec.field(name="as", default=None)
-    as_groups: tuple[str, ...] | None = None
-    as_uid: str | None = None
-
-
-class _Context(_Kebab):
-    cluster: str | None = None
-    user: str | None = None
-    namespace: str | None = None
 
 
 def load_client_config(
@@ -115,7 +76,7 @@ def load_client_config(
     paths = kubeconfig_paths(kubeconfig, environ)
     if not paths:
         if overrides.server and not (context or overrides.cluster or overrides.user):
-            return _configured(_Cluster(), _User(), ("", ""), _Context(), overrides)
+            return _configured(Cluster(), User(), ("", ""), Context(), overrides)
         if context is None and environ.get("KUBERNETES_SERVICE_HOST"):
             return _as_somebody(in_cluster_config(environ), overrides)
         raise ConfigError(
@@ -138,78 +99,41 @@ def _impersonation(user: str | None, groups: tuple[str, ...] | None, uid: str | 
     return Impersonation(user or "", groups or (), uid or "")
 
 
-def kubeconfig_paths(kubeconfig: str | None, environ: Mapping[str, str]) -> list[str]:
-    """The files that count, in their order. Raises ConfigError if the one that was named cannot be read."""
-    if kubeconfig is not None:
-        if not os.path.isfile(kubeconfig):
-            raise ConfigError(f"the kubeconfig {kubeconfig} does not exist")
-        return [kubeconfig]
-    listed = environ.get("KUBECONFIG")
-    if listed:
-        names = [name for name in listed.split(os.pathsep) if name]
-    else:
-        home = environ.get("HOME")
-        names = [os.path.join(home, ".kube", "config")] if home else [os.path.expanduser(DEFAULT_PATH)]
-    return [name for name in names if os.path.isfile(name) and not _is_blank(name)]
-
-
-def _is_blank(path: str) -> bool:
-    try:
-        return not Path(path).read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
-
-
 def _from_files(paths: list[str], context: str | None, overrides: Overrides) -> ClientConfig:
-    from kubernetes.config import ConfigException
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    merge: Callable[[str], Any] = KubeConfigMerger
-    names = os.pathsep.join(paths)
-    try:
-        merger = merge(names)
-        merged = merger.config
-        chosen = context or next(
-            (file["current-context"] for file in merger.config_files.values() if file.get("current-context")), None
-        )
-        stated = _context(merged, chosen, names, overrides)
-        cluster_entry = _entry(merged, "clusters", stated.cluster or "")
-        if cluster_entry is None and (stated.cluster or not overrides.server):
-            raise ConfigError(f'context "{chosen}": cluster "{stated.cluster or ""}" does not exist')
-        cluster = msgspec.convert((cluster_entry.value["cluster"] or {}) if cluster_entry else {}, _Cluster)
-        user_entry = _entry(merged, "users", stated.user) if stated.user else None
-        if stated.user and user_entry is None:
-            raise ConfigError(f'context "{chosen}": user "{stated.user}" does not exist')
-        user = msgspec.convert((user_entry.value["user"] or {}) if user_entry else {}, _User)
-        bases = (_directory(cluster_entry), _directory(user_entry))
-        return _configured(cluster, user, bases, stated, overrides)
-    except (ConfigException, msgspec.ValidationError, yaml.YAMLError) as error:
-        raise ConfigError(f"{names}: {' '.join(str(error).split())}") from error
-    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-        # The merger takes the files to be maps of lists of named maps, and its error is no clearer.
-        raise ConfigError(f"{names}: not a kubeconfig: {error!r}") from error
+    merged = read_kubeconfig(paths)
+    chosen = context or merged.current_context
+    stated = _context(merged, chosen, overrides)
+    cluster = merged.clusters.get(stated.cluster or "")
+    if cluster is None and (stated.cluster or not overrides.server):
+        raise ConfigError(f'context "{chosen}": cluster "{stated.cluster or ""}" does not exist')
+    user = merged.users.get(stated.user) if stated.user else None
+    if stated.user and user is None:
+        raise ConfigError(f'context "{chosen}": user "{stated.user}" does not exist')
+    bases = (cluster.base if cluster else "", user.base if user else "")
+    return _configured(cluster.body if cluster else Cluster(), user.body if user else User(), bases, stated, overrides)
 
 
-def _context(merged: Any, chosen: str | None, names: str, overrides: Overrides) -> _Context:
+def _context(merged: KubeConfig, chosen: str, overrides: Overrides) -> Context:
     """The context, with the cluster and the user that flags name instead of its own."""
-    stated = _Context()
+    stated = Context()
     if chosen:
-        found = _entry(merged, "contexts", chosen)
+        found = merged.contexts.get(chosen)
         if found is None:
             raise ConfigError(f'context "{chosen}" does not exist')
-        stated = msgspec.convert(found.value["context"] or {}, _Context)
+        stated = found.body
     elif not overrides.cluster and not overrides.server:
-        raise ConfigError(f"{names}: there is no current-context; name one with --context")
-    for section, name in (("cluster", overrides.cluster), ("user", overrides.user)):
-        if name and _entry(merged, f"{section}s", name) is None:
-            raise ConfigError(f'{section} "{name}" does not exist')
+        raise ConfigError(f"{merged.names}: there is no current-context; name one with --context")
+    if overrides.cluster and overrides.cluster not in merged.clusters:
+        raise ConfigError(f'cluster "{overrides.cluster}" does not exist')
+    if overrides.user and overrides.user not in merged.users:
+        raise ConfigError(f'user "{overrides.user}" does not exist')
     return msgspec.structs.replace(
         stated, cluster=overrides.cluster or stated.cluster, user=overrides.user or stated.user
     )
 
 
 def _configured(
-    cluster: _Cluster, user: _User, bases: tuple[str, str], context: _Context, flags: Overrides
+    cluster: Cluster, user: User, bases: tuple[str, str], context: Context, flags: Overrides
 ) -> ClientConfig:
     """A configuration from a cluster and a user of kubeconfigs, from folders `bases`, and what flags say over them.
 
@@ -223,7 +147,7 @@ def _configured(
     return dataclasses.replace(config, credential=_credential(user, bases[1], run), impersonation=impersonation)
 
 
-def _with_flags(cluster: _Cluster, flags: Overrides) -> _Cluster:
+def _with_flags(cluster: Cluster, flags: Overrides) -> Cluster:
     replace = msgspec.structs.replace
     if flags.server:
         cluster = replace(cluster, server=flags.server if "://" in flags.server else f"http://{flags.server}")
@@ -239,7 +163,7 @@ def _with_flags(cluster: _Cluster, flags: Overrides) -> _Cluster:
     return cluster
 
 
-def _user_with_flags(user: _User, flags: Overrides) -> _User:
+def _user_with_flags(user: User, flags: Overrides) -> User:
     """A flag for one way of being let in goes before the other ways of the kubeconfig, certificates left alone."""
     replace = msgspec.structs.replace
     if flags.token or flags.username:
@@ -259,16 +183,7 @@ def _user_with_flags(user: _User, flags: Overrides) -> _User:
     return replace(user, as_uid=flags.as_uid) if flags.as_uid else user
 
 
-def _entry(merged: Any, section: str, name: str) -> Any:
-    """The ConfigNode of a named entry; None if there is none."""
-    return merged[section].get_with_name(name, safe=True)
-
-
-def _directory(entry: Any) -> str:
-    return os.path.dirname(os.path.abspath(entry.path)) if entry is not None else ""
-
-
-def _client_config(cluster: _Cluster, base: str, namespace: str | None) -> ClientConfig:
+def _client_config(cluster: Cluster, base: str, namespace: str | None) -> ClientConfig:
     if not cluster.server:
         raise ConfigError("the cluster has no server")
     ca = None
@@ -290,7 +205,7 @@ def _client_config(cluster: _Cluster, base: str, namespace: str | None) -> Clien
 
 
 def _plugin(
-    entry: Mapping[str, Any], user: str, base: str, cluster: _Cluster, config: ClientConfig
+    entry: Mapping[str, Any], user: str, base: str, cluster: Cluster, config: ClientConfig
 ) -> Callable[[], Mapping[str, Any]]:
     info = cluster_info(
         config.server,
@@ -310,7 +225,7 @@ def _read(path: str, what: str) -> str:
         raise ConfigError(f"cannot read {what}: {error}") from error
 
 
-def _credential(user: _User, base: str, run: Callable[[], Mapping[str, Any]] | None) -> Credential:
+def _credential(user: User, base: str, run: Callable[[], Mapping[str, Any]] | None) -> Credential:
     """In kubectl's order: token file, token, password, plugin; a certificate beside any of them."""
     credential: Credential = Anonymous()
     if user.token_file:
@@ -346,34 +261,21 @@ def _data_or_file(data: str | None, file: str | None, base: str, field_name: str
     return _read(os.path.join(base, file or ""), field_name).encode()
 
 
-@dataclass(slots=True)
-class _InCluster:
-    """What the official loader fills in."""
-
-    host: str = ""
-    ssl_ca_cert: str = ""
-    api_key: dict[str, str] = field(default_factory=dict)
-    refresh_api_key_hook: object = None
-
-
 def in_cluster_config(environ: Mapping[str, str] = os.environ, directory: str = SERVICE_ACCOUNT) -> ClientConfig:
     """The configuration of a pod: its service account, whose token file is read again as the kubelet renews it.
 
     Raises ConfigError outside a pod.
     """
-    from kubernetes.config import ConfigException
-    from kubernetes.config.incluster_config import InClusterConfigLoader
-
-    loader: Callable[[str, str, bool, Mapping[str, str]], Any] = InClusterConfigLoader
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError("not in a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
     token, ca, namespace = (os.path.join(directory, name) for name in ("token", "ca.crt", "namespace"))
-    loaded = _InCluster()
-    try:
-        loader(token, ca, False, environ).load_and_set(loaded)
-    except (ConfigException, OSError, ValueError) as error:
-        raise ConfigError(f"not in a cluster: {error}") from error
+    for path in (token, ca):
+        if not os.path.isfile(path) or not os.path.getsize(path):
+            raise ConfigError(f"not in a cluster: {path} does not exist or is empty")
     return ClientConfig(
-        server=loaded.host,
-        ca=_read(loaded.ssl_ca_cert, "the service account's ca.crt"),
+        server=f"https://{join_host_port(host, port)}",
+        ca=_read(ca, "the service account's ca.crt"),
         namespace=_read(namespace, "the namespace").strip() if os.path.isfile(namespace) else "default",
         credential=TokenFile(token),
     )

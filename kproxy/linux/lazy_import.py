@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from kproxy.extras import missing_extra
 from kproxy.linux.errors import ToolMissingError
 
 
@@ -12,7 +13,8 @@ def load(module: str) -> Any:
     """A module by its dotted name.
 
     Raises:
-        ToolMissingError: it is not installed.
+        MissingExtraError: it is not installed.
+        ToolMissingError: it is there and cannot be imported.
     """
     try:
         found = importlib.import_module(module)
@@ -22,4 +24,6 @@ def load(module: str) -> Any:
             importlib.import_module("pyroute2.config").__dict__["disable_mp_signal"] = True
         return found
     except ImportError as error:
+        if missing := missing_extra(error):
+            raise missing from error
         raise ToolMissingError(f"the Python package {module.partition('.')[0]} cannot be imported: {error}") from error

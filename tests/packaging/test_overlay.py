@@ -294,7 +294,8 @@ def test_the_package_has_a_launcher_that_needs_nothing(tmp_path: Path) -> None:
         else:
             shutil.copy(ROOT / name, source / name)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    environment = os.environ | {"KPROXY_LAUNCHER": "1"}
+    done = subprocess.run(build, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [wheel] = tmp_path.glob("kproxy-*-py3-none-linux_*.whl")
     empty = tmp_path / "root"

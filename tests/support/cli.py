@@ -48,7 +48,7 @@ _COMMANDS = [
 ]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")
 _PROCESSES = multiprocessing.get_context("forkserver")
-_CLIENT = ["kproxy.client.cluster", "kubernetes.config.kube_config"]
+_CLIENT = ["kproxy.client.cluster"]
 _PROCESSES.set_forkserver_preload(["kproxy.__main__", *_COMMANDS, *_CLIENT])
 
 

@@ -35,7 +35,8 @@ install_debian_packages() {
 
 install_python_packages() {
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-    # What pyproject.toml names as dependencies, and as what builds kproxy, so that kproxy itself installs without a network.
+    # What pyproject.toml names as dependencies, with all extras, and as what builds kproxy: so that kproxy itself installs
+    # without a network.
     wanted=$(mktemp)
     "$venv/bin/python" - "$source/pyproject.toml" >"$wanted" <<'PYTHON'
 import sys
@@ -43,7 +44,20 @@ import tomllib
 
 with open(sys.argv[1], "rb") as file:
     document = tomllib.load(file)
-print("\n".join([*document["project"]["dependencies"], *document["build-system"]["requires"], "wheel"]))
+extras = document["project"]["optional-dependencies"]
+
+
+def flat(names):  # what each extra means, where one has others: kproxy[agent,pcap]
+    for name in names:
+        if name.startswith("kproxy["):
+            for extra in name[len("kproxy[") : -1].split(","):
+                yield from flat(extras[extra])
+        else:
+            yield name
+
+
+wanted = [*document["project"]["dependencies"], *flat(["kproxy[all]"]), *document["build-system"]["requires"], "wheel"]
+print("\n".join(dict.fromkeys(wanted)))
 PYTHON
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --requirement "$wanted"
     rm -f "$wanted"

@@ -69,7 +69,7 @@ else
         fail 1 "apt of this machine has no source of Debian; name a file of sources in VM_SOURCES"
 fi
 
-dependencies=$(sed -n '/^\[build-system\]/,/^$/p; /^dependencies = \[/,/^\]/p' "$tree/pyproject.toml")
+dependencies=$(sed -n '/^\[build-system\]/,/^$/p; /^dependencies = \[/,/^\]/p; /^\[project.optional-dependencies\]/,/^$/p' "$tree/pyproject.toml")
 recipe=$({
     cat "$here/image.sh" "$here/../provision/install.sh"
     printf '%s\n' "$dependencies" "$suite" "$sources"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Final
 
 import click
+
+from kproxy.cli.loading import load_command
 
 SUBCOMMANDS: Final = {
     "up": "Build a lab: nodes, pods, Services, the real rules.",
@@ -33,11 +34,7 @@ class LabGroup(click.Group):
         if cmd_name not in SUBCOMMANDS:
             return None
         module = "fail" if cmd_name == "heal" else cmd_name
-        found = getattr(
-            importlib.import_module(f"kproxy.cli.lab.{module}"), "heal" if cmd_name == "heal" else "command"
-        )
-        assert isinstance(found, click.Command)
-        return found
+        return load_command(f"lab.{module}", "kproxy lab", "lab", "heal" if cmd_name == "heal" else "command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

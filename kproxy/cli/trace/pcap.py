@@ -20,6 +20,7 @@ from kproxy.cluster.inputs import named_file
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP, parse_endpoint
 from kproxy.dataplane.query.spec import PacketError, Question, read_question
 from kproxy.errors import InputError
+from kproxy.extras import missing_extra
 
 _ACK_SYN_RST_FIN: Final = 0x17
 _EXTENSIONS: Final = 8
@@ -65,7 +66,7 @@ def _frames(path: Path) -> Iterator[Any]:
         scapy_utils = importlib.import_module("scapy.utils")
         scapy_error = importlib.import_module("scapy.error").Scapy_Exception
     except ImportError as error:
-        raise InputError(f"--pcap needs scapy, which is not installed: {error}") from error
+        raise missing_extra(error, "--pcap") or InputError(f"--pcap: scapy cannot be imported: {error}") from error
     try:
         with scapy_utils.PcapReader(str(path)) as reader:
             yield from reader

@@ -20,6 +20,7 @@ from typing import IO, Any, Final, Protocol
 
 from kproxy.cluster.snapshot.layout import INFO, MAX_FILE, MAX_FILES, MAX_TOTAL, NODES, OBJECTS
 from kproxy.errors import InputError
+from kproxy.extras import missing_extra
 
 _KEPT_PLAIN: Final = 16 << 10
 _PIECE: Final = 1 << 20
@@ -261,7 +262,9 @@ def open_zstd(file: IO[bytes], mode: str) -> IO[bytes]:
             return importlib.import_module("compression.zstd").open(file, mode)  # type: ignore[no-any-return]
         library: Any = importlib.import_module("zstandard")
     except ImportError as error:
-        raise InputError(f".tar.zst needs the Python package zstandard: {error}") from error
+        raise missing_extra(error, ".tar.zst") or InputError(
+            f".tar.zst: zstandard cannot be imported: {error}"
+        ) from error
     return library.open(file, mode)  # type: ignore[no-any-return]
 
 

@@ -55,6 +55,29 @@ def test_files_of_a_list_are_merged_and_the_first_to_say_something_wins(tmp_path
     assert (two.server, two.credential.authorization()) == ("https://second", "Bearer from b")
 
 
+def test_the_first_file_with_a_current_context_decides(tmp_path: Path) -> None:
+    without = tmp_path / "without"
+    without.write_text("current-context: ''\nclusters: [{name: two, cluster: {server: 'https://over'}}]\n")
+    files = [str(without), kubeconfig(tmp_path / "b", name="two"), kubeconfig(tmp_path / "c", name="three")]
+    environ: Env = {"KUBECONFIG": os.pathsep.join(files)}
+    # The entry of the first file stands alone: nothing of the later file's entry of that name is merged into it.
+    assert load_client_config(None, None, environ).server == "https://over"
+
+
+def test_a_bad_file_of_a_list_is_named_whether_or_not_it_is_needed(tmp_path: Path) -> None:
+    good = kubeconfig(tmp_path / "good")
+    for text, said in (
+        ("users: [{name: x, user: {token: 12345}}]", r"bad: not a kubeconfig: .*users\[0\].user.token"),
+        ("clusters: [{name: x}, {name: x}]", 'bad: clusters: the name "x" comes twice'),
+        ("kind: Service", "its kind is Service, and not Config"),
+        ("a:\n  - b\n c", "bad: line 3: "),
+    ):
+        bad = tmp_path / "bad"
+        bad.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            load_client_config(None, None, {"KUBECONFIG": os.pathsep.join([good, str(bad)])})
+
+
 def test_contexts(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "c", context={"namespace": "shop"}, server="https://h/prefix/")
     config = load(path)
@@ -123,7 +146,7 @@ def test_client_certificates(tmp_path: Path) -> None:
     assert mixed.credential.certificate() == ClientCertificate(b"CERT", b"K")
     with pytest.raises(ConfigError, match="must be given together"):
         load(kubeconfig(tmp_path / "d", user={"client-key": "key"}))
-    missing = load(kubeconfig(tmp_path / "e", user={"client-certificate": "x", "client-key": "y"}))
+    missing = load(kubeconfig(tmp_path / "e", user={"client-certificate": "x", "client-key": "z"}))
     with pytest.raises(CredentialError, match="cannot read the client certificate"):
         missing.credential.certificate()
 
@@ -161,7 +184,7 @@ def test_service_accounts(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("def")
     assert config.credential.rejected("Bearer abc")
     assert config.credential.authorization() == "Bearer def"
-    with pytest.raises(ConfigError, match="Service host/port is not set"):
+    with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"):
         in_cluster_config({}, str(tmp_path))
     with pytest.raises(ConfigError, match="not in a cluster"):
         load_client_config(None, None, environ | {"HOME": str(tmp_path)})

@@ -1,0 +1,58 @@
+"""The extras of the package: which modules each part of kproxy needs beyond what `pip install kproxy` brings.
+
+The lists are pyproject.toml's, by the names that are imported. A part that needs one is imported only when it is used;
+whoever begins something that must not end half-way asks with `require` first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Final
+
+from kproxy.errors import InputError
+
+_LINUX: Final = ("pyroute2", "iptc")
+_AGENT: Final = (*_LINUX, "httptools", "prometheus_client")
+_EXPLORE: Final = ("starlette", "uvicorn", "httptools")
+_PCAP: Final = ("scapy",)
+_APISERVER: Final = ("cryptography", "jwt", "OpenSSL", "uvicorn", "uvloop", "httptools", "wsproto", "prometheus_client")
+_LAB: Final = tuple(dict.fromkeys((*_AGENT, *_APISERVER, *_PCAP)))
+_ZSTD: Final = ("zstandard",)
+
+EXTRAS: Final = {
+    "linux": _LINUX,
+    "pcap": _PCAP,
+    "zstd": _ZSTD,
+    "agent": _AGENT,
+    "explore": _EXPLORE,
+    "apiserver": _APISERVER,
+    "lab": _LAB,
+    "all": tuple(dict.fromkeys((*_LAB, *_EXPLORE, *_ZSTD))),
+}
+"""The modules of each extra. An extra stands before those that have its modules too."""
+
+
+class MissingExtraError(InputError):
+    """Something was asked for whose extra is not installed."""
+
+    def __init__(self, extra: str, modules: tuple[str, ...], what: str = "") -> None:
+        noun = "the Python package" if len(modules) == 1 else "the Python packages"
+        super().__init__(f"{what or 'this'} needs {noun} {', '.join(modules)}: pip install 'kproxy[{extra}]'")
+        self.extra = extra
+
+
+def require(extra: str, what: str) -> None:
+    """Raises MissingExtraError, in which `what` is who needs it, if a module of the extra is not installed.
+
+    It looks and does not import: what is never used costs nothing.
+    """
+    missing = tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
+    if missing:
+        raise MissingExtraError(extra, missing, what)
+
+
+def missing_extra(error: Exception, what: str = "") -> MissingExtraError | None:
+    """What an import that failed asks for: None if the module is of no extra, or is there and broken."""
+    module = error.name if isinstance(error, ModuleNotFoundError) else None
+    extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
+    return None if extra is None or module is None else MissingExtraError(extra, (module,), what)
