@@ -23,15 +23,13 @@ from kproxy.netfilter.nftables.reader.blocks import (
     TABLE_FLAGS,
     block_lines,
     end_line,
-    read_body,
     read_chain,
     read_flags,
-    read_flowtable,
-    read_object,
     read_set,
 )
 from kproxy.netfilter.nftables.reader.cursor import Cursor, UnexpectedError
 from kproxy.netfilter.nftables.reader.elements import read_elements
+from kproxy.netfilter.nftables.reader.objects import read_body, read_flowtable, read_object
 from kproxy.netfilter.nftables.reader.statements import read_rule
 from kproxy.netfilter.nftables.reader.variables import substitute
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table, TableFamily
