@@ -29,7 +29,7 @@ from kproxy.dataplane.concrete.trace import TraceResult, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.symbolic.build import Setup, set_up
-from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, ORIGINS
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import NfacctMatch

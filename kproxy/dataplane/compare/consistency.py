@@ -15,8 +15,8 @@ from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Listed
-from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.variables import Variables

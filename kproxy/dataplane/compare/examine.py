@@ -29,8 +29,8 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
-from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all, where_different
 from kproxy.dataplane.symbolic.side import SideRules

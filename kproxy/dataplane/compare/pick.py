@@ -15,8 +15,8 @@ from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.cases import ConntrackCase, feasible_start
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
-from kproxy.dataplane.symbolic.hooks import ConntrackCase, feasible_start
 from kproxy.dataplane.symbolic.nat import KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, Shape

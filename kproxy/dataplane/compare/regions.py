@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kproxy.dataplane.compare.describe import address_set, intervals_of
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.hooks import ConntrackCase
+from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import exists

@@ -16,8 +16,8 @@ from typing import Any, Final
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import Packet
+from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
-from kproxy.dataplane.symbolic.hooks import ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination

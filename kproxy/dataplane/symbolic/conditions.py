@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from fractions import Fraction
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Stage, recent_variable, set_moment
+from kproxy.dataplane.symbolic.connection import ConnectionConditions
+from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, recent_variable, set_moment
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import (
     BROADCAST,
@@ -82,6 +83,7 @@ class Conditions:
 
     def __init__(self, variables: Variables) -> None:
         self.variables = variables
+        self.connection = ConnectionConditions(variables)
         self._heads: dict[tuple[object, ...], Node] = {}
         self._matches: dict[tuple[Match, Stage], MatchEffect] = {}
 
@@ -99,33 +101,24 @@ class Conditions:
         parts = []
         for level, network in ((variables.dst, rule.destination), (variables.src, rule.source)):
             if network is not None:
-                parts.append(self._signed(variables.address_under(level, network.value), network))
+                parts.append(variables.signed(variables.address_under(level, network.value), network))
         if rule.protocol is not None:
-            parts.append(self._signed(diagrams.equals(variables.protocol, rule.protocol.value), rule.protocol))
+            parts.append(variables.signed(diagrams.equals(variables.protocol, rule.protocol.value), rule.protocol))
         for level, name, present in (
             (variables.in_interface, rule.in_interface, stage.input),
             (variables.out_interface, rule.out_interface, stage.output),
         ):
             if name is not None:
-                parts.append(self._signed(self._interface(level, name.value, present), name))
+                parts.append(variables.signed(self._interface(level, name.value, present), name))
         if rule.fragment is not None:
             parts.append(diagrams.equals(variables.fragment, int(rule.fragment)))
-        return self._all(parts)
+        return self.variables.diagrams.all_of(parts)
 
     def _interface(self, level: int, pattern: str, present: bool) -> Node:
         variables = self.variables
         if not present:
             return TRUE if (NO_INTERFACE, NO_INTERFACE) in variables.interfaces.atoms(pattern) else FALSE
         return variables.interface_fits(level, pattern)
-
-    def _signed(self, condition: Node, wanted: Negatable[Any]) -> Node:
-        return self.variables.diagrams.negate(condition) if wanted.negated else condition
-
-    def _all(self, parts: list[Node]) -> Node:
-        result = TRUE
-        for part in sorted(parts, key=lambda node: self.variables.diagrams.level[node]):
-            result = self.variables.diagrams.both(result, part)
-        return result
 
     def match(self, match: Match, stage: Stage, role: Hashable) -> MatchEffect:
         """One match. `role` tells rules with rates of their own apart."""
@@ -161,7 +154,7 @@ class Conditions:
         if isinstance(match, (TcpMatch, UdpMatch, SctpMatch)):
             return self._transport(match)
         if isinstance(match, (ConntrackMatch, StateMatch)):
-            return self._conntrack(match, stage)
+            return self.connection.match(match, stage)
         if isinstance(match, AddrtypeMatch):
             return self._addrtype(match, stage)
         plain = self._plain(match, stage)
@@ -179,11 +172,11 @@ class Conditions:
     def _plain(self, match: Match, stage: Stage) -> Node | None:
         variables, diagrams = self.variables, self.variables.diagrams
         if isinstance(match, MarkMatch):
-            return self._signed(variables.bits_equal(variables.mark, match.mark.value), match.mark)
+            return self.variables.signed(variables.bits_equal(variables.mark, match.mark.value), match.mark)
         if isinstance(match, ConnmarkMatch):
             if not stage.tracked:
                 return FALSE
-            return self._signed(variables.bits_equal(variables.connmark, match.mark.value), match.mark)
+            return self.variables.signed(variables.bits_equal(variables.connmark, match.mark.value), match.mark)
         if isinstance(match, MultiportMatch):
             return self._multiport(match)
         if isinstance(match, IprangeMatch):
@@ -191,21 +184,21 @@ class Conditions:
             for level, wanted in ((variables.src, match.src_range), (variables.dst, match.dst_range)):
                 if wanted is not None:
                     inside = variables.between(level, wanted.value.first.value, wanted.value.last.value)
-                    parts.append(self._signed(inside, wanted))
-            return self._all(parts)
+                    parts.append(variables.signed(inside, wanted))
+            return self.variables.diagrams.all_of(parts)
         if isinstance(match, (IcmpMatch, Icmp6Match)):
             return self._icmp(match)
         if isinstance(match, LengthMatch):
-            return self._signed(self._within(variables.length, match.length.value), match.length)
+            return self.variables.signed(self._within(variables.length, match.length.value), match.length)
         if isinstance(match, TtlMatch):
             return self._hops(match.ttl_eq, match.ttl_lt, match.ttl_gt)
         if isinstance(match, HlMatch):
             return self._hops(match.hl_eq, match.hl_lt, match.hl_gt)
         if isinstance(match, DscpMatch):
             value = match.dscp.value << 2
-            return self._signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
+            return self.variables.signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
         if isinstance(match, TosMatch):
-            return self._signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
+            return self.variables.signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
         return None
 
     def _within(self, level: int, wanted: Range) -> Node:
@@ -216,7 +209,7 @@ class Conditions:
     def _hops(self, equal: Negatable[int] | None, less: int | None, greater: int | None) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
         if equal is not None:
-            return self._signed(diagrams.equals(variables.ttl, equal.value), equal)
+            return self.variables.signed(diagrams.equals(variables.ttl, equal.value), equal)
         if less is not None:
             return diagrams.among(variables.ttl, ((0, less - 1),)) if less else FALSE
         return diagrams.among(variables.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
@@ -226,17 +219,18 @@ class Conditions:
         parts = []
         for level, ports in ((variables.sport, match.sport), (variables.dport, match.dport)):
             if ports is not None:
-                parts.append(self._signed(variables.port_in(level, ports.value), ports))
+                parts.append(variables.signed(variables.port_in(level, ports.value), ports))
         if isinstance(match, TcpMatch):
             if match.flags is not None:
                 wanted = Masked(match.flags.value.comp, match.flags.value.mask)
-                parts.append(self._signed(variables.octet_under(variables.tcp_flags, wanted), match.flags))
+                parts.append(variables.signed(variables.octet_under(variables.tcp_flags, wanted), match.flags))
             if match.option is not None:
-                parts.append(self._signed(self._free("header", f"TCP option {match.option.value}"), match.option))
+                asked = self._free("header", f"TCP option {match.option.value}")
+                parts.append(variables.signed(asked, match.option))
         if isinstance(match, SctpMatch) and match.chunks is not None:
             asked = self._free("header", f"SCTP chunks {match.chunks.value.text()}")
-            parts.append(self._signed(asked, match.chunks))
-        return self._all(parts)
+            parts.append(variables.signed(asked, match.chunks))
+        return self.variables.diagrams.all_of(parts)
 
     def _multiport(self, match: MultiportMatch) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
@@ -254,7 +248,7 @@ class Conditions:
         for level in levels:
             for ports in wanted.value:
                 inside = diagrams.either(inside, variables.port_in(level, ports))
-        return diagrams.both(variables.has_ports(), self._signed(inside, wanted))
+        return diagrams.both(variables.has_ports(), self.variables.signed(inside, wanted))
 
     def _icmp(self, match: IcmpMatch | Icmp6Match) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
@@ -262,81 +256,7 @@ class Conditions:
         if isinstance(match, IcmpMatch) and wanted.type == 255:
             return FALSE if match.icmp_type.negated else TRUE
         codes = self._within(variables.icmp_code, wanted.codes)
-        return self._signed(diagrams.equals(variables.icmp_type, wanted.type, codes), match.icmp_type)
-
-    def _conntrack(self, match: ConntrackMatch | StateMatch, stage: Stage) -> Node:
-        wanted = match.state if isinstance(match, StateMatch) else match.ctstate
-        parts = [] if wanted is None else [self._signed(self.state(wanted.value, stage), wanted)]
-        if isinstance(match, StateMatch):
-            return self._all(parts)
-        if not stage.tracked:
-            return self._all(parts) if parts else FALSE
-        variables, diagrams = self.variables, self.variables.diagrams
-        if match.ctdir is not None:
-            backward = FALSE if stage.fresh else diagrams.equals(variables.reply, 1)
-            parts.append(diagrams.negate(backward) if match.ctdir == "ORIGINAL" else backward)
-        new = stage.fresh and not stage.looped
-        for name, level, network in (
-            ("ctorigsrc", variables.src if new else None, match.ctorigsrc),
-            ("ctorigdst", variables.dst if new and stage.phase == BEFORE else None, match.ctorigdst),
-            ("ctreplsrc", variables.dst if new else None, match.ctreplsrc),
-            ("ctrepldst", variables.src if new else None, match.ctrepldst),
-        ):
-            if network is not None:
-                if level is None:
-                    text = f"--{name} {network.value}"
-                    held = self.variables.free(FreeVariable("conntrack", text, (name, network.value)))
-                else:
-                    held = variables.address_under(level, network.value)
-                parts.append(self._signed(held, network))
-        for name, level, ports in (
-            ("ctorigsrcport", variables.sport if new else None, match.ctorigsrcport),
-            ("ctorigdstport", variables.dport if new and stage.phase == BEFORE else None, match.ctorigdstport),
-            ("ctreplsrcport", variables.dport if new else None, match.ctreplsrcport),
-            ("ctrepldstport", variables.sport if new else None, match.ctrepldstport),
-        ):
-            if ports is not None:
-                if level is None:
-                    held = self.variables.free(
-                        FreeVariable("conntrack", f"--{name} {ports.value.text()}", (name, ports.value))
-                    )
-                else:
-                    held = variables.port_in(level, ports.value)
-                parts.append(self._signed(held, ports))
-        if match.ctproto is not None:
-            parts.append(self._signed(diagrams.equals(variables.protocol, match.ctproto.value), match.ctproto))
-        if match.ctstatus is not None:
-            parts.append(self._signed(self.status(match.ctstatus.value, stage), match.ctstatus))
-        if match.ctexpire is not None:
-            parts.append(self._free("opaque", match.to_save(), (stage.hook, stage.table)))
-        return self._all(parts)
-
-    def state(self, names: frozenset[str], stage: Stage) -> Node:
-        variables, diagrams = self.variables, self.variables.diagrams
-        if stage.table == "raw" and not stage.looped:  # only a rule of this table can have said anything yet
-            answers = [TRUE if name in names else FALSE for name in ("UNTRACKED", "INVALID")]
-            return diagrams.ite(diagrams.equals(variables.untracked, 1), *answers)
-        if stage.ctstate in names:
-            return TRUE
-        result = FALSE
-        if stage.tracked:
-            for name, level in (("DNAT", variables.dnat), ("SNAT", variables.snat)):
-                # The first packet's connection is not translated before the nat tables have translated it.
-                if name in names and not (
-                    stage.fresh and (stage.phase == BEFORE or (name == "SNAT" and not stage.looped))
-                ):
-                    result = diagrams.either(result, diagrams.equals(level, 1))
-        return result
-
-    def status(self, names: frozenset[str], stage: Stage) -> Node:
-        if stage.ctstate == "NEW":
-            return TRUE if stage.looped and "CONFIRMED" in names else FALSE
-        if stage.ctstate == "ESTABLISHED" and names & {"SEEN_REPLY", "CONFIRMED"}:
-            return TRUE
-        result = FALSE
-        for name in sorted(names):
-            result = self.variables.diagrams.either(result, self._free("conntrack", f"--ctstatus {name}", name))
-        return result
+        return self.variables.signed(diagrams.equals(variables.icmp_type, wanted.type, codes), match.icmp_type)
 
     def _addrtype(self, match: AddrtypeMatch, stage: Stage) -> Node:
         variables = self.variables
@@ -351,8 +271,8 @@ class Conditions:
                 held = self._kind_v4(kind, wanted.value)
                 if variables.family is Family.IPV6:
                     held = self._kind_v6(level, kind, wanted.value, match, stage)
-                parts.append(self._signed(held, wanted))
-        return self._all(parts)
+                parts.append(variables.signed(held, wanted))
+        return self.variables.diagrams.all_of(parts)
 
     def _kind_v4(self, level: int, names: frozenset[str]) -> Node:
         numbers = {"UNICAST": UNICAST, "LOCAL": LOCAL, "BROADCAST": BROADCAST, "MULTICAST": MULTICAST}
@@ -375,14 +295,14 @@ class Conditions:
             parts.append(zero)
         if "LOCAL" in names:
             parts.append(diagrams.equals(kind, LOCAL))
-        return self._all(parts)
+        return self.variables.diagrams.all_of(parts)
 
     def _recent(self, match: RecentMatch, stage: Stage) -> MatchEffect:
         action = match.action.value
         if action == "set":
             return RecentCheck(FALSE if match.action.negated else TRUE, match)
         held = self.variables.free(recent_variable(match, stage))
-        return RecentCheck(self._signed(held, match.action), match)
+        return RecentCheck(self.variables.signed(held, match.action), match)
 
     def _set(self, match: SetMatch, stage: Stage) -> Node:
         reference = match.match_set.value
@@ -392,7 +312,7 @@ class Conditions:
         ):
             return self._free("opaque", match.to_save(), (stage.hook, stage.table))
         asked = self._free("set", plain.to_save(), (reference, set_moment(reference, stage)))
-        return self._signed(asked, match.match_set)
+        return self.variables.signed(asked, match.match_set)
 
     def owner(self, match: OwnerMatch) -> Node:
         parts = []
@@ -404,5 +324,5 @@ class Conditions:
                 groups = name == "gid" and match.suppl_groups
                 text = f"-m owner --{name}-owner {wanted.value.text('-')}" + (" --suppl-groups" if groups else "")
                 held = self._free("owner", text, (name, wanted.value.first, wanted.value.last, groups))
-                parts.append(self._signed(held, wanted))
-        return self._all(parts)
+                parts.append(self.variables.signed(held, wanted))
+        return self.variables.diagrams.all_of(parts)

@@ -16,25 +16,23 @@ from enum import Enum, auto
 from typing import Final
 
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
-from kproxy.dataplane.model.packet import ICMP, ICMPV6
 from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind, pattern_of
 from kproxy.dataplane.model.pipeline import Stage as PipelineStage
 from kproxy.dataplane.model.verdict import ACCEPT
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ConntrackCase, refused_by_all
 from kproxy.dataplane.symbolic.chains import Evaluator
+from kproxy.dataplane.symbolic.connection import asked_of_packet
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
-from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.nodes import ZERO, Node
 from kproxy.dataplane.symbolic.side import HostSide
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
-from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import CONNTRACK_HOOKS, NAT_PRIORITIES, ChainType, Hook, Variant
-from kproxy.netfilter.iptables.codec import Range
 
-LO: Final = 1
 MULTICAST: Final = FreeVariable("multicast", "multicast is for this host, not to be passed on")
 """The evaluator does not follow multicast; here it goes either way, so that a difference on it is not missed."""
 NFT: Final = FreeVariable("variant", "these are rules of iptables-nft, not of iptables-legacy")
@@ -48,28 +46,6 @@ class Segment(Enum):
     UNTRACKED = auto()
     BEFORE_NAT = auto()
     AFTER_NAT = auto()
-
-
-@dataclass(frozen=True)
-class ConntrackCase:
-    """A connection state to evaluate for: the name, what `-m conntrack` sees, whether there is a conntrack entry, and
-    whether the packet is the first of its connection."""
-
-    name: str
-    ctstate: str
-    tracked: bool
-    fresh: bool
-
-
-CONNTRACK_CASES: Final = (
-    ConntrackCase("NEW", "NEW", True, True),
-    ConntrackCase("ESTABLISHED", "ESTABLISHED", True, False),
-    ConntrackCase("RELATED (a connection)", "RELATED", True, True),
-    ConntrackCase("RELATED (an ICMP error)", "RELATED", True, False),
-    ConntrackCase("INVALID", "INVALID", False, False),
-    ConntrackCase("UNTRACKED", "UNTRACKED", False, False),
-)
-ORIGINS: Final = ("arriving", "local")
 
 
 @dataclass(frozen=True)
@@ -285,25 +261,12 @@ class HookPipeline:
         node = self._nat(side, hook, state, accept, onward, rerouted)
         for key, level in list(variables.free_variables.items()):
             if isinstance(key, FreeVariable) and key.kind == "conntrack" and isinstance(key.where, tuple):
-                node = self._answered(node, level, key.where)
+                # known where the packet still has what rules asked about
+                held = asked_of_packet(variables, key.where)
+                if held is not None:
+                    yes, no = (diagrams.restrict(node, ((level, value),)) for value in (1, 0))
+                    node = diagrams.ite(held, yes, no)
         return node
-
-    def _answered(self, node: Node, level: int, where: tuple[object, ...]) -> Node:
-        """What rules asked about the original destination is known where the packet still has it."""
-        variables, diagrams = self._variables, self._diagrams
-        name, wanted = where
-        if name == "ctorigdst" and isinstance(wanted, Network):
-            held = variables.address_under(variables.dst, wanted)
-        elif name == "ctorigdstport" and isinstance(wanted, Range):
-            held = variables.port_in(variables.dport, wanted)
-        elif name == "ctorigsrc" and isinstance(wanted, Network):
-            held = variables.address_under(variables.src, wanted)
-        elif name == "ctorigsrcport" and isinstance(wanted, Range):
-            held = variables.port_in(variables.sport, wanted)
-        else:
-            return node
-        yes, no = (diagrams.restrict(node, ((level, value),)) for value in (1, 0))
-        return diagrams.ite(held, yes, no)
 
     def translated(self, *, destination: bool) -> Node:
         """Whether the connection translates the destination (or source) of a packet of its direction."""
@@ -328,18 +291,7 @@ class HookPipeline:
         here = diagrams.among(variables.dst_kind, ((LOCAL, BROADCAST),))
         here = diagrams.ite(self._to_multicast, variables.free(MULTICAST), here)
         node = diagrams.ite(here, inward, onward)
-        if variables.family is Family.IPV6:
-            return node
-        # concrete.input: refused by every host
-        zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
-        strange = diagrams.either(
-            variables.address_under(variables.src, MULTICAST_NETWORKS[Family.IPV4]),
-            variables.between(variables.src, *ones),
-        )
-        to_all = variables.between(variables.dst, *ones)
-        nowhere = diagrams.both(variables.between(variables.src, *zero), diagrams.negate(to_all))
-        refused = diagrams.either(diagrams.either(strange, nowhere), variables.between(variables.dst, *zero))
-        return diagrams.ite(refused, self._targets.drop, node)
+        return diagrams.ite(refused_by_all(variables), self._targets.drop, node)
 
     def _input(self, side: HostSide, state: ConntrackCase) -> Node:
         """The chains of INPUT. Which of nat and security comes first depends on the variant of iptables."""
@@ -442,25 +394,3 @@ class HookPipeline:
 
 _NOWHERE: Final = Stage("", "", "", False, False, AFTER, False, False)
 """Takes the place of a stage in a continuation that has none yet."""
-
-
-def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> Node:
-    """Which packets of an origin and state there are: conditions that the rules cannot change."""
-    diagrams = variables.diagrams
-    result = TRUE
-    if state.ctstate == "RELATED":
-        errors = {ICMP: (3, 4, 5, 11, 12), ICMPV6: (1, 2, 3, 4)}
-        number = ICMP if variables.family is Family.IPV4 else ICMPV6
-        kinds = diagrams.among(variables.icmp_type, [(kind, kind) for kind in errors[number]])
-        error = diagrams.equals(variables.protocol, number, kinds)
-        result = diagrams.negate(error) if state.fresh else error
-    outside = diagrams.among(variables.out_interface, ((LO + 1, diagrams.sizes[variables.out_interface] - 1),))
-    if origin == "arriving":
-        # Nothing is forwarded by way of the loopback interface: it would come back and be forwarded for ever.
-        arrives = diagrams.among(variables.in_interface, ((LO + 1, diagrams.sizes[variables.in_interface] - 1),))
-        return diagrams.both(diagrams.both(result, arrives), outside)
-    leaves = diagrams.ite(
-        diagrams.equals(variables.dst_kind, LOCAL), diagrams.equals(variables.out_interface, LO), outside
-    )
-    again = diagrams.among(variables.translated_out, ((LO + 1, diagrams.sizes[variables.translated_out] - 1),))
-    return diagrams.both(diagrams.both(result, leaves), again)

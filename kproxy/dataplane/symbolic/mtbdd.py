@@ -69,6 +69,13 @@ class Diagrams(Nodes):
         """The disjunction of two conditions."""
         return self.ite(one, TRUE, other)
 
+    def all_of(self, conditions: Iterable[Node]) -> Node:
+        """The conjunction of several conditions; those that ask for lower variables are put in later."""
+        result = TRUE
+        for condition in sorted(conditions, key=self.level.__getitem__):
+            result = self.both(result, condition)
+        return result
+
     def negate(self, condition: Node) -> Node:
         """The opposite of a condition."""
         return self.ite(condition, FALSE, TRUE)

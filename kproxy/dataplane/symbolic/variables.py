@@ -14,7 +14,7 @@ stands for "as the packet has it".
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
@@ -24,6 +24,7 @@ from kproxy.dataplane.symbolic.table import TABLE, PacketVariables
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Masked, Range
+from kproxy.netfilter.iptables.option import Negatable
 
 UNICAST: Final = 0
 LOCAL: Final = 1
@@ -190,6 +191,10 @@ class Variables(PacketVariables):
     def interface_fits(self, level: int, pattern: str) -> Node:
         """An interface fits a name or pattern."""
         return self.diagrams.among(level, self.interfaces.atoms(pattern))
+
+    def signed(self, condition: Node, wanted: Negatable[Any]) -> Node:
+        """A condition, or its opposite if the option asks for that."""
+        return self.diagrams.negate(condition) if wanted.negated else condition
 
     def free(self, key: Hashable) -> Node:
         """Something that the variables do not hold and that is yes or no: the same for the same key."""

@@ -13,8 +13,8 @@ from kproxy.dataplane.compare.distribution import Distribution, distribution_at
 from kproxy.dataplane.compare.observe import Observation, index_rules, names_of, observe, watch_of
 from kproxy.dataplane.compare.witness import Values, situation_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
-from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import TRUE, Node
 from kproxy.dataplane.symbolic.side import SideRules

@@ -247,13 +247,13 @@ class Expressions:
         return found
 
     def _ct_state(self, bit: int, stage: Stage) -> Node:
-        return self.conditions.state(frozenset({_CT_STATES[bit]}), stage)
+        return self.conditions.connection.state(frozenset({_CT_STATES[bit]}), stage)
 
     def _ct_status(self, bit: int, stage: Stage) -> Node:
         name = _CT_STATUS[bit]
         if name in ("SNAT", "DNAT"):
-            return self.conditions.state(frozenset({name}), stage)
-        return self.conditions.status(frozenset({name}), stage)
+            return self.conditions.connection.state(frozenset({name}), stage)
+        return self.conditions.connection.status(frozenset({name}), stage)
 
     def _fib(self, expression: Fib) -> Quantity | None:
         variables = self.variables

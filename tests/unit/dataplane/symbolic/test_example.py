@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.dataplane.symbolic.build import set_up
-from kproxy.dataplane.symbolic.hooks import CONNTRACK_CASES
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 from kproxy.netfilter import Family, parse_save

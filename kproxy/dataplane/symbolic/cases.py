@@ -1,0 +1,76 @@
+"""The origins and connection states that functions are built for, and which packets there are of each.
+
+Theory: docs/symbolic.md, "Backwards".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.dataplane.model.host import MULTICAST_NETWORKS
+from kproxy.dataplane.model.packet import ICMP, ICMPV6
+from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
+from kproxy.dataplane.symbolic.variables import LOCAL, Variables
+from kproxy.netfilter.family import Family
+
+LO: Final = 1
+"""The number of the loopback interface among the interfaces."""
+
+
+@dataclass(frozen=True)
+class ConntrackCase:
+    """A connection state to evaluate for: the name, what `-m conntrack` sees, whether there is a conntrack entry, and
+    whether the packet is the first of its connection."""
+
+    name: str
+    ctstate: str
+    tracked: bool
+    fresh: bool
+
+
+CONNTRACK_CASES: Final = (
+    ConntrackCase("NEW", "NEW", True, True),
+    ConntrackCase("ESTABLISHED", "ESTABLISHED", True, False),
+    ConntrackCase("RELATED (a connection)", "RELATED", True, True),
+    ConntrackCase("RELATED (an ICMP error)", "RELATED", True, False),
+    ConntrackCase("INVALID", "INVALID", False, False),
+    ConntrackCase("UNTRACKED", "UNTRACKED", False, False),
+)
+ORIGINS: Final = ("arriving", "local")
+
+
+def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> Node:
+    """Which packets of an origin and state there are: conditions that the rules cannot change."""
+    diagrams = variables.diagrams
+    result = TRUE
+    if state.ctstate == "RELATED":
+        errors = {ICMP: (3, 4, 5, 11, 12), ICMPV6: (1, 2, 3, 4)}
+        number = ICMP if variables.family is Family.IPV4 else ICMPV6
+        kinds = diagrams.among(variables.icmp_type, [(kind, kind) for kind in errors[number]])
+        error = diagrams.equals(variables.protocol, number, kinds)
+        result = diagrams.negate(error) if state.fresh else error
+    outside = diagrams.among(variables.out_interface, ((LO + 1, diagrams.sizes[variables.out_interface] - 1),))
+    if origin == "arriving":
+        # Nothing is forwarded by way of the loopback interface: it would come back and be forwarded for ever.
+        arrives = diagrams.among(variables.in_interface, ((LO + 1, diagrams.sizes[variables.in_interface] - 1),))
+        return diagrams.both(diagrams.both(result, arrives), outside)
+    leaves = diagrams.ite(
+        diagrams.equals(variables.dst_kind, LOCAL), diagrams.equals(variables.out_interface, LO), outside
+    )
+    again = diagrams.among(variables.translated_out, ((LO + 1, diagrams.sizes[variables.translated_out] - 1),))
+    return diagrams.both(diagrams.both(result, leaves), again)
+
+
+def refused_by_all(variables: Variables) -> Node:
+    """Which arriving packets of IPv4 every host refuses for their addresses (`concrete.input`)."""
+    diagrams = variables.diagrams
+    if variables.family is Family.IPV6:
+        return FALSE
+    zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
+    strange = diagrams.either(
+        variables.address_under(variables.src, MULTICAST_NETWORKS[Family.IPV4]), variables.between(variables.src, *ones)
+    )
+    to_all = variables.between(variables.dst, *ones)
+    nowhere = diagrams.both(variables.between(variables.src, *zero), diagrams.negate(to_all))
+    return diagrams.either(diagrams.either(strange, nowhere), variables.between(variables.dst, *zero))
