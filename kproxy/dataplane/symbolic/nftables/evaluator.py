@@ -24,16 +24,22 @@ from kproxy.dataplane.symbolic.nftables.marks import linear_bits
 from kproxy.dataplane.symbolic.nftables.quantity import OpaqueError, Random
 from kproxy.dataplane.symbolic.nftables.structure import NftStructure, NormalizedChain, parts_of, verdicts_of
 from kproxy.dataplane.symbolic.nftables.text import positive, text_of
-from kproxy.dataplane.symbolic.nftables.translation import constant_target, is_of, looked_up, target_of_data, targets_of
+from kproxy.dataplane.symbolic.nftables.translation import (
+    constant_target,
+    is_of,
+    looked_up,
+    reject_target,
+    target_of_data,
+    targets_of,
+)
 from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, Node
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.address import Address
-from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import RecentMatch
 from kproxy.netfilter.iptables.option import Negatable
-from kproxy.netfilter.iptables.targets import DscpTarget, HlTarget, NotrackTarget, RejectTarget, TtlTarget
+from kproxy.netfilter.iptables.targets import DscpTarget, HlTarget, NotrackTarget, TtlTarget
 from kproxy.netfilter.nftables import statement as nft
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import Ct, MapLookup, Meta, Payload, SetReference
@@ -43,18 +49,6 @@ from kproxy.netfilter.nftables.value import Verdict
 _MAX_REMEMBERED: Final = 300_000
 _MAX_DESTINATIONS: Final = 64
 _PLAIN_META: Final = frozenset({"nftrace"})
-_REJECTS: Final = {
-    "icmp": {
-        0: "icmp-net-unreachable", 1: "icmp-host-unreachable", 2: "icmp-proto-unreachable",
-        3: "icmp-port-unreachable", 9: "icmp-net-prohibited", 10: "icmp-host-prohibited", 13: "icmp-admin-prohibited",
-    },
-    "icmpv6": {
-        0: "icmp6-no-route", 1: "icmp6-adm-prohibited", 3: "icmp6-addr-unreachable", 4: "icmp6-port-unreachable",
-        5: "icmp6-policy-fail", 6: "icmp6-reject-route",
-    },
-}  # fmt: skip
-_ICMPX: Final = {Family.IPV4: {0: 0, 1: 3, 2: 1, 3: 13}, Family.IPV6: {0: 0, 1: 4, 2: 3, 3: 1}}
-"""What the family-independent codes are in each family (nft_reject_icmp_code, nft_reject_icmpv6_code)."""
 
 
 class _Place(NamedTuple):
@@ -306,17 +300,8 @@ class NftEvaluator:
                 target_of_data(statement, family, element.data), rest, inner.fixed, inner.continuation))  # fmt: skip
 
     def _reject(self, statement: nft.Reject, place: _Place, _position: int, after: Node) -> Node:
-        family = self._variables.family
-        kind, code = statement.kind, statement.code
-        if kind == "icmpx":
-            kind, code = ("icmp" if family is Family.IPV4 else "icmpv6"), _ICMPX[family].get(code, -1)
-        if kind == "tcp reset":
-            answer: str | None = "tcp-reset"
-        elif (kind == "icmp") != (family is Family.IPV4):
-            return after
-        else:
-            answer = _REJECTS[kind].get(code, f"{kind} code {code}")
-        return self._targets.apply(RejectTarget(str(answer)), after, place.fixed, place.continuation)
+        target = reject_target(statement, self._variables.family)
+        return after if target is None else self._targets.apply(target, after, place.fixed, place.continuation)
 
     def _queue(self, _statement: nft.Queue, place: _Place, _position: int, _after: Node) -> Node:
         return self._targets.verdict("QUEUE", place.continuation)

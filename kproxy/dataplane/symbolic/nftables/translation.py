@@ -1,4 +1,4 @@
-"""What nat statements translate to, in the terms of iptables' targets: the kernel's NAT is the same for both.
+"""What nat and reject statements do, in the terms of iptables' targets: the kernel has them once, for both.
 
 Theory: docs/symbolic.md, "nftables".
 """
@@ -6,6 +6,7 @@ Theory: docs/symbolic.md, "nftables".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from kproxy.dataplane.symbolic.nftables.comparisons import elements_of
 from kproxy.dataplane.symbolic.nftables.quantity import OpaqueError
@@ -19,13 +20,27 @@ from kproxy.netfilter.iptables.targets import (
     NatRange,
     NetmapTarget,
     RedirectTarget,
+    RejectTarget,
     SnatTarget,
     Target,
 )
 from kproxy.netfilter.nftables.expression import MapLookup
 from kproxy.netfilter.nftables.ruleset import Table
-from kproxy.netfilter.nftables.statement import Nat
+from kproxy.netfilter.nftables.statement import Nat, Reject
 from kproxy.netfilter.nftables.value import Prefix, Range
+
+_REJECTS: Final = {
+    "icmp": {
+        0: "icmp-net-unreachable", 1: "icmp-host-unreachable", 2: "icmp-proto-unreachable",
+        3: "icmp-port-unreachable", 9: "icmp-net-prohibited", 10: "icmp-host-prohibited", 13: "icmp-admin-prohibited",
+    },
+    "icmpv6": {
+        0: "icmp6-no-route", 1: "icmp6-adm-prohibited", 3: "icmp6-addr-unreachable", 4: "icmp6-port-unreachable",
+        5: "icmp6-policy-fail", 6: "icmp6-reject-route",
+    },
+}  # fmt: skip
+_ICMPX: Final = {Family.IPV4: {0: 0, 1: 3, 2: 1, 3: 13}, Family.IPV6: {0: 0, 1: 4, 2: 3, 3: 1}}
+"""What the family-independent codes are in each family (nft_reject_icmp_code, nft_reject_icmpv6_code)."""
 
 
 def target_of(statement: Nat, family: Family, address: object, port: object) -> Target:
@@ -112,3 +127,15 @@ def destinations(tables: Iterable[Table], family: Family) -> set[Destination]:
         for target in targets_of(statement, table, family)
         for destination in destinations_of(target, family)
     }
+
+
+def reject_target(statement: Reject, family: Family) -> RejectTarget | None:
+    """The target that sends the same answer; None if the statement is not for this family."""
+    kind, code = statement.kind, statement.code
+    if kind == "tcp reset":
+        return RejectTarget("tcp-reset")
+    if kind == "icmpx":
+        kind, code = ("icmp" if family is Family.IPV4 else "icmpv6"), _ICMPX[family].get(code, -1)
+    elif (kind == "icmp") != (family is Family.IPV4):
+        return None
+    return RejectTarget(_REJECTS[kind].get(code, f"{kind} code {code}"))
