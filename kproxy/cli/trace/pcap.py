@@ -96,7 +96,7 @@ def _fields(frame: Any) -> dict[str, object] | None:
         src, dst = src._replace(port=int(transport.sport)), dst._replace(port=int(transport.dport))
         if transport.name == "TCP":
             names = str(transport.flags)
-            letters = {"F": "FIN", "S": "SYN", "R": "RST", "P": "PSH", "A": "ACK", "U": "URG"}
+            letters = {"F": "FIN", "S": "SYN", "R": "RST", "P": "PSH", "A": "ACK", "U": "URG", "E": "ECE", "C": "CWR"}
             fields["tcpFlags"] = ",".join(letters[flag] for flag in names if flag in letters) or "NONE"
     elif protocol in (ICMP, ICMPV6):
         payload = bytes(layer.payload)

@@ -10,6 +10,7 @@ from kproxy.dataplane.concrete.matches.state import set_key
 from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
+from kproxy.dataplane.model.packet import CWR, ECE
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
@@ -217,7 +218,6 @@ _HARMLESS: Final = frozenset(
         "CHECKSUM",
         "CLASSIFY",
         "CONNSECMARK",
-        "ECN",
         "IDLETIMER",
         "LED",
         "RATEEST",
@@ -229,6 +229,10 @@ _HARMLESS: Final = frozenset(
 
 
 def _opaque(target: OpaqueTarget, view: View) -> list[Effect]:
+    if (target.name, *target.words) == ("ECN", "--ecn-tcp-remove"):
+        flags = view.state.packet.tcp_flags
+        kept = None if flags is None else flags & ~(ECE | CWR)
+        return [Effect(Result.CONTINUE, view.state.with_packet(tcp_flags=kept), "clears ECE and CWR")]
     if target.name in _HARMLESS:
         return [Effect(Result.CONTINUE, view.state, f"{target.name}: no effect on the packet's way")]
     if target.name == "HMARK":

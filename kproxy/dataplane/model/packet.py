@@ -28,6 +28,8 @@ PORT_PROTOCOLS: Final = frozenset({TCP, UDP, 33, SCTP, 136})
 
 SYN: Final = 0x02
 ACK: Final = 0x10
+ECE: Final = 0x40
+CWR: Final = 0x80
 
 ARRIVING: Final = "arriving"
 LOCAL: Final = "local"
@@ -45,7 +47,7 @@ class Packet:
         src, dst: addresses as integers. A packet of origin local may leave its source to routing (None).
         protocol: the number.
         sport, dport: None where the protocol has no ports, else open.
-        tcp_flags: the bits of `netfilter.matches.TCP_FLAGS`.
+        tcp_flags: the bits of `netfilter.matches.TCP_FLAGS`, ECE and CWR.
         in_interface, out_interface: as iptables sees them where the packet is: of a bridged packet, the bridge.
         in_port, out_port: the bridge ports (physdev); empty if it came or goes by none.
         mark, mark_known: the mark, and which of its bits are known.

@@ -23,6 +23,8 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import (
     ARRIVING,
+    CWR,
+    ECE,
     ICMP,
     ICMPV6,
     LOCAL,
@@ -35,7 +37,7 @@ from kproxy.dataplane.model.packet import (
 )
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
-from kproxy.netfilter.iptables.matches.transport import TCP_FLAGS
+from kproxy.netfilter.iptables.matches import TCP_FLAGS
 
 FIELDS: Final = (
     "name", "src", "dst", "proto", "in", "origin", "mark", "ctstate", "recent", "inPort", "tcpFlags", "icmpType",
@@ -45,6 +47,7 @@ OPEN: Final = "open"
 _STATES: Final = (NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED)
 _NAT: Final = ("DNAT", "SNAT")
 _PROTOCOLS: Final = {"icmpv6": "icmp", "ipv6-icmp": "icmp"}
+_FLAGS: Final = {**TCP_FLAGS, "ECE": ECE, "CWR": CWR}
 _MAX_INTERFACE: Final = 15
 _INTERFACE: Final = re.compile(r"[^\s/]+")
 
@@ -143,7 +146,7 @@ def write_question(question: Question) -> dict[str, object]:
         found["recent"] = list(question.recent)
     if packet.protocol == TCP and packet.tcp_flags is not None:
         bits = packet.tcp_flags
-        found["tcpFlags"] = ",".join(name for name, bit in TCP_FLAGS.items() if bits & bit) or "NONE"
+        found["tcpFlags"] = ",".join(name for name, bit in _FLAGS.items() if bits & bit) or "NONE"
     for field, value in (("icmpType", packet.icmp_type), ("icmpCode", packet.icmp_code), ("ttl", packet.ttl),
                          ("tos", packet.tos), ("length", packet.length)):  # fmt: skip
         if value is not None:
@@ -266,7 +269,7 @@ def _tcp_flags(value: object) -> int:
     bits = 0
     for word in _text("tcpFlags", value).split(","):
         name = word.strip().upper()
-        if name not in TCP_FLAGS and name != "NONE":
-            _wrong("tcpFlags", f"flags of {', '.join(TCP_FLAGS)}, or NONE,", value)
-        bits |= TCP_FLAGS.get(name, 0)
+        if name not in _FLAGS and name != "NONE":
+            _wrong("tcpFlags", f"flags of {', '.join(_FLAGS)}, or NONE,", value)
+        bits |= _FLAGS.get(name, 0)
     return bits

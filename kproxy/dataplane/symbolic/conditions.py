@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from kproxy.dataplane.model.packet import CWR, ECE
 from kproxy.dataplane.symbolic.connection import ConnectionConditions
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, recent_variable, set_moment
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
@@ -33,6 +34,7 @@ from kproxy.netfilter.iptables.matches import (
     ConnmarkMatch,
     ConntrackMatch,
     DscpMatch,
+    EcnMatch,
     HashlimitMatch,
     HlMatch,
     Icmp6Match,
@@ -197,6 +199,8 @@ class Conditions:
         if isinstance(match, DscpMatch):
             value = match.dscp.value << 2
             return self.variables.signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
+        if isinstance(match, EcnMatch):
+            return self._ecn(match)
         if isinstance(match, TosMatch):
             return self.variables.signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
         return None
@@ -213,6 +217,16 @@ class Conditions:
         if less is not None:
             return diagrams.among(variables.ttl, ((0, less - 1),)) if less else FALSE
         return diagrams.among(variables.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
+
+    def _ecn(self, match: EcnMatch) -> Node:
+        variables, parts = self.variables, []
+        for bit, wanted in ((ECE, match.tcp_ece), (CWR, match.tcp_cwr)):
+            if wanted is not None:
+                parts.append(variables.octet_under(variables.tcp_flags, Masked(bit if wanted else 0, bit)))
+        if match.ip_ect is not None:
+            inside = variables.octet_under(variables.tos, Masked(match.ip_ect.value, 3))
+            parts.append(variables.signed(inside, match.ip_ect))
+        return variables.diagrams.all_of(parts)
 
     def _transport(self, match: TcpMatch | UdpMatch | SctpMatch) -> Node:
         variables = self.variables

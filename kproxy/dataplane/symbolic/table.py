@@ -163,7 +163,7 @@ class PacketVariables:
     snat = _flag(widen=Widen.TOGETHER)
     icmp_type = Variable(Shape.NUMBER, "ICMP type", 8, example=ICMP_ECHO, field="icmp_type", protocols=_ICMPS)
     icmp_code = Variable(Shape.NUMBER, "ICMP code", 8, field="icmp_code", protocols=_ICMPS)
-    tcp_flags = Variable(Shape.NUMBER, "TCP flags", 6, example=SYN, field="tcp_flags", protocols=frozenset({TCP}))
+    tcp_flags = Variable(Shape.NUMBER, "TCP flags", 8, example=SYN, field="tcp_flags", protocols=frozenset({TCP}))
     fragment = Variable(Shape.FLAG, "a later fragment", 1, field="fragment")
     length = Variable(Shape.NUMBER, "length", 16, example=60, field="length")
     ttl = Variable(Shape.NUMBER, "TTL", 8, example=64, field="ttl")

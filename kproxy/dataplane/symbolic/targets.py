@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from kproxy.dataplane.model.packet import CWR, ECE
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Listed, Stage, moment, set_moment
@@ -45,9 +46,7 @@ from kproxy.netfilter.iptables.targets import (
     Verdict,
 )
 
-_HARMLESS: Final = frozenset(
-    {"AUDIT", "CHECKSUM", "CLASSIFY", "ECN", "IDLETIMER", "LED", "RATEEST", "TCPOPTSTRIP", "ULOG"}
-)
+_HARMLESS: Final = frozenset({"AUDIT", "CHECKSUM", "CLASSIFY", "IDLETIMER", "LED", "RATEEST", "TCPOPTSTRIP", "ULOG"})
 
 
 class Targets:
@@ -153,6 +152,9 @@ class Targets:
         return self.stop(Outcome(INDETERMINATE, target.to_save()), continuation)
 
     def _opaque(self, target: OpaqueTarget, after: Node, continuation: Continuation) -> Node:
+        if (target.name, *target.words) == ("ECN", "--ecn-tcp-remove"):
+            values = tuple(flags & ~(ECE | CWR) for flags in range(256))
+            return self._header(target, self._remapped(after, self._variables.tcp_flags, values), continuation)
         return (
             self._header(target, after, continuation)
             if target.name in _HARMLESS

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, protocol_name
+from kproxy.netfilter.iptables.matches import EcnMatch
 from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
@@ -91,6 +92,8 @@ def _protocol_problems(rule: Rule) -> list[tuple[str, str]]:
         if match.PROTOCOLS and number not in match.PROTOCOLS:
             wanted = " or ".join(protocol_name(item) for item in sorted(match.PROTOCOLS))
             found.append(("protocol", f"-m {match.NAME} needs -p {wanted}"))
+        if isinstance(match, EcnMatch) and (match.tcp_ece, match.tcp_cwr) != (None, None) and number != 6:
+            found.append(("protocol", "--ecn-tcp-ece and --ecn-tcp-cwr need -p tcp"))
     target = rule.target
     if isinstance(target, RejectTarget) and target.reject_with == "tcp-reset" and number != 6:
         found.append(("protocol", "--reject-with tcp-reset needs -p tcp"))

@@ -25,7 +25,8 @@ from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, 
 SNAT = (parse_address("10.0.0.9", Family.IPV4),)
 """What SNAT rules of the generator rewrite to."""
 
-FIELDS = (("length", (40, 60, 80)), ("ttl", (63, 64, 65)), ("tos", (0x00, 0x10, 0x30)))
+FIELDS = (("length", (40, 60, 80)), ("ttl", (63, 64, 65)), ("tos", (0x00, 0x10, 0x11, 0x30)),
+          ("tcp_flags", (0x02, 0x42, 0xC2)))  # fmt: skip
 """Variables of header fields, and the values that rules of a generator with `fields` tell apart."""
 
 

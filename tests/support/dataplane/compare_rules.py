@@ -81,6 +81,8 @@ class Generator:
                 parts.append(f"-m {protocol} {self._not(0.2)}--dport {random.choice(('80', '81', '80:81'))}")
             elif random.random() < 0.3:
                 parts.append("-m multiport --dports 80,81")
+            if self._fields and protocol == "tcp" and random.random() < 0.3:
+                parts.append(f"-m ecn {self._not(0.3)}--ecn-tcp-{random.choice(('ece', 'cwr'))}")
         parts += [self._match() for _ in range(random.choice((0, 0, 1, 1, 2)))]
         return " ".join([*parts, self._target(table, chain, own, protocol)])
 
@@ -90,6 +92,7 @@ class Generator:
             return random.choice(
                 (
                     f"-m tos {self._not(0.3)}--tos {random.choice(('0x10/0xff', '0x00/0xff', '0x10/0x30'))}",
+                    f"-m ecn {self._not(0.3)}--ecn-ip-ect {random.choice((0, 1, 3))}",
                     f"-m dscp {self._not(0.3)}--dscp {random.choice(('0x04', '0x0c'))}",
                     f"-m ttl {random.choice(('--ttl-eq 64', '! --ttl-eq 64', '--ttl-lt 64', '--ttl-gt 63'))}",
                     f"-m length {self._not(0.3)}--length {random.choice(('60', '0:59', '61:1500'))}",
@@ -145,6 +148,8 @@ class Generator:
             targets.append("DROP")
         if table == "filter":
             targets.append("REJECT --reject-with icmp-port-unreachable")
+        if self._fields and table == "mangle" and protocol == "tcp":
+            targets += ["ECN --ecn-tcp-remove"] * 2
         if table == "raw" and random.random() < 0.4:
             targets += ["CT --notrack"] * 3
         target = random.choice(targets)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from kproxy.dataplane import make_packet
+from kproxy.dataplane.model.packet import CWR, ECE, SYN
 from kproxy.linux.testbed.wire import MAGIC
 from kproxy.netfilter import Family
 from tests.support.kernel.dataplane_wire import LINKS, Probe, mac, next_hop
@@ -107,6 +108,8 @@ class Generator:
         elif random.random() < 0.5:
             listed = ",".join(str(port) for port in random.sample(PORTS, 3))
             extra.append(f"-m multiport {self._not()}{self._one(('--dports', '--ports', '--sports'))} {listed}")
+        elif name == "tcp" and random.random() < 0.3:
+            extra.append(f"-m ecn {self._not()}--ecn-tcp-{self._one(('ece', 'cwr'))}")
         elif name == "tcp" and random.random() < 0.6:
             flags = ("FIN,SYN,RST,ACK SYN", "SYN,ACK SYN,ACK", "ALL SYN,PSH")
             extra.append(f"-m tcp {self._not()}--tcp-flags {self._one(flags)}")
@@ -118,7 +121,7 @@ class Generator:
         family = self.family
         types = "LOCAL", "UNICAST", "LOCAL" if family is Family.IPV6 else "BROADCAST,LOCAL"
         states = "NEW", "ESTABLISHED,RELATED", "INVALID", "NEW,DNAT", "DNAT", "SNAT", "UNTRACKED", "NEW,UNTRACKED"
-        kind = random.randrange(15)
+        kind = random.randrange(16)
         if kind <= 1:
             return f"-m mark {self._not()}--mark {self._one(MARKS)}"
         if kind == 2:
@@ -149,6 +152,8 @@ class Generator:
         if kind == 13:
             return f"-m length {self._not()}--length {self._one(('28:40', '0:52', '60:80', '41'))}"
         if kind == 14:
+            return f"-m ecn {self._not()}--ecn-ip-ect {random.choice((0, 1, 2, 3))}"
+        if kind == 15:
             return f"-m tos {self._not()}--tos {self._one(('0x10/0xff', '0x00/0xff'))}"
         return f'-m comment --comment "kind {kind} in {table}"'
 
@@ -310,7 +315,11 @@ class Packets:
         length = {"tcp": 20, "udp": 8 + len(MAGIC) + 4, "sctp": 32, "icmp": 8 + len(MAGIC) + 4}[protocol] + (
             40 if six else 20
         )
-        packet = make_packet(place(src, sport), place(dst, port), protocol, ttl=64, tos=0, length=length, **local)
+        flags = SYN | self._random.choice((0, 0, ECE, ECE | CWR)) if protocol == "tcp" else None
+        tos = self._random.choice((0, 0, 0, 1, 2, 3))  # with the bits of ECN
+        packet = make_packet(
+            place(src, sport), place(dst, port), protocol, ttl=64, tos=tos, length=length, tcp_flags=flags, **local
+        )
         if link in ("p1", "p2"):
             packet = packet.replace(bridged=next_hop(packet, link) != mac("cni0", "node"))
         return Probe(packet, link, self._number & 0xFFFFFFFF)

@@ -124,6 +124,9 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
         "ctdir": st.sampled_from(["ORIGINAL", "REPLY"]),
     },
     m.DscpMatch: lambda family: {"dscp": negatable(numbers(63))},
+    m.EcnMatch: lambda family: {
+        "tcp_ece": st.booleans(), "tcp_cwr": st.booleans(), "ip_ect": negatable(numbers(3)),
+    },
     m.HashlimitMatch: lambda family: {
         "name": names, "upto": st.builds(lambda rate, unit: Negatable((1_000_000 * unit // rate, unit)),
                                          numbers(999, 1), st.sampled_from([1, 60, 3600])),
@@ -244,7 +247,7 @@ def extensions(draw: st.DrawFn, cls: type[Extension], family: Family) -> Any:
     fields = FIELDS[cls](family)
     required = cls.required() | {"upto", "mode"}  # hashlimit's rate and statistic's mode are required in `complete`
     some = {"ctorigdst", "dports", "uid_owner", "hl_eq", "ttl_gt", "src_range", "dst_type", "is_out", "copy", "dscp",
-            "hl_dec", "ttl_set", "set_mss", "add_set", "probability"}  # fmt: skip
+            "hl_dec", "ttl_set", "set_mss", "add_set", "probability", "ip_ect"}  # fmt: skip
     chosen = {name: draw(values) for name, values in fields.items() if name in required | some or draw(st.booleans())}
     absent = {name for name, value in chosen.items() if value is False and name in _plain_flags(cls)}
     return cls.build({name: value for name, value in chosen.items() if name not in absent}, family)

@@ -1,12 +1,12 @@
-"""Matches without a type of their own whose answer can be computed: u32, cluster."""
+"""Matches without a type of their own whose answer can be computed: u32, cluster, dccp, esp and ah."""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
-from kproxy.dataplane.concrete.headers import Bits, network_header, transport_header
+from kproxy.dataplane.concrete.headers import Bits, Word, packet_header, word_at
 from kproxy.dataplane.concrete.jhash import jhash, scaled
 from kproxy.dataplane.concrete.state import View
 from kproxy.dataplane.model.conntrack import tuple_of
@@ -15,14 +15,6 @@ from kproxy.netfilter.iptables.matches import OpaqueMatch
 
 _U32_STEP: Final = re.compile(r"(&|<<|>>|@)\s*(0[xX][0-9a-fA-F]+|[0-9]+)\s*")
 _NUMBER: Final = re.compile(r"\s*(0[xX][0-9a-fA-F]+|[0-9]+)\s*")
-_WORD: Final = 32
-
-
-class _Word(NamedTuple):
-    """A number of 32 bits, of which `known` are known."""
-
-    value: int
-    known: int
 
 
 def u32(match: OpaqueMatch, view: View) -> bool | None:
@@ -32,13 +24,12 @@ def u32(match: OpaqueMatch, view: View) -> bool | None:
     if len(words) != 2 + negated or words[negated] != "--u32":
         return None
     packet = view.state.packet
-    header, transport = network_header(packet), transport_header(packet)
-    bits = header if transport is None else header.followed_by(transport)
+    header = packet_header(packet)
     unsure = False
     for test in words[-1].split("&&"):
         location, _, ranges = test.partition("=")
         try:
-            found = _u32_test(location, ranges, bits, packet.length)
+            found = _u32_test(location, ranges, header, packet.length)
         except ValueError:
             return None
         if found is False:
@@ -47,52 +38,44 @@ def u32(match: OpaqueMatch, view: View) -> bool | None:
     return None if unsure else not negated
 
 
-def _u32_test(location: str, ranges: str, bits: Bits, length: int | None) -> bool | None:
+def _u32_test(location: str, ranges: str, header: Bits, length: int | None) -> bool | None:
     """One test: where the word is, what becomes of it, in which ranges it has to be. Raises ValueError."""
     start = _NUMBER.match(location)
     if start is None:
         raise ValueError(location)
     base = 0
-    word = _word_at(int(start[1], 0), bits, length)
+    word = word_at(header, length, int(start[1], 0))
     position = start.end()
     while position < len(location):
         step = _U32_STEP.match(location, position)
         if step is None:
             raise ValueError(location)
         position = step.end()
-        if not isinstance(word, _Word):
+        if not isinstance(word, Word):
             return word
         operator, number = step[1], int(step[2], 0)
         if operator == "&":
-            word = _Word(word.value & number, word.known | ~number & UINT32)
+            word = word.masked(number)
         elif operator == "<<":
-            word = _Word(word.value << number & UINT32, (word.known << number | (1 << number) - 1) & UINT32)
+            word = word.left(number)
         elif operator == ">>":
-            word = _Word(word.value >> number, word.known >> number | UINT32 ^ UINT32 >> number)
+            word = word.right(number)
         elif word.known != UINT32:
             return None
         else:
             base += word.value
-            word = _word_at(base + number, bits, length)
-    if not isinstance(word, _Word):
+            word = word_at(header, length, base + number)
+    if not isinstance(word, Word):
         return word
     answers = [_in_range(word, text) for text in ranges.split(",")]
     return True if True in answers else None if None in answers else False
 
 
-def _word_at(offset: int, bits: Bits, length: int | None) -> _Word | bool | None:
-    """The word at an offset in bytes; False if the packet is too short for it, None if that is not known."""
-    if length is not None and offset + 4 > length:
-        return False
-    part = bits.slice(offset * 8, _WORD)
-    return None if length is None and (offset + 4) * 8 > bits.width else _Word(part.value & part.known, part.known)
-
-
-def _in_range(word: _Word, text: str) -> bool | None:
+def _in_range(word: Word, text: str) -> bool | None:
     first, colon, last = (part.strip() for part in text.partition(":"))
     low = int(first, 0)
     high = int(last, 0) if colon else low
-    smallest, largest = word.value, word.value | ~word.known & UINT32
+    smallest, largest = word.value, word.largest
     if word.known == UINT32:
         return low <= word.value <= high
     if low == high and (low ^ word.value) & word.known:
@@ -123,3 +106,32 @@ def cluster(match: OpaqueMatch, view: View) -> bool | None:
     ]  # of an IPv6 address the kernel takes one word only
     number = scaled(jhash(word, seed), total)
     return bool(nodes >> number & 1) != negated
+
+
+def dccp(match: OpaqueMatch, view: View) -> bool | None:
+    """Ports of DCCP (xt_dccp); None if they are open, or if they fit and types or an option are asked for."""
+    packet = view.state.packet
+    words, unsure, position = list(match.words), False, 0
+    if packet.fragment:
+        return False
+    while position < len(words):
+        negated = words[position] == "!"
+        option, argument = words[position + negated : position + negated + 2]
+        position += 2 + negated
+        fits: bool | None = None
+        if option in ("--sport", "--dport"):
+            number = packet.sport if option == "--sport" else packet.dport
+            first, colon, last = argument.partition(":")
+            if number is not None:
+                fits = int(first) <= number <= int(last if colon else first)
+        if fits is negated:
+            return False
+        unsure = unsure or fits is None
+    return None if unsure else True
+
+
+def spi(match: OpaqueMatch, view: View) -> bool | None:
+    """`-m esp` and `-m ah`: a later fragment never fits (xt_esp, ipt_ah), and a packet here has no index else."""
+    if view.state.packet.fragment:
+        return False
+    return None if match.words else True

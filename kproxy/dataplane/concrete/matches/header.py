@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from kproxy.dataplane.concrete.state import Answer, Split, State, View, negate, open_question, unknown
-from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, PORT_PROTOCOLS, Packet
+from kproxy.dataplane.model.packet import CWR, ECE, LOCAL, LOOPBACK, PORT_PROTOCOLS, Packet
 from kproxy.netfilter.iptables.codec import UINT32, Masked, Range
 from kproxy.netfilter.iptables.matches import (
     CHUNK_TYPES,
     ConnmarkMatch,
     DscpMatch,
+    EcnMatch,
     HlMatch,
     Icmp6Match,
     IcmpMatch,
@@ -261,6 +262,21 @@ def tos(match: TosMatch, view: View) -> Answer:
     if value is None:
         return unknown(view, "the TOS is not known")
     return match.tos.value.contains(value) != match.tos.negated
+
+
+def ecn(match: EcnMatch, view: View) -> Answer:
+    """The bits of Explicit Congestion Notification (xt_ecn)."""
+    packet = view.state.packet
+    flags, octet, answers = packet.tcp_flags, packet.tos, []
+    for bit, wanted in ((ECE, match.tcp_ece), (CWR, match.tcp_cwr)):
+        if wanted is not None:
+            fits = None if flags is None else bool(flags & bit)
+            answers.append(compare(view, flags, fits, not wanted, ("tcp_flags", bit), "the TCP flags are not known"))
+    if match.ip_ect is not None:
+        fits = None if octet is None else octet & 3 == match.ip_ect.value
+        key = ("ecn", match.ip_ect.value)
+        answers.append(compare(view, octet, fits, match.ip_ect.negated, key, "the TOS is not known"))
+    return both(view, answers)
 
 
 def owner(match: OwnerMatch, view: View) -> Answer:

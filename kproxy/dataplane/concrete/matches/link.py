@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.dataplane.concrete.matches.computed import cluster, u32
+from kproxy.dataplane.concrete.matches.bpf import bpf
+from kproxy.dataplane.concrete.matches.computed import cluster, dccp, spi, u32
 from kproxy.dataplane.concrete.matches.header import compare
 from kproxy.dataplane.concrete.routing import Query, Unknown, address_type, lookup
 from kproxy.dataplane.concrete.state import Answer, View, open_question, unknown
@@ -71,26 +72,36 @@ def pkttype(match: PkttypeMatch, view: View) -> Answer:
 
 
 _OPEN: Final = {
+    "ah": "the index of the security association (SPI)",
     "bpf": "what the BPF program says",
     "cgroup": "the sender's control group",
     "cluster": "which node of the cluster takes the packet",
     "connbytes": "how much the connection has carried",
     "connlabel": "the connection's labels",
     "connlimit": "how many connections there are",
+    "cpu": "which CPU handles the packet",
+    "dccp": "what the DCCP header says",
     "devgroup": "the group of the interface",
+    "esp": "the index of the security association (SPI)",
     "helper": "the connection's helper",
+    "ipcomp": "the compression index (CPI)",
+    "ipvs": "what IPVS does with the packet",
+    "l2tp": "the L2TP session",
+    "osf": "the sender's operating system",
     "policy": "whether IPsec transforms the packet",
     "quota": "how much of the quota is left",
+    "rateest": "the estimated rate",
     "realm": "the routing realm",
     "socket": "whether a local socket takes the packet",
     "string": "the packet's content",
+    "tcpmss": "the maximum segment size that the packet offers",
     "time": "the time of day",
     "u32": "the packet's content",
 }
 """What a match that is not interpreted depends on, by its name."""
 
 
-_COMPUTED: Final = {"cluster": cluster, "u32": u32}
+_COMPUTED: Final = {"ah": spi, "bpf": bpf, "cluster": cluster, "dccp": dccp, "esp": spi, "u32": u32}
 _EXTENSION_HEADERS: Final = frozenset({"rt", "hbh", "dst", "frag", "mh"})
 """Matches on IPv6 extension headers; without the header they never apply, negated or not."""
 

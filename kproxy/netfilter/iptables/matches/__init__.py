@@ -9,7 +9,15 @@ from kproxy.netfilter.iptables.matches.addrtype import ADDRESS_TYPES, AddrtypeMa
 from kproxy.netfilter.iptables.matches.base import Match, OpaqueMatch
 from kproxy.netfilter.iptables.matches.comment import CommentMatch
 from kproxy.netfilter.iptables.matches.conntrack import STATES, STATUSES, ConntrackMatch, StateMatch
-from kproxy.netfilter.iptables.matches.header import DscpMatch, HlMatch, IprangeMatch, LengthMatch, TosMatch, TtlMatch
+from kproxy.netfilter.iptables.matches.header import (
+    DscpMatch,
+    EcnMatch,
+    HlMatch,
+    IprangeMatch,
+    LengthMatch,
+    TosMatch,
+    TtlMatch,
+)
 from kproxy.netfilter.iptables.matches.icmp import Icmp6Match, IcmpMatch, IcmpType
 from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
 from kproxy.netfilter.iptables.matches.limit import HashlimitMatch, LimitMatch
@@ -30,10 +38,10 @@ from kproxy.netfilter.iptables.matches.transport import (
 )
 
 MATCH_CLASSES: Final[tuple[type[Match], ...]] = (
-    AddrtypeMatch, CommentMatch, ConnmarkMatch, ConntrackMatch, DscpMatch, HashlimitMatch, HlMatch, Icmp6Match,
-    IcmpMatch, IprangeMatch, LengthMatch, LimitMatch, MacMatch, MarkMatch, MultiportMatch, NfacctMatch, OwnerMatch,
-    PhysdevMatch, PkttypeMatch, RecentMatch, RpfilterMatch, SctpMatch, SetMatch, StateMatch, StatisticMatch, TcpMatch,
-    TosMatch, TtlMatch, UdpMatch,
+    AddrtypeMatch, CommentMatch, ConnmarkMatch, ConntrackMatch, DscpMatch, EcnMatch, HashlimitMatch, HlMatch,
+    Icmp6Match, IcmpMatch, IprangeMatch, LengthMatch, LimitMatch, MacMatch, MarkMatch, MultiportMatch, NfacctMatch,
+    OwnerMatch, PhysdevMatch, PkttypeMatch, RecentMatch, RpfilterMatch, SctpMatch, SetMatch, StateMatch,
+    StatisticMatch, TcpMatch, TosMatch, TtlMatch, UdpMatch,
 )  # fmt: skip
 """Every match that kproxy interprets."""
 
@@ -60,6 +68,7 @@ __all__ = [
     "ConnmarkMatch",
     "ConntrackMatch",
     "DscpMatch",
+    "EcnMatch",
     "HashlimitMatch",
     "HlMatch",
     "Icmp6Match",

@@ -1,4 +1,4 @@
-"""Matches on fields of the IP header: `ttl`, `hl`, `dscp`, `tos`, `length`, `iprange`."""
+"""Matches on fields of the IP header: `ttl`, `hl`, `dscp`, `tos`, `ecn`, `length`, `iprange`."""
 
 from __future__ import annotations
 
@@ -132,6 +132,33 @@ class TosMatch(Match):
 
     def to_list(self) -> str:
         return f"tos match{'!' if self.tos.negated else ''}{TOS.text(self.tos.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EcnMatch(Match):
+    """The bits of Explicit Congestion Notification: ECE and CWR of the TCP header (which take `-p tcp`), and the two
+    last bits of the TOS or traffic class octet. All that are given have to fit."""
+
+    tcp_ece: bool | None = None
+    tcp_cwr: bool | None = None
+    ip_ect: Negatable[int] | None = None
+
+    NAME: ClassVar[str] = "ecn"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--ecn-tcp-ece", "tcp_ece", negatable=True),
+        Option("--ecn-tcp-cwr", "tcp_cwr", negatable=True),
+        Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True),
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, object], family: Family) -> None:
+        require(values, "tcp_ece", "tcp_cwr", "ip_ect")
+
+    def to_list(self) -> str:
+        flags = (("ECE", self.tcp_ece), ("CWR", self.tcp_cwr))
+        bits = [f"{'' if wanted else '!'}{name}" for name, wanted in flags if wanted is not None]
+        ect = "" if self.ip_ect is None else f"{'!' if self.ip_ect.negated else ''}ECT={self.ip_ect.value}"
+        return join("ECN match", *bits, ect)
 
 
 @dataclass(frozen=True, slots=True)

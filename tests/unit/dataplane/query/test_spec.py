@@ -29,7 +29,7 @@ def questions(draw: st.DrawFn) -> dict[str, object]:
         "ttl": st.integers(0, 255),
         "length": st.integers(0, 65535),
         "name": st.text(max_size=5),
-        "tcpFlags": st.sampled_from(("SYN,ACK", "NONE")) if proto == "tcp" else st.none(),
+        "tcpFlags": st.sampled_from(("SYN,ACK", "NONE", "SYN,ECE,CWR")) if proto == "tcp" else st.none(),
         "icmpType": st.integers(0, 255) if proto == "icmp" else st.none(),
         "origin": st.just("local" if local else "arriving"),
         "in": st.none() if local else st.just("eth0"),
