@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,9 @@ NETNS = "netns:"
 MANIFESTS = "manifests:"
 CLUSTER = "cluster:"
 _MANIFEST_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
+_NFT_JSON = re.compile(r'\s*\{\s*"nftables"')
+_START = 200
+"""How many characters of a file tell whether it is nft's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,20 @@ def is_rendered(text: str) -> bool:
     if text.startswith((MANIFESTS, CLUSTER)):
         return True
     if text.startswith(NETNS) or Path(text).is_file():
-        return Path(text).suffix in _MANIFEST_SUFFIXES
+        return _holds_manifests(Path(text))
     first = Path(text.rpartition("@")[0].partition(",")[0] or text.partition(",")[0])
-    return first.is_dir() or first.suffix in _MANIFEST_SUFFIXES
+    return first.is_dir() or _holds_manifests(first)
+
+
+def _holds_manifests(path: Path) -> bool:
+    """Whether a file has manifests, by its name; nft's JSON, which has the same ending, by how it begins."""
+    if path.suffix != ".json" or not path.is_file():
+        return path.suffix in _MANIFEST_SUFFIXES
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return _NFT_JSON.match(file.read(_START)) is None
+    except OSError:  # told where it is read
+        return True
 
 
 def is_live(text: str) -> bool:

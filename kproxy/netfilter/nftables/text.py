@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.netfilter.nftables.apply import apply_commands
+from kproxy.netfilter.nftables.errors import NftApplyError
+from kproxy.netfilter.nftables.json.document import json_commands, path_of_line
 from kproxy.netfilter.nftables.reader.script import read_json, read_script
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 
@@ -21,8 +23,14 @@ def parse_nft(text: str, source: str = "", base: NftRuleset = EMPTY) -> NftRules
         NftSyntaxError: it is not nft's language, or it is cut off.
         NftApplyError: the kernel would refuse one of its commands.
     """
-    read = read_json if is_json(text) else read_script
-    return apply_commands(base, read(text, source, base), source)
+    if not is_json(text):
+        return apply_commands(base, read_script(text, source, base), source)
+    try:
+        return apply_commands(base, read_json(text, source, base), source)
+    except NftApplyError as error:
+        commands, paths, _ = json_commands(text, source)
+        path = path_of_line(commands, paths, error.line)
+        raise NftApplyError(error.expected, source=source, path=path) from None
 
 
 def is_json(text: str) -> bool:

@@ -116,6 +116,13 @@ def test_a_statement_that_is_not_known_is_kept_and_the_next_is_read() -> None:
             rule({"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 70000}}),
             "f: nftables[3].rule: a value of type inet_service expected (at most 65535), not '70000'",
         ),
+        (
+            document(
+                {"table": {"family": "ip", "name": "t"}},
+                {"rule": {"family": "ip", "table": "t", "chain": "c", "expr": [{"accept": None}]}},
+            ),
+            "f: nftables[2].rule: table ip t: no such chain: c",
+        ),
     ],
 )
 def test_bad_json_is_one_error_with_its_path(text: str, message: str) -> None:
