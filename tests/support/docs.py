@@ -3,8 +3,7 @@
 How pages mark them, by the language of a block of code:
 
 - `sh`: is run, in a copy of docs/examples, block after block of a page in one directory;
-- `text` right after it: what is printed then on standard output; `...` stands for any lines, or at a line's end for its
-  rest;
+- `text` right after it: what is printed then; `...` stands for any lines, or at the end of a line for its rest;
 - a block with a `title`: a file of that name, which the reader writes, and so does the test;
 - `shell`: is not run, since it takes a cluster, a machine or names of the reader's own;
 - before a block, `<!-- exits 1 -->`: the exit code of its last command; else no command fails.
@@ -19,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +65,12 @@ def pages() -> list[Path]:
     return [page for page in candidates if any(block.language == "sh" for block in blocks(page))]
 
 
-def run_page(page: Path, directory: Path) -> None:
-    """Runs the examples of a page in a copy of docs/examples, and compares what is printed with what the page shows."""
+def run_page(page: Path, directory: Path, replaced: Mapping[str, str] | None = None) -> None:
+    """Runs the examples of a page in a copy of docs/examples, and compares what is printed with what the page shows.
+
+    Args:
+        replaced: words of the examples that have others here, so that two runs beside one another do not meet.
+    """
     work = directory / "examples"
     shutil.copytree(DOCS / "examples", work)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
@@ -79,17 +83,21 @@ def run_page(page: Path, directory: Path) -> None:
             (work / block.title).write_text(block.text)
         if block.language != "sh":
             continue
+        script = block.text if block.code else f"set -eo pipefail\n{block.text}"
+        for old, new in (replaced or {}).items():
+            script = script.replace(old, new)
         done = subprocess.run(
-            ["bash", "-c", block.text if block.code else f"set -eo pipefail\n{block.text}"],
+            ["bash", "-c", script],
             cwd=work,
             env=environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
         where = f"{page.relative_to(ROOT)}:{block.line}"
-        assert done.returncode == block.code, f"{where}: {done.stdout}{done.stderr}"
+        assert done.returncode == block.code, f"{where}: {done.stdout}"
         after = every[at + 1] if at + 1 < len(every) else None
         if after and after.language == "text":
             assert fits(after.text, done.stdout), f"{where} prints:\n{done.stdout}"
