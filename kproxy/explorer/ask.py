@@ -14,12 +14,6 @@ from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import HopRecord, JourneyRecord, journey_record
 from kproxy.dataplane import ACCEPT, INDETERMINATE, REJECT, DataplaneError, Packet
 from kproxy.dataplane.model.packet import parse_endpoint
-from kproxy.dataplane.query.assumptions import (
-    Surroundings,
-    named_addresses,
-    shows_route_localnet,
-    surroundings_of_rules,
-)
 from kproxy.dataplane.query.report import Reported, report
 from kproxy.dataplane.query.spec import PacketError
 from kproxy.dataplane.query.spec import Question as HostQuestion
@@ -28,13 +22,16 @@ from kproxy.errors import InputError
 from kproxy.explorer.chances import exact, percent
 from kproxy.explorer.edits import Edit
 from kproxy.explorer.errors import bad_input
-from kproxy.explorer.maps import CLIENT, CLIENT6, known_client
-from kproxy.explorer.model import HOST, Model, family_named
+from kproxy.explorer.maps import known_client
+from kproxy.explorer.model import CLIENT, CLIENT6, HOST, Model, family_named
+from kproxy.explorer.told import CLUSTER_IP
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
+from kproxy.netfilter.family import protocol_name
 
 _ASSUME: Final = re.compile(r"--assume '(.+)=yes\|no'")
 _SWITCHES: Final = 12
+SVC: Final = "svc/"
 MAX_WAYS: Final = 500
 
 
@@ -256,22 +253,22 @@ def _of_host(model: Model, asked: Ask) -> Answer:
     switches, hints = _switches(asked, reasons.items())
     packet = question.packet
     return Answer(
-        model.revision, packet.source, packet.destination, asked.protocol or "tcp", ways, assumptions, (),
+        model.revision, packet.source, packet.destination, protocol_name(packet.protocol), ways, assumptions, (),
         switches, hints, len(ways),
     )  # fmt: skip
 
 
 def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Reported], tuple[str, ...]]:
     """Outcomes of one host's rules, and what was assumed. Raises Refusal."""
-    rules = model.known.rules
-    assert rules is not None
     if asked.edits:
         raise bad_input("edits: there are no objects to edit", "edits")
     _check(asked)
-    receiver = asked.to.removeprefix(OUTSIDE)
-    if asked.port is not None and _has_no_port(receiver):
+    receiver, protocol = asked.to.removeprefix(OUTSIDE), asked.protocol
+    if receiver.startswith(SVC):
+        receiver, protocol = _told_receiver(model, asked)
+    elif asked.port is not None and _has_no_port(receiver):
         receiver = join_host_port(receiver, asked.port)
-    fields: dict[str, object] = {"dst": receiver, "proto": asked.protocol}
+    fields: dict[str, object] = {"dst": receiver, "proto": protocol}
     sender = asked.sender.removeprefix(OUTSIDE)
     if sender in ("node/host", HOST):
         fields["origin"] = "local"
@@ -284,8 +281,7 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
         fields["src"] = join_host_port(source, asked.sport)
     try:
         question = read_host_question(fields)
-        index = rules.index(question.packet.family)
-        around = _around(model, question)
+        index, around = model.index(question.packet.family), model.surroundings(question.packet)
         found = report(index, around, question, assumed=asked.assume)
     except PacketError as error:
         name = str(error).partition(":")[0]
@@ -296,12 +292,20 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
     return question, found.outcomes, found.assumptions
 
 
-def _around(model: Model, question: HostQuestion) -> Surroundings:
-    rules = model.known.rules
-    assert rules is not None
-    localnet = any(map(shows_route_localnet, rules.rulesets))
-    named = named_addresses(rules.rulesets, rules.nftables)
-    return surroundings_of_rules(named, question.packet, route_localnet=localnet)
+def _told_receiver(model: Model, asked: Ask) -> tuple[str, str]:
+    """The ClusterIP and protocol of a Service that the rules tell of. Raises Refusal."""
+    name, _, port = asked.to.removeprefix(SVC).partition(":")
+    port = port or ("" if asked.port is None else str(asked.port))
+    wanted = family_named(asked.family, model.families)
+    doors = [door for door in model.told if door.service == name and door.kind == CLUSTER_IP]
+    doors = [door for door in doors if port in ("", door.port, str(door.number))]
+    if asked.protocol:
+        doors = [door for door in doors if door.protocol == asked.protocol.upper()]
+    doors = [door for door in doors if door.family is wanted] or doors
+    if len(doors) != 1:
+        told = ", ".join(f"{door.port or door.number}/{door.protocol}" for door in doors)
+        raise bad_input(f"to: which port of {name}? {told}" if doors else f"to: the rules tell of no {asked.to}", "to")
+    return join_host_port(doors[0].address, doors[0].number), doors[0].protocol.lower()
 
 
 _ENDS: Final = {ACCEPT: ANSWERED, REJECT: REFUSED}

@@ -83,9 +83,7 @@ def hop_rules(model: Model, asked: AskRule) -> AskedRules:
                 raise bad_input("hop: there is only the first one of each way there", "hop")
             outcome = reported[asked.journey].outcome
             hop = Hop(HOST, question.packet, outcome)
-            rules = model.known.rules
-            assert rules is not None
-            return AskedRules(HOST, tuple(_hooks(rules.index(question.packet.family), hop)))
+            return AskedRules(HOST, tuple(_hooks(model.index(question.packet.family), hop)))
         _, found = walk(model, asked)
         if not 0 <= asked.journey < len(found):
             raise bad_input(f"journey: a number from 0 to {len(found) - 1} expected", "journey")

@@ -1,11 +1,11 @@
-"""The map: nodes as rooms with their devices, pods, networks and tunnels between them; Services and where they lead."""
+"""The map: nodes as rooms with their devices, pods, networks and tunnels between them; Services and where they lead
+(`edges`)."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Final
 
 from kproxy.api.types.core import Node, Service
@@ -17,8 +17,8 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane.model.host import Interface
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import KproxyError
-from kproxy.explorer.chances import chances, exact, percent
-from kproxy.explorer.model import Model, Work
+from kproxy.explorer.edges import edges_of, told_of
+from kproxy.explorer.model import CLIENT, CLIENT6, Model, Work
 from kproxy.explorer.owners import Owners
 from kproxy.explorer.views import (
     DeviceView,
@@ -35,13 +35,8 @@ from kproxy.explorer.views import (
 )
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
-from kproxy.services.endpoints import Endpoint
-from kproxy.services.serviceport import ServicePort, why_skipped
-from kproxy.services.topology import SelectedEndpoints, why_unused
+from kproxy.services.serviceport import why_skipped
 
-CLIENT: Final = "203.0.113.9"
-"""The address of the client outside that the map shows, of a network for documentation (RFC 5737)."""
-CLIENT6: Final = "2001:db8::9"
 _SHOWN_DEVICES: Final = 64
 
 
@@ -52,17 +47,19 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
         Refusal: there is no such node, or it takes too long.
     """
     if model.known.cluster is None:
-        return _one_host(model)
+        return _one_host(model, work)
     owners = model.owners
     objects = {each.metadata.name: each for each in model.manifests.nodes}
     nodes = tuple(_node(model, host, objects.get(name), owners) for name, host in model.cluster.hosts.items())
     networks = tuple(_networks(nodes))
     view = model.node(node) if model.nodes else None
     edges: list[EdgeView] = []
+    pending = 0
     if view is not None:
         for family in model.families:
-            work.check()
-            edges += _edges(model, view, family, owners)
+            found, left = edges_of(model, view, family, work)
+            edges += found
+            pending += left
     pods = tuple(_pod(model, pod) for _, pod in sorted(model.cluster.pods.items()))
     services = tuple(map(_service, sorted(model.manifests.services, key=lambda each: each.metadata.key)))
     return MapView(
@@ -74,17 +71,19 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
         services,
         tuple(edges),
         tuple(_outside(model, networks)),
+        pending,
     )
 
 
-def _one_host(model: Model) -> MapView:
+def _one_host(model: Model, work: Work) -> MapView:
     host = NodeView("node/host", "host", (), (), "", None, False, True, "", True, "", (), ())
     outside = tuple(
         OutsideView(f"{OUTSIDE}{address}", address, "a client outside", ())
         for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6))
         if family in model.families
     )
-    return MapView(model.revision, "host", (host,), (), (), (), (), outside)
+    services, edges, pending = told_of(model, work)
+    return MapView(model.revision, "host", (host,), (), (), services, edges, outside, pending)
 
 
 @dataclass(frozen=True)
@@ -222,51 +221,6 @@ def _service(service: Service) -> ServiceView:
         skipped=why_skipped(service),
         ports=tuple(ports),
     )
-
-
-def _edges(model: Model, view: HostFacts, family: Family, owners: Owners) -> Iterator[EdgeView]:
-    facts = model.rendering.facts(view, family)
-    mode = model.rendering.mode_of(view)
-    for port in facts.service_ports:
-        endpoints, selected = facts.state.endpoints.get(port.name, ()), facts.selected[port.name]
-        shares = shares_of(selected.local if port.internal_policy_local else selected.cluster, mode)
-        hinted = any(each.zone_hints or each.node_hints for each in endpoints)
-        varies = port.internal_policy_local or hinted
-        for each in endpoints:
-            chance = shares.get(each.address, Fraction(0))
-            target, node = owners.target(each.ip)
-            yield EdgeView(
-                service=f"svc/{port.name.service}",
-                port=port.name.port,
-                protocol=port.name.protocol,
-                family=family.value,
-                endpoint=each.address,
-                target=target,
-                node=node,
-                state=state_of(each),
-                used=bool(chance),
-                why="" if chance else why_not(each, port, selected),
-                chance=exact(chance),
-                percent=percent(chance),
-                varies=varies,
-            )
-
-
-def shares_of(endpoints: Sequence[Endpoint], mode: str) -> dict[str, Fraction]:
-    """The chance of each endpoint, in the order in which rules choose."""
-    return dict(zip((each.address for each in endpoints), chances(len(endpoints), mode), strict=True))
-
-
-def state_of(endpoint: Endpoint) -> str:
-    """An endpoint's conditions in words."""
-    conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
-    names = [name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds]
-    return ", ".join(names) or "not ready"
-
-
-def why_not(endpoint: Endpoint, port: ServicePort, selected: SelectedEndpoints) -> str:
-    """Why an endpoint gets nothing that is sent to the ClusterIP from the node."""
-    return why_unused(endpoint, port, selected) or "on another node, and the internal traffic policy is Local"
 
 
 def _outside(model: Model, networks: Sequence[NetworkView]) -> Iterator[OutsideView]:

@@ -6,10 +6,12 @@ holds its lock, since what is kept is filled as it is needed. `Work` bounds how 
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final
 
 from kproxy.api import Manifests
@@ -17,18 +19,32 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.dataplane import DataplaneError, Index, Packet, trace
+from kproxy.dataplane.model.packet import make_packet
+from kproxy.dataplane.query.assumptions import (
+    NamedAddresses,
+    Surroundings,
+    named_addresses,
+    shows_route_localnet,
+    surroundings_of_rules,
+)
 from kproxy.errors import InputError
+from kproxy.explorer.asked import Asked, NodeRules, RuleChances, asked_of
 from kproxy.explorer.edits import Edit, Edited, Object, edit, edited_files, read_objects
 from kproxy.explorer.errors import Refusal, cannot, not_found
 from kproxy.explorer.owners import Doors, Owners
 from kproxy.explorer.rendering import RenderedCluster, Rendering
 from kproxy.explorer.source import Known
+from kproxy.explorer.told import Door, doors_told
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.render import Features
 
 HOST: Final = "host"
 """What the one host of a dump is called."""
+CLIENT: Final = "203.0.113.9"
+"""The address of the client outside that the map shows, of a network for documentation (RFC 5737)."""
+CLIENT6: Final = "2001:db8::9"
 NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster"
 
 
@@ -64,6 +80,7 @@ class Model:
         self.revision = revision
         self.edited = edited
         self.lock = threading.RLock()
+        self._indexes: dict[Family, Index] = {}
 
     @property
     def cluster(self) -> Cluster:
@@ -104,6 +121,55 @@ class Model:
         cluster = self.known.cluster
         return () if cluster is None else tuple(name for name, host in cluster.hosts.items() if host.has_node)
 
+    @cached_property
+    def rule_chances(self) -> RuleChances:
+        """What the rules do with connections to Services: those of nodes, or of the one host of a dump."""
+        return RuleChances(self._ask_host if self.known.cluster is None else NodeRules(self.network), self.lock)
+
+    @cached_property
+    def told(self) -> tuple[Door, ...]:
+        """Where Services answer, as far as the rules of the one host of a dump tell."""
+        return () if self.known.rules is None else doors_told(self.known.rules)
+
+    def index(self, family: Family) -> Index:
+        """The rules of the one host of a dump. Raises InputError: there are none of the family."""
+        if family not in self._indexes:
+            assert self.known.rules is not None
+            self._indexes[family] = self.known.rules.index(family)
+        return self._indexes[family]
+
+    def _has_rules(self, family: Family) -> bool:
+        try:
+            return bool(self.index(family))
+        except InputError:
+            return False
+
+    def surroundings(self, packet: Packet) -> Surroundings:
+        """What a packet meets on the one host of a dump, beside its rules."""
+        rules = self.known.rules
+        assert rules is not None
+        localnet = any(map(shows_route_localnet, rules.rulesets))
+        found = surroundings_of_rules(self._named, packet, route_localnet=localnet)
+        if not self.known.sets:
+            return found
+        sets = MappingProxyType(self.known.sets)
+        hosts = tuple(dataclasses.replace(each, sets=sets) for each in found.fitting)
+        return dataclasses.replace(found, host=dataclasses.replace(found.host, sets=sets), fitting=hosts)
+
+    @cached_property
+    def _named(self) -> NamedAddresses:
+        rules = self.known.rules
+        assert rules is not None
+        return named_addresses(rules.rulesets, rules.nftables)
+
+    def _ask_host(self, _node: str, family: Family, destination: str, protocol: str) -> Asked:
+        try:
+            packet = make_packet(CLIENT6 if family is Family.IPV6 else CLIENT, destination, protocol)
+            host = self.surroundings(packet).fitting[0]
+            return asked_of(trace(self.index(family), host, packet).outcomes)
+        except (DataplaneError, InputError) as error:
+            return Asked({}, open=" ".join(str(error).splitlines()))
+
     def node(self, name: str, field: str = "node") -> HostFacts:
         """A node by name; the first for "". Raises Refusal."""
         if not name and self.nodes:
@@ -118,8 +184,7 @@ class Model:
     def families(self) -> tuple[Family, ...]:
         """Those that Services have addresses of; IPv4 if none has any."""
         if self.known.cluster is None:
-            rules = self.known.rules
-            return tuple(each for each in Family if rules is not None and _has_rules(self.known, each))
+            return tuple(each for each in Family if self._has_rules(each))
         texts = {ip for service in self.manifests.services for ip in service.spec.cluster_ips if ip != "None"}
         found = {Family.IPV6 if ":" in text else Family.IPV4 for text in texts}
         return tuple(each for each in Family if each in found) or (Family.IPV4,)
@@ -173,13 +238,6 @@ def _is_ready(node: Object) -> bool | None:
         if each.get("type") == "Ready":
             return bool(each.get("status") == "True")
     return None
-
-
-def _has_rules(known: Known, family: Family) -> bool:
-    try:
-        return known.rules is not None and known.rules.index(family) is not None
-    except InputError:
-        return False
 
 
 def family_named(text: str | None, known: Sequence[Family], field: str = "family") -> Family:

@@ -18,10 +18,12 @@ from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError
 from kproxy.errors import InputError
+from kproxy.explorer.asked import Asked
 from kproxy.explorer.chances import exact, percent
+from kproxy.explorer.edges import OBJECTS, RULES, address_of, asked_rules, shares_of, state_of
 from kproxy.explorer.errors import not_found
-from kproxy.explorer.maps import CLIENT, CLIENT6, known_client, shares_of, state_of
-from kproxy.explorer.model import Model, Work, family_named
+from kproxy.explorer.maps import known_client
+from kproxy.explorer.model import CLIENT, CLIENT6, Model, Work, family_named
 from kproxy.explorer.owners import Owners
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
@@ -32,6 +34,8 @@ from kproxy.services.topology import SelectedEndpoints, why_unused
 
 MAX_ADDRESSES: Final = 12
 _MIXED: Final = "mixed"
+_ASKING: Final = 2.0
+"""Seconds that the node's rules are asked for one page."""
 
 
 class ServiceQuery(msgspec.Struct, frozen=True):
@@ -47,10 +51,12 @@ class FanEndpoint(msgspec.Struct, frozen=True):
     percent: float
     target: str
     node: str
+    objects: str = ""
 
 
 class FanAddress(msgspec.Struct, frozen=True, rename={"sources": "from"}):
-    """An address of a port: `verdict` is endpoints, drop or reject; `from` says which sources it takes."""
+    """An address of a port: `verdict` is endpoints, drop or reject; `from` says which sources it takes; `by` and
+    `objects` are as on the map."""
 
     kind: str
     address: str
@@ -60,6 +66,7 @@ class FanAddress(msgspec.Struct, frozen=True, rename={"sources": "from"}):
     verdict: str
     why: str
     endpoints: tuple[FanEndpoint, ...]
+    by: str = OBJECTS
 
 
 class LeftEndpoint(msgspec.Struct, frozen=True):
@@ -152,7 +159,8 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
         owners = model.owners
         mine = [port for port in facts.service_ports if port.name.service == key]
         mode = rendering.mode_of(host)
-        pages = tuple(_port(facts, port, mode, owners) for port in mine)
+        asked = asked_rules(model, host, family, mine, _ASKING, work) or {}
+        pages = tuple(_port(facts, port, mode, asked.get(port.name), owners) for port in mine)
         matrix = _matrix(model, host, facts, mine, owners, work)
         return ServicePage(
             model.revision, explanation, model.nodes, tuple(each.value for each in families), pages, matrix
@@ -167,19 +175,19 @@ def _families(service: Service) -> tuple[Family, ...]:
 # --- the fan ---
 
 
-def _port(facts: NodeFacts, port: ServicePort, mode: str, owners: Owners) -> PortPage:
+def _port(facts: NodeFacts, port: ServicePort, mode: str, asked: Asked | None, owners: Owners) -> PortPage:
     endpoints, selected = facts.state.endpoints.get(port.name, ()), facts.selected[port.name]
     left = tuple(
         LeftEndpoint(each.address, why, state_of(each), *owners.target(each.ip))
         for each in endpoints
         if (why := why_unused(each, port, selected))
     )
-    return PortPage(port.name.port, port.name.protocol, tuple(_fan(facts, port, mode, owners)), left)
+    return PortPage(port.name.port, port.name.protocol, tuple(_fan(facts, port, mode, asked, owners)), left)
 
 
-def _fan(facts: NodeFacts, port: ServicePort, mode: str, owners: Owners) -> Iterator[FanAddress]:
+def _fan(facts: NodeFacts, port: ServicePort, mode: str, asked: Asked | None, owners: Owners) -> Iterator[FanAddress]:
     """The addresses in the order of kube-proxy's rules for a Service: ClusterIP, external and load-balancer IPs, node
-    port."""
+    port. Of the ClusterIP the chances are those of rules that were read, where there are any."""
     selected, decided = facts.selected[port.name], facts.decided[port.name]
     external = [("externalIP", ip) for ip in port.external_ips]
     external += [("loadBalancerIP", ip) for ip in port.load_balancer_vips]
@@ -193,6 +201,8 @@ def _fan(facts: NodeFacts, port: ServicePort, mode: str, owners: Owners) -> Iter
         chosen = _chosen(selected, local) if served else ()
         shares = shares_of(chosen, mode)
         verdict = "endpoints" if served else "drop" if decided.has_any else "reject"
+        by_rules = inside and asked is not None and not asked.open
+        found = asked.chances if asked is not None and by_rules else shares
         ranges = port.load_balancer_source_ranges if kind == "loadBalancerIP" else ()
         yield FanAddress(
             kind=kind,
@@ -202,7 +212,11 @@ def _fan(facts: NodeFacts, port: ServicePort, mode: str, owners: Owners) -> Iter
             sources=", ".join(ranges) if ranges else "anywhere",
             verdict=verdict,
             why="" if served else decided.why_refused,
-            endpoints=tuple(_fan_endpoint(each, shares[each.address], owners) for each in chosen),
+            endpoints=tuple(
+                _fan_endpoint(each, found.get(each, Fraction(0)), shares.get(each, Fraction(0)), owners)
+                for each in dict.fromkeys((*shares, *found))
+            ),
+            by=RULES if by_rules else OBJECTS,
         )
 
 
@@ -210,8 +224,9 @@ def _chosen(selected: SelectedEndpoints, local: bool) -> tuple[Endpoint, ...]:
     return selected.local if local else selected.cluster
 
 
-def _fan_endpoint(endpoint: Endpoint, chance: Fraction, owners: Owners) -> FanEndpoint:
-    return FanEndpoint(endpoint.address, exact(chance), percent(chance), *owners.target(endpoint.ip))
+def _fan_endpoint(address: str, chance: Fraction, wanted: Fraction, owners: Owners) -> FanEndpoint:
+    objects = exact(wanted) if wanted != chance else ""
+    return FanEndpoint(address, exact(chance), percent(chance), *owners.target(address_of(address)), objects)
 
 
 # --- who reaches it ---

@@ -100,8 +100,13 @@ class ServiceView(Value, frozen=True):
 
 
 class EdgeView(Value, frozen=True):
-    """From a port of a Service to an endpoint: what a client on the node of the view has. `varies`: elsewhere it may be
-    another chance."""
+    """From a port of a Service to an endpoint: what a client on the node of the view has.
+
+    Attributes:
+        varies: elsewhere it may be another chance.
+        by: what the chance is of: `rules` that were read, and asked, or `objects`, as kube-proxy writes rules for them.
+        objects: the chance that the objects ask for, where the rules give another one; else "".
+    """
 
     service: str
     port: str
@@ -116,6 +121,8 @@ class EdgeView(Value, frozen=True):
     chance: str
     percent: float
     varies: bool
+    by: str = "objects"
+    objects: str = ""
 
 
 class OutsideView(Value, frozen=True):
@@ -126,6 +133,8 @@ class OutsideView(Value, frozen=True):
 
 
 class MapView(Value, frozen=True):
+    """`pending`: ports of Services whose rules have not been asked yet; their chances are what the objects ask for."""
+
     revision: int
     view: str
     nodes: tuple[NodeView, ...]
@@ -134,4 +143,5 @@ class MapView(Value, frozen=True):
     services: tuple[ServiceView, ...]
     edges: tuple[EdgeView, ...]
     outside: tuple[OutsideView, ...]
+    pending: int = 0
     exact: bool = True

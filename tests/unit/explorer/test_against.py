@@ -57,7 +57,7 @@ def test_the_second_source_is_told_and_can_be_asked(two: Page, snapshot: Path, d
     assert source["label"] == str(snapshot)
     against = source["against"]
     assert (against["kind"], against["label"], against["nodes"]) == ("snapshot", str(damaged), 2)
-    assert [edge["service"] for edge in two.get("api/map?source=against")["edges"]] == ["svc/shop/web"] * 2
+    assert "svc/shop/web" in {edge["service"] for edge in two.get("api/map?source=against")["edges"]}
     assert two.get("api/services?source=against") == {"services": ["shop/web"]}
     page = two.get("api/services/shop/web?source=against")
     assert page["explanation"]["service"] == two.get("api/services/shop/web")["explanation"]["service"]

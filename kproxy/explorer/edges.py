@@ -1,0 +1,205 @@
+"""Where Services lead: each endpoint with its exact chance, as a client on a node has it.
+
+Of rules that were read, dumps' and a lab's, the chances are what the model says of these rules (`asked`); where the
+objects ask for something else, that is said. Of rules that are made from objects they follow from the objects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.explorer.asked import Asked, Door
+from kproxy.explorer.chances import chances, exact, percent
+from kproxy.explorer.model import HOST, Model, Work
+from kproxy.explorer.owners import Owners
+from kproxy.explorer.told import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.explorer.told import Door as ToldDoor
+from kproxy.explorer.views import EdgeView, PortView, ServiceView
+from kproxy.family import join_host_port
+from kproxy.netfilter import Family
+from kproxy.services.endpoints import Endpoint
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import SelectedEndpoints, why_unused
+
+ASKING: Final = 0.15
+"""Seconds that rules are asked for one map; what is not known by then is, as a rule, soon after (`Warmer`)."""
+RULES: Final = "rules"
+OBJECTS: Final = "objects"
+NOT_THERE: Final = "not among the endpoints that the objects have"
+
+
+def edges_of(model: Model, view: HostFacts, family: Family, work: Work) -> tuple[list[EdgeView], int]:
+    """The edges of all Services, and how many of their ports have not been asked yet.
+
+    Raises:
+        Refusal: it takes too long.
+    """
+    work.check()
+    facts = model.rendering.facts(view, family)
+    mode = model.rendering.mode_of(view)
+    known = asked_rules(model, view, family, facts.service_ports, ASKING, work)
+    owners = model.owners
+    edges: list[EdgeView] = []
+    pending = 0
+    for port in facts.service_ports:
+        asked = None if known is None else known.get(port.name)
+        pending += known is not None and asked is None
+        edges += _port_edges(facts, port, mode, family, asked, owners)
+    return edges, pending
+
+
+def asked_rules(
+    model: Model, view: HostFacts, family: Family, ports: Sequence[ServicePort], seconds: float, work: Work
+) -> Mapping[object, Asked] | None:
+    """What the node's rules say of ServicePorts, by their names, as far as that is known after some seconds. None if
+    they are made from the objects, and so say nothing else."""
+    if model.known.rendered:
+        return None
+    doors: Iterator[Door] = (
+        (port.name, join_host_port(port.cluster_ip, port.port), port.protocol.lower()) for port in ports
+    )
+    return model.rule_chances.of(view.name, family, doors, time.monotonic() + seconds, work.check)
+
+
+def _port_edges(
+    facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked | None, owners: Owners
+) -> Iterator[EdgeView]:
+    endpoints, selected = facts.state.endpoints.get(port.name, ()), facts.selected[port.name]
+    shares = shares_of(selected.local if port.internal_policy_local else selected.cluster, mode)
+    varies = port.internal_policy_local or any(each.zone_hints or each.node_hints for each in endpoints)
+    by_rules = asked is not None and not asked.open
+
+    def edge(address: str, ip: str, state: str, why: str) -> EdgeView:
+        wanted = shares.get(address, Fraction(0))
+        chance = asked.chances.get(address, Fraction(0)) if asked is not None and by_rules else wanted
+        if chance:
+            why = ""
+        elif wanted and asked is not None:
+            why = asked.lost or "the rules do not lead there"
+        if asked is not None and asked.open:
+            why = f"not decided: {asked.open}"
+        target, node = owners.target(ip)
+        return EdgeView(
+            service=f"svc/{port.name.service}",
+            port=port.name.port,
+            protocol=port.name.protocol,
+            family=family.value,
+            endpoint=address,
+            target=target,
+            node=node,
+            state=state,
+            used=bool(chance),
+            why=why,
+            chance=exact(chance),
+            percent=percent(chance),
+            varies=varies,
+            by=RULES if by_rules else OBJECTS,
+            objects=exact(wanted) if wanted != chance else "",
+        )
+
+    for each in endpoints:
+        yield edge(each.address, each.ip, state_of(each), why_not(each, port, selected))
+    ours = {each.address for each in endpoints}
+    for address in asked.chances if asked is not None else ():
+        if address not in ours:
+            yield edge(address, address_of(address), NOT_THERE, "")
+
+
+def address_of(endpoint: str) -> str:
+    """The address of `ADDRESS:PORT`."""
+    return endpoint.rpartition(":")[0].strip("[]")
+
+
+def shares_of(endpoints: Sequence[Endpoint], mode: str) -> dict[str, Fraction]:
+    """The chance of each endpoint, in the order in which rules choose."""
+    return dict(zip((each.address for each in endpoints), chances(len(endpoints), mode), strict=True))
+
+
+def state_of(endpoint: Endpoint) -> str:
+    """An endpoint's conditions in words."""
+    conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
+    names = [name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds]
+    return ", ".join(names) or "not ready"
+
+
+def why_not(endpoint: Endpoint, port: ServicePort, selected: SelectedEndpoints) -> str:
+    """Why an endpoint gets nothing that is sent to the ClusterIP from the node."""
+    return why_unused(endpoint, port, selected) or "on another node, and the internal traffic policy is Local"
+
+
+# --- one host's rules ---
+
+
+def told_of(model: Model, work: Work) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], int]:
+    """The Services that a dump tells of, where they lead, and how many of their ports have not been asked yet."""
+    found: dict[str, list[ToldDoor]] = {}
+    for door in model.told:
+        found.setdefault(door.service, []).append(door)
+    inside = [door for doors in found.values() for door in doors if door.kind == CLUSTER_IP]
+    edges: list[EdgeView] = []
+    pending = 0
+    for family in model.families:
+        mine = [door for door in inside if door.family is family]
+        asked: Iterator[Door] = (
+            (door, join_host_port(door.address, door.number), door.protocol.lower()) for door in mine
+        )
+        known = model.rule_chances.of(HOST, family, asked, time.monotonic() + ASKING, work.check)
+        for door in mine:
+            answer = known.get(door)
+            pending += answer is None
+            edges += () if answer is None else _told_edges(door, answer)
+    return tuple(map(_told_service, found, found.values())), tuple(edges), pending
+
+
+def _told_edges(door: ToldDoor, asked: Asked) -> Iterator[EdgeView]:
+    for address, chance in sorted(asked.chances.items()):
+        ip = address_of(address)
+        yield EdgeView(
+            service=f"svc/{door.service}",
+            port=door.port,
+            protocol=door.protocol,
+            family=door.family.value,
+            endpoint=address,
+            target=f"outside/{ip}",
+            node="",
+            state="",
+            used=True,
+            why="",
+            chance=exact(chance),
+            percent=percent(chance),
+            varies=False,
+            by=RULES,
+        )
+
+
+def _told_service(name: str, doors: Sequence[ToldDoor]) -> ServiceView:
+    def addresses(kind: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(door.address for door in doors if door.kind == kind))
+
+    node_ports = {(door.port, door.protocol): door.number for door in doors if door.kind == NODE_PORT}
+    numbers = {(door.port, door.protocol): door.number for door in doors if door.kind != NODE_PORT}
+    names = dict.fromkeys((door.port, door.protocol) for door in doors)
+    balanced = addresses(LOAD_BALANCER_IP)
+    namespace, _, short = name.partition("/")
+    return ServiceView(
+        id=f"svc/{name}",
+        namespace=namespace,
+        name=short,
+        type="LoadBalancer" if balanced else "NodePort" if node_ports else "ClusterIP",
+        cluster_ips=addresses(CLUSTER_IP),
+        external_ips=addresses(EXTERNAL_IP),
+        load_balancer_ips=balanced,
+        internal_policy="",
+        external_policy="",
+        affinity="",
+        skipped="",
+        ports=tuple(
+            PortView(port, protocol, numbers.get((port, protocol), 0), "", node_ports.get((port, protocol), 0))
+            for port, protocol in names
+        ),
+    )
