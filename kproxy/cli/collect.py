@@ -6,13 +6,12 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from kproxy.cli.cluster_source import Connection, connection_options
-from kproxy.cli.gathering import VIA, gather
+from kproxy.cli.gathering import Reading, gather, reading_options
 from kproxy.cli.output import counted, report_note, write_output, write_private
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
@@ -21,10 +20,7 @@ from kproxy.cluster.snapshot.write import write_snapshot
 
 @click.command("collect")
 @connection_options
-@click.option("--node", "nodes", metavar="NAME", multiple=True, help="Only these nodes; repeatable. Default: all.")
-@click.option("--via", type=click.Choice(VIA), help="How nodes are read. Default: lab with --lab, else none.")
-@click.option("--selector", metavar="LABELS", help="For --via exec: the Pods. Default: kube-proxy's own.")
-@click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.")
+@reading_options
 @click.option("-o", "--output", "path", metavar="FILE", help="A directory, or .tar.gz, .tar.zst, .tar.")
 @click.option("--redact", is_flag=True, help="Replace names and addresses; the answers stay the same.")
 @click.option("--redact-map", "map_path", metavar="FILE", help="With --redact: write what stands for what; keep it.")
@@ -32,10 +28,7 @@ from kproxy.cluster.snapshot.write import write_snapshot
 @click.option("--script", "show_script", is_flag=True, help="Print the script that reads one node.")
 def command(
     connection: Connection,
-    nodes: Sequence[str],
-    via: str | None,
-    selector: str | None,
-    lab: str | None,
+    reading: Reading,
     path: str | None,
     redact: bool,
     map_path: str | None,
@@ -49,6 +42,8 @@ def command(
     --via  exec   in a Pod with hostNetwork and the tools on each node:
                   kube-proxy's own, or those that --selector selects in any
                   namespace
+           agent  by kproxy run on each node, which executes it: through the
+                  API server, or at --agent-url
            netns  nodes are network namespaces of this machine: --node NAME,
                   or --node NAME=NAMESPACE; objects only with --kubeconfig
            lab    the nodes of a lab, its fabric and its client
@@ -63,13 +58,14 @@ def command(
       kproxy collect --lab lab -o lab.tar.gz
       kproxy collect --context prod --via exec -o prod.tar.gz
       kproxy collect --via exec --selector app=nettools --node worker-1
+      kproxy collect --via agent --agent-url http://{address}:10249
       kproxy collect --script | ssh worker-1 sudo sh -s worker-1 /tmp/snap
       kproxy collect --from prod/ --redact -o prod-redacted.tar.gz
 
     Exit code 1 if something is missing, which the file names.
     """
     if show_script:
-        if any((connection.given, nodes, via, selector, lab, path, redact, map_path, source_path)):
+        if any((connection.given, reading.given, path, redact, map_path, source_path)):
             raise click.UsageError("--script stands alone")
         write_output(script(), None)
         return
@@ -78,20 +74,11 @@ def command(
     suffix = "-redacted" if redact else ""
     target = path or time.strftime(f"kproxy-snapshot-%Y%m%d-%H%M%S{suffix}.tar.gz", time.gmtime())
     if source_path is not None:
-        if any((connection.given, nodes, via, selector, lab)):
+        if connection.given or reading.given:
             raise click.UsageError("--from asks no cluster: it goes with --redact, --redact-map and -o only")
         _write(open_files(source_path), target, redact, map_path)
         return
-    chosen = via or ("lab" if lab is not None else "none")
-    if lab is not None and chosen != "lab":
-        raise click.UsageError("--lab goes with --via lab")
-    if chosen == "lab" and connection.given:
-        raise click.UsageError("a lab has its own kubeconfig")
-    if selector is not None and chosen != "exec":
-        raise click.UsageError("--selector goes with --via exec")
-    if chosen == "none" and nodes:
-        raise click.UsageError("--node goes with --via exec, netns or lab: without --via no node is read")
-    collected = gather(connection, chosen, lab or "lab", nodes, target, selector)
+    collected = gather(connection, reading, target)
     _write(collected.files, target, redact, map_path)
     failed = collected.info.failed
     if failed:

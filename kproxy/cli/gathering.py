@@ -1,52 +1,180 @@
-"""What is known of a live cluster, as a snapshot in memory: for `kproxy collect`, and for commands that ask at once."""
+"""What is known of a live cluster, as a snapshot in memory: for `kproxy collect`, and for commands that ask at once.
+
+`reading_options` adds the options that say how nodes are read, the same to each of these commands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kproxy.cli.cluster_source import Connection
 from kproxy.cli.output import report_error, report_note
-from kproxy.client import TransportError
-from kproxy.collect.collect import Collected, Collector
-from kproxy.collect.exec import find_runners
-from kproxy.collect.netns import NamespaceRunner
-from kproxy.collect.nodes import Runner
 from kproxy.errors import InputError
 from kproxy.extras import require
 
-VIA = ("exec", "netns", "lab", "none")
+if TYPE_CHECKING:
+    from kproxy.client import RestClient
+    from kproxy.collect.collect import Collected
+    from kproxy.collect.nodes import NodeReader
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+VIA = ("exec", "agent", "netns", "lab", "none")
+_WITH_NODES = "exec, agent, netns or lab"
 
 
-def gather(
-    connection: Connection, via: str, lab: str, nodes: Sequence[str], label: str, selector: str | None = None
-) -> Collected:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the nodes of a cluster are read, as the options say it.
+
+    Attributes:
+        via: one of `VIA`; None if it was not given.
+        lab: the lab's name.
+        nodes: as --node has them.
+        selector: of the Pods, for `exec`.
+        agent_url, token_file: for `agent`.
+    """
+
+    via: str | None = None
+    lab: str | None = None
+    nodes: tuple[str, ...] = ()
+    selector: str | None = None
+    agent_url: str | None = None
+    token_file: str | None = None
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that were given."""
+        options = (
+            ("--via", self.via), ("--lab", self.lab), ("--node", self.nodes or None), ("--selector", self.selector),
+            ("--agent-url", self.agent_url), ("--agent-token-file", self.token_file),
+        )  # fmt: skip
+        return tuple(name for name, value in options if value is not None)
+
+    @property
+    def chosen(self) -> str:
+        """How nodes are read, whether it was said or follows from what else was."""
+        if self.via is None and any("=" in each for each in self.nodes):
+            return "netns"
+        return self.via or ("lab" if self.lab is not None else "none")
+
+    def label(self, connection: Connection) -> str:
+        """What reports call the cluster."""
+        if self.chosen == "lab":
+            return f"lab {self.lab or 'lab'}"
+        return connection.context or connection.kubeconfig or "the cluster"
+
+    def check(self, connection: Connection) -> None:
+        """Raises click.UsageError: options do not go together."""
+        via = self.chosen
+        if self.lab is not None and via != "lab":
+            raise click.UsageError("--lab goes with --via lab")
+        if via == "lab" and connection.given:
+            raise click.UsageError("a lab has its own kubeconfig")
+        if self.selector is not None and via != "exec":
+            raise click.UsageError("--selector goes with --via exec")
+        for name, value in (("--agent-url", self.agent_url), ("--agent-token-file", self.token_file)):
+            if value is not None and via != "agent":
+                raise click.UsageError(f"{name} goes with --via agent")
+        if via == "none" and self.nodes:
+            raise click.UsageError(f"--node goes with --via {_WITH_NODES}: without --via no node is read")
+        if via == "netns" and not self.nodes:
+            raise click.UsageError("--via netns needs --node NAME or NAME=NAMESPACE, once for each node")
+
+
+def reading_options(function: Command) -> Command:
+    """Adds --via, --node, --lab, --selector, --agent-url and --agent-token-file, and gives them as `reading`."""
+
+    @wraps(function)
+    def with_reading(**values: Any) -> object:
+        names = ("via", "lab", "selector", "agent_url", "token_file")
+        chosen = {name: values.pop(name) for name in names}
+        return function(reading=Reading(nodes=tuple(values.pop("nodes")), **chosen), **values)
+
+    options = (
+        click.option(
+            "--via",
+            type=click.Choice(VIA),
+            help="How nodes are read. Default: lab with --lab, netns with --node NAME=NETNS, else none.",
+        ),
+        click.option(
+            "--node", "nodes", metavar="NAME[=NETNS]", multiple=True, help="Only these nodes; repeatable. Default: all."
+        ),
+        click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab."),
+        click.option("--selector", metavar="LABELS", help="For --via exec: the Pods. Default: kube-proxy's own."),
+        *agent_options(),
+    )
+    for option in reversed(options):
+        with_reading = option(with_reading)
+    return with_reading  # type: ignore[return-value]
+
+
+def agent_options() -> tuple[Callable[[Command], Command], ...]:
+    """The options of --via agent."""
+    return (
+        click.option(
+            "--agent-url", metavar="URL",
+            help="For --via agent: the nodes' metrics ports, http://{address}:10249 say, {node} for a name. "
+            "Default: through the API server.",
+        ),
+        click.option(
+            "--agent-token-file", "token_file", metavar="FILE",
+            help="For --via agent: the token of kproxy run --collect-token-file.",
+        ),
+    )  # fmt: skip
+
+
+def gather(connection: Connection, reading: Reading, label: str) -> Collected:
     """A snapshot in memory; progress goes to stderr.
 
     Args:
-        via: one of `VIA`. lab: the lab's name, for `lab`. nodes: as --node has them.
-        label: what messages call it. selector: of the Pods, for `exec`.
+        label: what messages call it.
 
     Raises:
+        click.UsageError: options do not go together.
         InputError: there is no such node, lab or namespace. ServerError: the server refuses.
         click.exceptions.Exit: the server cannot be reached, which has been said.
     """
+    from kproxy.client import TransportError
+    from kproxy.collect.collect import Collector
+
+    reading.check(connection)
+    via = reading.chosen
+    readers: Mapping[str, NodeReader] = {}
+    source = connection.context or ""
     if via == "lab":
-        kubeconfig, runners, source = _lab(lab, nodes)
+        kubeconfig, readers, source = _lab(reading.lab or "lab", reading.nodes)
         connection = Connection(kubeconfig)
-    else:
-        runners, source = _namespaces(nodes) if via == "netns" else {}, connection.context or ""
+    elif via == "netns":
+        readers = _namespaces(reading.nodes)
+    elif any("=" in each for each in reading.nodes):
+        raise InputError("--node NAME=NAMESPACE goes with --via netns")
+    token = ""
+    if reading.token_file is not None:
+        from kproxy.cluster.snapshot.page import read_token
+
+        token = read_token(reading.token_file)
     collector = Collector(label, via, source, report_note)
-    if via == "netns" and not connection.given:
-        return collector.nodes(runners, {})
-    client = connection.client()
     missing: Mapping[str, str] = {}
+    if not connection.given and (via == "netns" or (via == "agent" and reading.agent_url and reading.nodes)):
+        if via == "agent":
+            readers, missing = _agents(None, reading, token)
+        return collector.nodes(readers, missing)
+    client = connection.client()
     try:
         collector.objects(client)
         if via == "exec":
-            runners, missing = find_runners(client, nodes, selector)
-        return collector.nodes(runners, missing)
+            from kproxy.collect.exec import find_readers
+
+            readers, missing = find_readers(client, reading.nodes, reading.selector)
+        elif via == "agent":
+            readers, missing = _agents(client, reading, token)
+        return collector.nodes(readers, missing)
     except TransportError as error:
         report_error(TransportError(f"cannot reach the server {client.config.server}: {error.reason}"))
         raise click.exceptions.Exit(1) from error
@@ -54,22 +182,31 @@ def gather(
         client.close()
 
 
-def _namespaces(nodes: Sequence[str]) -> Mapping[str, Runner]:
-    """Runners for `--node NAME` or `NAME=NAMESPACE`."""
-    if not nodes:
-        raise click.UsageError("--via netns needs --node NAME or NAME=NAMESPACE, once for each node")
-    found: dict[str, Runner] = {}
+def _agents(
+    client: RestClient | None, reading: Reading, token: str
+) -> tuple[Mapping[str, NodeReader], Mapping[str, str]]:
+    from kproxy.collect.agent import find_agents
+
+    return find_agents(client, reading.nodes, reading.agent_url, token)
+
+
+def _namespaces(nodes: Sequence[str]) -> Mapping[str, NodeReader]:
+    """Readers for `--node NAME` or `NAME=NAMESPACE`."""
+    from kproxy.collect.netns import NamespaceReader
+
+    found: dict[str, NodeReader] = {}
     for each in nodes:
         name, _, netns = each.partition("=")
         if not name or "/" in name or name in (".", ".."):
             raise InputError(f"--node {each!r}: NAME or NAME=NAMESPACE expected")
-        found[name] = NamespaceRunner(netns or name)
+        found[name] = NamespaceReader(netns or name)
     return found
 
 
-def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, Runner], str]:
-    """The lab's kubeconfig, runners for its nodes, its fabric and its client, and what the cluster is called."""
+def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, NodeReader], str]:
+    """The lab's kubeconfig, readers for its nodes, its fabric and its client, and what the cluster is called."""
     require("lab", "--lab")
+    from kproxy.collect.netns import NamespaceReader
     from kproxy.lab.spec import CLIENT, FABRIC
     from kproxy.lab.state import open_lab
 
@@ -79,5 +216,5 @@ def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, Runner], st
     if unknown:
         raise InputError(f"lab {name} has no node {unknown[0]!r}: there are {', '.join(plans)}")
     wanted = {**{each: plans[each] for each in nodes or plans}, FABRIC: record.spec.fabric, CLIENT: record.spec.client}
-    runners: dict[str, Runner] = {host: NamespaceRunner(netns, "lab") for host, netns in wanted.items()}
-    return str(lab.kubeconfig), runners, f"lab {name}"
+    readers: dict[str, NodeReader] = {host: NamespaceReader(netns, "lab") for host, netns in wanted.items()}
+    return str(lab.kubeconfig), readers, f"lab {name}"

@@ -18,6 +18,7 @@ import websocket
 
 from kproxy.client.errors import ApiError, TransportError
 from kproxy.client.failures import describe_failure
+from kproxy.client.http import CONNECT_TIMEOUT
 from kproxy.client.resources import PODS
 from kproxy.client.rest import RestClient
 from kproxy.errors import KproxyError
@@ -80,7 +81,7 @@ def execute(
 
 def _open(client: RestClient, target: str, timeout: float) -> contextlib.closing[Any]:
     try:
-        return contextlib.closing(client.http.websocket(target, PROTOCOLS, timeout))
+        return contextlib.closing(client.http.websocket(target, PROTOCOLS, max(timeout, CONNECT_TIMEOUT)))
     except websocket.WebSocketBadStatusException as error:
         body = error.resp_body if isinstance(error.resp_body, bytes) else b""
         raise ApiError(decode_status(body, error.status_code, None), f"GET {target}") from error

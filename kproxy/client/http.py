@@ -236,22 +236,27 @@ class HttpClient:
         accept: str = "application/json",
         body: bytes | None = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         call: Call | None = None,
     ) -> Stream:
-        """The same, the answer piece by piece; the caller must read it to its end or close it."""
+        """The same, the answer piece by piece; the caller must read it to its end or close it.
+
+        Args:
+            headers: more that are sent.
+        """
         call = call or Call()
         credential = self._config.credential
-        headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": self._user_agent})
+        sent = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": self._user_agent, **(headers or {})})
         for name, value in self._config.impersonation.headers():
-            headers.add(name, value)
+            sent.add(name, value)
         if body is not None:
-            headers["Content-Type"] = content_type
+            sent["Content-Type"] = content_type
         for attempt in (1, 2):
             authorization = credential.authorization()
             if authorization:
-                headers["Authorization"] = authorization
-            stream = self._send(method, self._base + target, headers, body, timeout, call)
+                sent["Authorization"] = authorization
+            stream = self._send(method, self._base + target, sent, body, timeout, call)
             if stream.status != 401 or attempt == 2 or not credential.rejected(authorization):
                 break
             stream.read_all()

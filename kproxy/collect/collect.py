@@ -14,7 +14,7 @@ from kproxy.client import RestClient
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import Failure, NodeInfo, SnapshotInfo
 from kproxy.cluster.snapshot.layout import INFO
-from kproxy.collect.nodes import NodeResult, Runner, collect_nodes, failures_of, rfc3339
+from kproxy.collect.nodes import NodeReader, NodeResult, collect_nodes, failures_of, rfc3339
 from kproxy.collect.objects import collect_objects, server_version
 
 
@@ -51,11 +51,11 @@ class Collector:
         for each in self._failed:
             self._tell(f"{each.what}: {each.message}")
 
-    def nodes(self, runners: Mapping[str, Runner], unreachable: Mapping[str, str]) -> Collected:
+    def nodes(self, readers: Mapping[str, NodeReader], unreachable: Mapping[str, str]) -> Collected:
         """Reads the nodes.
 
         Args:
-            unreachable: nodes for which there is no runner, and why.
+            unreachable: nodes for which there is no reader, and why.
         """
         count = 0
 
@@ -64,9 +64,9 @@ class Collector:
             count += 1
             what = result.failure or f"{result.info.seconds:.1f} s"
             parts = f", {result.errors} parts missing" if result.errors else ""
-            self._tell(f"[{count}/{len(runners)}] {result.name}: {what}{parts}")
+            self._tell(f"[{count}/{len(readers)}] {result.name}: {what}{parts}")
 
-        results = collect_nodes(runners, self.files, done)
+        results = collect_nodes(readers, self.files, done)
         results += [NodeResult(name, NodeInfo(via=self._info.via), why) for name, why in unreachable.items()]
         for name, why in unreachable.items():
             self._tell(f"{name}: {why}")

@@ -10,15 +10,13 @@ from kproxy.client import ApiError, RestClient
 from kproxy.client.cluster import one_line_errors
 from kproxy.client.exec import ExecError, execute
 from kproxy.client.resources import NODES, PODS
-from kproxy.cluster.snapshot.script import SECONDS
-from kproxy.collect.nodes import Runner
+from kproxy.cluster.snapshot.script import MAX_OCTETS, SECONDS
+from kproxy.collect.nodes import NodeReader, ScriptReader
 from kproxy.errors import InputError, KproxyError
 
 SELECTORS: Final = ("k8s-app=kube-proxy", "component=kube-proxy", "app.kubernetes.io/name=kproxy")
 """kube-proxy's own Pods, of kubeadm and its like, and as static Pods; then those of `deploy/`."""
 NAMESPACE: Final = "kube-system"
-MAX_OCTETS: Final = 256 << 20
-"""Of what one node prints."""
 
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
@@ -28,7 +26,7 @@ class NodeExecError(KproxyError):
 
 
 @dataclass(frozen=True, slots=True)
-class ExecRunner:
+class ExecReader(ScriptReader):
     """Executes the script in a container of a Pod. `seconds` and `max_octets` are for all of it."""
 
     client: RestClient
@@ -59,10 +57,10 @@ class ExecRunner:
         return done.output
 
 
-def find_runners(
+def find_readers(
     client: RestClient, nodes: Iterable[str], selector: str | None
-) -> tuple[dict[str, Runner], dict[str, str]]:
-    """A runner for each node that has a Pod to execute in, and why the others have none.
+) -> tuple[dict[str, NodeReader], dict[str, str]]:
+    """A reader for each node that has a Pod to execute in, and why the others have none.
 
     Args:
         nodes: only these; none for all.
@@ -81,20 +79,20 @@ def find_runners(
     for name in wanted:
         if name not in known:
             raise InputError(f"the cluster has no node {name!r}: there are {', '.join(known[:10]) or 'none'}")
-    runners: dict[str, Runner] = {}
+    readers: dict[str, NodeReader] = {}
     missing: dict[str, str] = {}
     for name in wanted:
         here = [pod for pods in lists for pod in sorted(pods, key=_order) if _node(pod) == name]
         fit = next((pod for pod in here if not _objection(pod)), None)
         if fit is not None:
             metadata = fit["metadata"]
-            runners[name] = ExecRunner(client, str(metadata["namespace"]), str(metadata["name"]), _container(fit))
+            readers[name] = ExecReader(client, str(metadata["namespace"]), str(metadata["name"]), _container(fit))
         elif here:
             missing[name] = f"pod {'/'.join(_order(here[0]))} {_objection(here[0])}"
         else:
             whose = f"no Pod with {selector}" if selector is not None else f"no Pod of kube-proxy in {NAMESPACE}"
             missing[name] = f"{whose} is there: --selector names others"
-    return runners, missing
+    return readers, missing
 
 
 def _order(pod: Mapping[str, Any]) -> tuple[str, str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kproxy.cluster.snapshot.script import SECONDS
-from kproxy.linux.errors import ToolFailedError
+from kproxy.cluster.snapshot.script import MAX_OCTETS, SECONDS
+from kproxy.collect.nodes import ScriptReader
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import run
+from kproxy.linux.process import stream
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceRunner:
+class NamespaceReader(ScriptReader):
     """Executes the script in a network namespace, with this machine's tools."""
 
     netns: str
@@ -19,7 +19,5 @@ class NamespaceRunner:
 
     def run(self, script: str) -> bytes:
         with Namespace.named(self.netns) as inside:
-            done = run(inside, ["sh", "-c", script], timeout=SECONDS)
-        if done.code:
-            raise ToolFailedError(f"the script failed in namespace {self.netns}: {done.reason}")
-        return done.stdout.encode(errors="surrogateescape")
+            printed = stream(inside, ["sh", "-c", script], timeout=SECONDS, max_octets=MAX_OCTETS)
+            return b"".join(printed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -13,20 +14,40 @@ from typing import Final, Protocol
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import Failure, NodeInfo
 from kproxy.cluster.snapshot.layout import ERRORS, NODES, host_file
-from kproxy.cluster.snapshot.script import parse_stream, stream_script
+from kproxy.cluster.snapshot.script import stream_script
+from kproxy.cluster.snapshot.stream import parse_stream
 from kproxy.errors import KproxyError
 
 PARALLEL: Final = 16
 """Nodes that are read at a time."""
 
 
-class Runner(Protocol):
-    """Where a node's script is executed."""
+class NodeReader(Protocol):
+    """How a node is read."""
 
     @property
     def via(self) -> str:
         """How, in one word."""
 
+    def read(self) -> Mapping[str, bytes]:
+        """The node's files, by their names in its directory.
+
+        Raises:
+            KproxyError: it cannot be read, or not to the end.
+        """
+
+
+class ScriptReader(ABC):
+    """A node that is read by executing the script there."""
+
+    __slots__ = ()
+
+    def read(self) -> Mapping[str, bytes]:
+        """See `NodeReader`."""
+        boundary = f"@@kproxy-{secrets.token_hex(12)}"
+        return parse_stream(self.run(stream_script(boundary)), boundary)
+
+    @abstractmethod
     def run(self, script: str) -> bytes:
         """What `sh -c SCRIPT` prints.
 
@@ -46,17 +67,17 @@ class NodeResult:
 
 
 def collect_nodes(
-    runners: Mapping[str, Runner], files: MemoryFiles, done: Callable[[NodeResult], None], parallel: int = PARALLEL
+    readers: Mapping[str, NodeReader], files: MemoryFiles, done: Callable[[NodeResult], None], parallel: int = PARALLEL
 ) -> list[NodeResult]:
     """Reads all nodes and puts their files into `files`.
 
     Args:
-        runners: by the name of the node.
+        readers: by the name of the node.
         done: called with each node's result, as it comes, by this thread.
     """
     results = []
-    with ThreadPoolExecutor(min(parallel, max(1, len(runners)))) as pool:
-        waiting = [pool.submit(_collect, name, runner) for name, runner in runners.items()]
+    with ThreadPoolExecutor(min(parallel, max(1, len(readers)))) as pool:
+        waiting = [pool.submit(_collect, name, reader) for name, reader in readers.items()]
         for future in as_completed(waiting):
             result, found = future.result()
             for name, data in found.items():
@@ -71,15 +92,14 @@ def failures_of(results: list[NodeResult]) -> list[Failure]:
     return [Failure(f"{NODES}/{each.name}", each.failure) for each in results if each.failure]
 
 
-def _collect(name: str, runner: Runner) -> tuple[NodeResult, dict[str, bytes]]:
-    boundary = f"@@kproxy-{secrets.token_hex(12)}"
+def _collect(name: str, reader: NodeReader) -> tuple[NodeResult, Mapping[str, bytes]]:
     started, begin = datetime.now(UTC), time.monotonic()
 
     def info() -> NodeInfo:
-        return NodeInfo(rfc3339(started), round(time.monotonic() - begin, 3), runner.via)
+        return NodeInfo(rfc3339(started), round(time.monotonic() - begin, 3), reader.via)
 
     try:
-        found = parse_stream(runner.run(stream_script(boundary)), boundary)
+        found = reader.read()
     except KproxyError as error:
         return NodeResult(name, info(), str(error)), {}
     return NodeResult(name, info(), errors=len(found.get(ERRORS, b"").splitlines())), found

@@ -22,8 +22,8 @@ from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.cluster.snapshot.info import SnapshotInfo
 from kproxy.cluster.snapshot.layout import INFO, OBJECTS
-from kproxy.collect.netns import NamespaceRunner
-from kproxy.collect.nodes import Runner, collect_nodes
+from kproxy.collect.netns import NamespaceReader
+from kproxy.collect.nodes import NodeReader, collect_nodes
 from kproxy.collect.objects import collect_objects
 from kproxy.errors import KproxyError
 from kproxy.explorer.rendering import RenderedCluster
@@ -288,10 +288,10 @@ class LabSource:
         for name, netns in namespaces.items():
             self._seen[name] = self._state(netns)
         found = MemoryFiles(self.label)
-        runners: dict[str, Runner] = {name: NamespaceRunner(netns, "lab") for name, netns in namespaces.items()}
-        if not runners:
+        readers: dict[str, NodeReader] = {name: NamespaceReader(netns, "lab") for name, netns in namespaces.items()}
+        if not readers:
             return
-        collect_nodes(runners, found, lambda _result: None)
+        collect_nodes(readers, found, lambda _result: None)
         with self._lock:
             for name in namespaces:
                 prefix = f"nodes/{name}/"

@@ -32,12 +32,16 @@ JSON: Final = "application/json"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request: `path` and `query` decoded, of a repeated query field the last; `peer` is an IP address."""
+    """A request: `path` and `query` decoded, of a repeated query field or header the last; `peer` is an IP address.
+
+    Names of `headers` are in lower case.
+    """
 
     method: str
     path: str
     query: Mapping[str, str] = {}
     peer: str = ""
+    headers: Mapping[str, str] = {}
 
     @property
     def is_from_loopback(self) -> bool:
@@ -112,6 +116,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._peer = ""
         self._url = b""
+        self._headers: dict[str, str] = {}
         self._bytes = 0
         self._pending: list[tuple[Request, bool]] = []
         self._closing = False
@@ -149,15 +154,20 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._url = b""
+        self._headers = {}
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_message_complete(self) -> None:
         path, _, query = self._url.decode("ascii").partition("?")
         method = self._parser.get_method().decode("ascii")
         fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=100))
-        self._pending.append((Request(method, unquote(path), fields, self._peer), self._parser.should_keep_alive()))
+        request = Request(method, unquote(path), fields, self._peer, self._headers)
+        self._pending.append((request, self._parser.should_keep_alive()))
 
     def pause_writing(self) -> None:
         self._arm(RESPONSE_SECONDS)

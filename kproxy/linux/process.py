@@ -1,14 +1,19 @@
 """Child processes, started inside a namespace and never waited for without end.
 
-They read and write files in memory (memfd_create(2)) rather than pipes: megabytes of rules would go through a pipe in
-pieces of 64 KiB, with the child waiting for this process, and its other threads, at each.
+What `run` starts reads and writes files in memory (memfd_create(2)) rather than pipes: megabytes of rules would go
+through a pipe in pieces of 64 KiB, with the child waiting for this process, and its other threads, at each. `stream` is
+for output that is too large for that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final
 
 import msgspec
@@ -17,6 +22,8 @@ from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.programs import not_found, search_path
 
+_PIECE: Final = 1 << 16
+_KEPT_ERRORS: Final = 4096
 ERRORS: Final = "surrogateescape"
 """The kernel keeps comments as bytes, in whatever encoding; they go back as they came."""
 
@@ -71,6 +78,92 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
     return Finished(done.returncode, printed.decode(errors=ERRORS), done.stderr.decode(errors=ERRORS))
 
 
+def stream(
+    namespace: Namespace,
+    command: Sequence[str],
+    *,
+    timeout: float,
+    max_octets: int,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[bytes]:
+    """Runs a program inside a namespace and gives what it prints as it comes, for output that may be large.
+
+    The namespace is free for others meanwhile. A reader that ends earlier ends the program.
+
+    Args:
+        timeout: seconds after which it is killed.
+        max_octets: of output, after which it is.
+        environment: variables beside this process's.
+
+    Raises:
+        ToolMissingError: it is not there.
+        ToolFailedError: it failed, took longer than `timeout`, or printed more than `max_octets`.
+    """
+    deadline = time.monotonic() + timeout
+    with open(os.memfd_create("stderr"), "w+b") as errors:
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**child_environment(), **(environment or {})},
+                process_group=0,
+            )
+
+        with _startable(command[0]):
+            child = namespace.call(start)
+        try:
+            yield from _pieces(child, command[0], deadline, timeout, max_octets)
+            code = child.wait(max(0.0, deadline - time.monotonic()) + 1)
+        except subprocess.TimeoutExpired as error:
+            raise took_too_long(command[0], timeout) from error
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+            assert child.stdout is not None
+            child.stdout.close()
+        if code:
+            errors.seek(0)
+            raise ToolFailedError(
+                f"{command[0]}: {Finished(code, '', errors.read(_KEPT_ERRORS).decode(errors=ERRORS)).reason}"
+            )
+
+
+def _pieces(
+    child: subprocess.Popen[bytes], program: str, deadline: float, timeout: float, max_octets: int
+) -> Iterator[bytes]:
+    assert child.stdout is not None
+    descriptor, size = child.stdout.fileno(), 0
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    while True:
+        if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise took_too_long(program, timeout)
+        piece = os.read(descriptor, _PIECE)
+        if not piece:
+            return
+        size += len(piece)
+        if size > max_octets:
+            raise ToolFailedError(f"{program} printed more than {max_octets >> 20} MiB and was stopped")
+        yield piece
+
+
+@contextlib.contextmanager
+def _startable(program: str) -> Iterator[None]:
+    """Says why a program cannot be started. Raises ToolMissingError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ToolMissingError(not_found(program)) from error
+    except PermissionError as error:
+        raise ToolMissingError(f"{program} cannot be executed: {error.strerror}") from error
+    except OSError as error:
+        raise ToolMissingError(f"{program} cannot be started: {error.strerror}") from error
+
+
 def _run_to_its_end(
     namespace: Namespace,
     command: Sequence[str],
@@ -91,12 +184,7 @@ def _run_to_its_end(
         )
 
     try:
-        return namespace.call(start)
-    except FileNotFoundError as error:
-        raise ToolMissingError(not_found(command[0])) from error
-    except PermissionError as error:
-        raise ToolMissingError(f"{command[0]} cannot be executed: {error.strerror}") from error
+        with _startable(command[0]):
+            return namespace.call(start)
     except subprocess.TimeoutExpired as error:
         raise took_too_long(command[0], timeout) from error
-    except OSError as error:
-        raise ToolMissingError(f"{command[0]} cannot be started: {error.strerror}") from error

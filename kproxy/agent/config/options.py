@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
         use_endpoints: watch Endpoints instead of EndpointSlices.
         once: end when the kernel holds the rules.
         timeout: seconds that `once` tries for; 0 is no bound.
+        collect_token_file: who sends its token may read this node at /debug/collect; "" for clients on this host.
         min_sync_period, sync_period: seconds.
     """
 
@@ -83,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True):
     use_endpoints: bool = False
     once: bool = False
     timeout: float = ONCE_TIMEOUT
+    collect_token_file: str = ""
 
     @property
     def min_sync_period(self) -> float:

@@ -1,9 +1,9 @@
 """The two ports of kube-proxy: health (10256) and, for this host alone, metrics, configuration and debug pages (10249).
 
 Paths, bodies and headers are those that kube-proxy v1.36.2 was recorded with
-(tests/reference/kube-proxy-http/responses.txt); like Go's handlers, they answer every method alike. /debug/rules and
-/debug/trace are kproxy's own: they answer GET and HEAD, and only clients on this host, since the metrics port may have
-been opened to others.
+(tests/reference/kube-proxy-http/responses.txt); like Go's handlers, they answer every method alike. Those below /debug
+are kproxy's own: they answer GET and HEAD, and only clients on this host, since the metrics port may have been opened
+to others; /debug/collect answers whoever has its token, if there is one (`collect`).
 
 A port on one family's loopback address answers on the other's too: `curl http://localhost:10249/proxyMode`, as in
 Kubernetes' tests and documentation, may mean either, and on a node without IPv4 it means ::1.
@@ -42,6 +42,7 @@ class Pages(msgspec.Struct, frozen=True):
         proxy_mode: for GET /proxyMode.
         configz: the body of GET /configz.
         debug: handlers that may block, by path.
+        objections: for paths of `debug`, why a request may not be answered, or ""; others answer this host only.
     """
 
     health: ProxyHealth
@@ -49,6 +50,7 @@ class Pages(msgspec.Struct, frozen=True):
     proxy_mode: str
     configz: Callable[[], str]
     debug: Mapping[str, Handler] = {}
+    objections: Mapping[str, Callable[[Request], str]] = {}
 
 
 class StatusPort:
@@ -179,14 +181,23 @@ def metrics_router(pages: Pages) -> Router:
         "/configz": Route(lambda _request: Response(pages.configz().encode(), 200, JSON)),
         "/metrics": Route(metrics, slow=True),
     }
-    routes |= {path: Route(_local_only(handler), slow=True) for path, handler in pages.debug.items()}
+    routes |= {
+        path: Route(_guarded(handler, pages.objections.get(path, only_here)), slow=True)
+        for path, handler in pages.debug.items()
+    }
     return by_path(routes)
 
 
-def _local_only(handler: Handler) -> Handler:
+def only_here(request: Request) -> str:
+    """Why a client may not see what is for this host alone, or ""."""
+    return "" if request.is_from_loopback else "only this host may see this"
+
+
+def _guarded(handler: Handler, objection: Callable[[Request], str]) -> Handler:
     def answer(request: Request) -> Response:
-        if not request.is_from_loopback:
-            return text_response("only this host may see this\n", 403)
+        refused = objection(request)
+        if refused:
+            return text_response(f"{refused}\n", 403)
         if request.method not in ("GET", "HEAD"):
             return msgspec.structs.replace(text_response("GET only\n", 405), headers={"Allow": "GET, HEAD"})
         return handler(request)

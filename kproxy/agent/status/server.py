@@ -15,6 +15,7 @@ from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
+from kproxy.agent.status.access import access
 from kproxy.agent.status.health import ProxyHealth, node_eligible
 from kproxy.agent.status.metrics import Metrics
 from kproxy.agent.status.ports import Pages, serve
@@ -22,6 +23,7 @@ from kproxy.agent.status.rest_metrics import RequestLog
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.snapshot.page import COLLECT
 from kproxy.errors import InputError
 from kproxy.httpd.listener import HttpServers, open_socket
 from kproxy.httpd.protocol import Handler
@@ -139,6 +141,7 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
             settings.config.mode,
             lambda: configz_json(settings.config),
             _debug_pages(agent, looking, trace_text),
+            {COLLECT: access(settings.collect_token_file)},
         )
         for served in serve(
             servers,
@@ -189,7 +192,14 @@ def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceTex
             trace_text,
         )
 
-    return {path: _later(pages, path) for path in ("/debug/rules", "/debug/trace")}
+    @functools.cache
+    def collection() -> Mapping[str, Handler]:
+        from kproxy.agent.status.collect import NodeCollection
+
+        return {COLLECT: NodeCollection(agent.settings).answer}
+
+    later = {path: _later(pages, path) for path in ("/debug/rules", "/debug/trace")}
+    return {**later, COLLECT: _later(collection, COLLECT)}
 
 
 def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kproxy.cli.cluster_source import PLUGIN, Connection, connection_options
+from kproxy.cli.gathering import Reading, gather, reading_options
 from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_json, write_output
 
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 @click.command("audit")
 @click.argument("snapshot", required=False)
 @connection_options
-@click.option("--lab", metavar="NAME", help="The nodes and objects of a lab, as they are now.")
-@click.option(
-    "--node", "nodes", metavar="NAME[=NETNS]", multiple=True, help="With a live cluster: a namespace as node."
-)
+@reading_options
 @click.option(
     "-o", "--output", "output_format", type=click.Choice(["text", "json", "junit"]), default="text",
     help="Default: text.",
@@ -31,8 +28,7 @@ if TYPE_CHECKING:
 def command(
     connection: Connection,
     snapshot: str | None,
-    lab: str | None,
-    nodes: Sequence[str],
+    reading: Reading,
     output_format: str,
     html: str | None,
 ) -> None:
@@ -45,8 +41,9 @@ def command(
     packet. Routes, sysctls, connections and kube-proxy's health are looked at,
     too, as far as they are known; what is missing is named at the end.
 
-    SNAPSHOT is what kproxy collect wrote. Without --node, --kubeconfig and
-    --context read objects only. docs/audit.md lists the findings.
+    SNAPSHOT is what kproxy collect wrote. A live cluster is read as kproxy
+    collect reads it, with the same options: without --via, no node is.
+    docs/audit.md lists the findings.
 
     Exit 0 all well, 1 findings, 2 bad input.
 
@@ -56,14 +53,17 @@ def command(
       kproxy audit prod.tar.gz -o json | jq -r '.findings[].title'
       kproxy audit snap/ -o junit > audit.xml
       kproxy audit --lab lab --html lab.html
+      kproxy audit --context prod --via exec
       kproxy audit --kubeconfig k.conf --node n1=kp-a --node n2=kp-b
     """
     root = click.get_current_context().find_root()
-    live = bool(connection.given) or (root.obj == PLUGIN and snapshot is None and lab is None)
-    if (snapshot is not None) + (lab is not None) + live != 1:
-        raise click.UsageError("one cluster expected: SNAPSHOT, --lab NAME, or --kubeconfig FILE or --context NAME")
-    if nodes and snapshot is not None:
-        raise click.UsageError("--node goes with a live cluster, not with a snapshot")
+    given = (*connection.given, *reading.given)
+    if snapshot is not None and given:
+        raise click.UsageError(f"SNAPSHOT or a live cluster expected: {given[0]} goes with the latter")
+    if snapshot is None and not given and root.obj != PLUGIN:
+        raise click.UsageError(
+            "a cluster expected: SNAPSHOT, --lab NAME, or --kubeconfig FILE or --context NAME with --via"
+        )
 
     from kproxy.cli.audit.junit import junit_text
     from kproxy.cli.audit.processes import in_processes
@@ -72,7 +72,7 @@ def command(
     from kproxy.cluster.snapshot.cluster import read_snapshot
 
     with working("reading the cluster"):
-        cluster = read_snapshot(snapshot, report_note) if snapshot is not None else _live(connection, lab, nodes)
+        cluster = read_snapshot(snapshot, report_note) if snapshot is not None else _live(connection, reading)
     with _Progress() as progress:
         report = audit(cluster, progress, parts=in_processes)
     if html is not None:
@@ -91,13 +91,10 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _live(connection: Connection, lab: str | None, nodes: Sequence[str]) -> Cluster:
-    from kproxy.cli.gathering import gather
+def _live(connection: Connection, reading: Reading) -> Cluster:
     from kproxy.cluster.snapshot.cluster import Cluster
 
-    via = "lab" if lab is not None else "netns" if nodes else "none"
-    label = f"lab {lab}" if lab is not None else connection.context or connection.kubeconfig or "cluster"
-    return Cluster(gather(connection, via, lab or "", nodes, label).files, tell=report_note)
+    return Cluster(gather(connection, reading, reading.label(connection)).files, tell=report_note)
 
 
 class _Progress:

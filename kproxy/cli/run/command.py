@@ -91,6 +91,12 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
     callback=lambda _context, _parameter, value: parse_features(value) if value else Features(nfacct=True),
     help="Optional abilities to use if the host has them: nfacct, random-fully. Default: both.",
 )
+@click.option(
+    "--collect-token-file",
+    "token_file",
+    metavar="FILE",
+    help="A token: who sends it, and nobody else, may read this node at /debug/collect. Default: clients on this node.",
+)
 @click.option("--once", is_flag=True, help="End when the kernel holds the rules.")
 @click.option(
     "--timeout",
@@ -128,6 +134,7 @@ def command(
     ipv6: bool,
     lock_wait: float,
     features: Features,
+    token_file: str | None,
     once: bool,
     timeout: float,
     init_only: bool,
@@ -169,6 +176,10 @@ def command(
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
     tell_unused_options(options.config.mode)
     confirm("keeps changing", "run", netns, yes)
+    if token_file is not None:
+        from kproxy.cluster.snapshot.page import read_token
+
+        read_token(token_file)  # an error before anything is started
     open_namespace(netns).close()  # an unusable namespace is an error before anything is started
     snapshot = _take_snapshot(filenames)
     first = read_cluster(filenames, report_note) if filenames and not init_only else None
@@ -191,6 +202,7 @@ def command(
         use_endpoints=use_endpoints,
         once=once,
         timeout=timeout,
+        collect_token_file=token_file or "",
     )
     _configure_logs(options)
     if init_only:

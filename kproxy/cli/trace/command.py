@@ -52,7 +52,10 @@ LIMITS = {"within": True, "above": False}
 @cluster_source(NAMES_NAMESPACE, "Or those of these manifests' --node.", required=False)
 @click.option("--config", "config_path", metavar="FILE", help="Of a cluster: KubeProxyConfiguration.")
 @mode_option
-@click.option("--node", metavar="NAME", help="Of a cluster: the node. Default: hostnameOverride, else the only one.")
+@click.option(
+    "--node", "nodes", metavar="NAME", multiple=True,
+    help="Of a cluster: the node. Default: hostnameOverride, else the only one. With --via as for kproxy collect.",
+)  # fmt: skip
 @feature_option
 @click.option("--netns", metavar="NAME", help="Or those of a network namespace, live.")
 @snapshot_option
@@ -90,7 +93,7 @@ def command(
     source: ClusterSource,
     config_path: str | None,
     mode: str | None,
-    node: str | None,
+    nodes: Sequence[str],
     features: Features,
     netns: str | None,
     snapshot: str | None,
@@ -130,7 +133,8 @@ def command(
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
     gc.disable()  # many objects and next to no garbage
-    read_whole = whole_cluster(source, snapshot, fields)
+    read_whole = whole_cluster(source, snapshot, nodes, fields)
+    node = next(iter(nodes), None)
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
     if read_whole is not None:
         from kproxy.cli.trace.journey import trace_hosts

@@ -3,13 +3,15 @@ when it is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from kproxy.cli.cluster_source import KUBECTL_FLAGS, ClusterSource
+from kproxy.cli.gathering import VIA, Reading, agent_options, gather
 from kproxy.cli.output import report_note
 
 if TYPE_CHECKING:
@@ -23,49 +25,55 @@ def snapshot_option(function: Function) -> Function:
     options = (
         click.option("--snapshot", metavar="PATH", help="Or over all hosts of a snapshot (docs/snapshot.md)."),
         click.option("--lab", metavar="NAME", help="Or over all hosts of a lab, as they are now."),
-        click.option("--via", type=click.Choice(["exec"]), help="Of a live cluster: over all nodes, read in Pods."),
-        click.option("--selector", metavar="LABELS", help="With --via: the Pods, as for kproxy collect."),
+        click.option(
+            "--via", type=click.Choice(VIA), help="Of a live cluster: over all nodes, read as kproxy collect does."
+        ),
+        click.option("--selector", metavar="LABELS", help="With --via exec: the Pods, as for kproxy collect."),
+        *agent_options(),
     )
     for option in reversed(options):
         function = option(function)
     return function
 
 
-def whole_cluster(source: ClusterSource, snapshot: str | None, fields: dict[str, Any]) -> Callable[[], Cluster] | None:
+def whole_cluster(
+    source: ClusterSource, snapshot: str | None, nodes: Sequence[str], fields: dict[str, Any]
+) -> Callable[[], Cluster] | None:
     """How to read the cluster over whose hosts to trace; None if it is one host that is asked about.
 
     Args:
-        fields: of which `lab`, `via` and `selector` are taken out.
+        nodes: of --node.
+        fields: of which the options of a live cluster's nodes are taken out.
 
     Raises:
         click.UsageError: options do not go together.
     """
-    lab, via, selector = (fields.pop(name) for name in ("lab", "via", "selector"))
-    if selector is not None and via is None:
-        raise click.UsageError("--selector goes with --via exec")
-    given = [name for name, value in (("--snapshot", snapshot), ("--lab", lab), ("--via", via)) if value is not None]
-    if not given:
+    names = ("lab", "via", "selector", "agent_url", "token_file")
+    reading = Reading(nodes=tuple(nodes), **{name: fields.pop(name) for name in names})
+    whole = reading.via is not None or reading.lab is not None
+    if not whole:
+        replace(reading, nodes=()).check(source.connection)
+    if snapshot is None and not whole:
+        if len(nodes) > 1:
+            raise click.UsageError("one --node expected, the one whose rules are asked: several go with --via")
         return None
-    if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other")
+    if snapshot is not None and whole:
+        raise click.UsageError(f"--snapshot and {reading.given[0]} exclude each other")
     context = click.get_current_context()
     found = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    connecting = {"kubeconfig", "context", *KUBECTL_FLAGS} if via is not None else set()
-    if found - _WITH_ALL - connecting:
-        raise click.UsageError(f"{given[0]} goes with {', '.join(_SPELLED)} only")
+    live = {"kubeconfig", "context", "nodes", *KUBECTL_FLAGS, *names} if whole else set()
+    if found - _WITH_ALL - live:
+        raise click.UsageError(f"{reading.given[0] if whole else '--snapshot'} goes with {', '.join(_SPELLED)} only")
     if snapshot is not None:
         from kproxy.cluster.snapshot.cluster import read_snapshot
 
         return lambda: read_snapshot(snapshot, report_note)
-    if via is not None and not source.is_live:
-        raise click.UsageError("--via goes with --kubeconfig or --context")
+    reading.check(source.connection)
 
     def gathered() -> Cluster:
-        from kproxy.cli.gathering import gather
         from kproxy.cluster.snapshot.cluster import Cluster
 
-        label = f"lab {lab}" if lab is not None else source.connection.context or "the cluster"
-        found = gather(source.connection, via or "lab", lab or "", (), label, selector)
+        found = gather(source.connection, reading, reading.label(source.connection))
         return Cluster(found.files, tell=report_note)
 
     return gathered
@@ -73,6 +81,6 @@ def whole_cluster(source: ClusterSource, snapshot: str | None, fields: dict[str,
 
 _SPELLED: Final = ("--from", "--to", "--src", "--dst", "--proto", "--sport", "--summary", "-o")
 _WITH_ALL: Final = {
-    "snapshot", "lab", "via", "selector", "sender", "receiver", "src", "dst", "proto", "sport", "summary",
+    "snapshot", "sender", "receiver", "src", "dst", "proto", "sport", "summary",
     "output_format",
 }  # fmt: skip

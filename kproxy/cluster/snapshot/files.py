@@ -130,7 +130,7 @@ def open_files(path: str | os.PathLike[str]) -> Files:
         if found.is_dir():
             return DirectoryFiles(found)
         with found.open("rb") as file:
-            return _read_archive(file, str(path))
+            return read_archive(file, str(path), MAX_TOTAL)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
@@ -149,7 +149,16 @@ def is_snapshot(path: str | os.PathLike[str]) -> bool:
     return begin.startswith((_GZIP, _ZSTD)) or begin[at : at + len(magic)] == magic
 
 
-def _read_archive(file: IO[bytes], label: str) -> MemoryFiles:
+def read_archive(file: IO[bytes], label: str, max_total: int) -> MemoryFiles:
+    """Reads an archive, which is told by its content.
+
+    Args:
+        label: what messages call it.
+        max_total: octets, unpacked.
+
+    Raises:
+        InputError: it is damaged, none, or too large.
+    """
     begin = file.read(512)
     file.seek(0)
     at, magic = _TAR_MAGIC
@@ -163,8 +172,8 @@ def _read_archive(file: IO[bytes], label: str) -> MemoryFiles:
         raise InputError(f"{label}: a snapshot expected: a directory, .tar.gz, .tar.zst or .tar")
     files = MemoryFiles(label)
     try:
-        with tarfile.open(fileobj=_Bounded(stream, label), mode="r:") as archive:  # type: ignore[call-overload]
-            for path, data in _members(archive, label):
+        with tarfile.open(fileobj=_Bounded(stream, label, max_total), mode="r:") as archive:  # type: ignore[call-overload]
+            for path, data in _members(archive, label, max_total):
                 files.put(path, data)
     except InputError:
         raise
@@ -177,7 +186,7 @@ def _read_archive(file: IO[bytes], label: str) -> MemoryFiles:
     return _without_top(files)
 
 
-def _members(archive: tarfile.TarFile, label: str) -> Iterator[tuple[str, bytes]]:
+def _members(archive: tarfile.TarFile, label: str, max_total: int) -> Iterator[tuple[str, bytes]]:
     """The regular files of an archive, each once it is known to be harmless."""
     total = 0
     for number, member in enumerate(archive):
@@ -192,8 +201,8 @@ def _members(archive: tarfile.TarFile, label: str) -> Iterator[tuple[str, bytes]
         if path.is_absolute() or ".." in path.parts or "\0" in member.name:
             raise InputError(f"{where}: a path that leads out of the archive")
         total += member.size
-        if member.size > MAX_FILE or total > MAX_TOTAL:
-            limit = f"larger than {MAX_FILE >> 20} MiB" if member.size > MAX_FILE else f"over {MAX_TOTAL >> 30} GiB"
+        if member.size > MAX_FILE or total > max_total:
+            limit = f"larger than {MAX_FILE >> 20} MiB" if member.size > MAX_FILE else f"over {max_total >> 20} MiB"
             raise InputError(f"{where}: {limit}")
         opened = archive.extractfile(member)
         yield str(path), opened.read() if opened is not None else b""
@@ -209,9 +218,10 @@ class _Bounded:
     It goes back one octet before each header, which a compressed stream could do only by beginning again.
     """
 
-    def __init__(self, stream: _Stream, label: str) -> None:
+    def __init__(self, stream: _Stream, label: str, max_total: int) -> None:
         self._stream = stream
         self._label = label
+        self._max_total = max_total
         self._at = 0
         self._last = b""
         self._again = b""
@@ -231,8 +241,8 @@ class _Bounded:
         found = b"".join(pieces)
         self._at += len(found)
         self._last = (self._last + found)[-tarfile.BLOCKSIZE :]
-        if self._at > MAX_TOTAL + MAX_FILES * tarfile.BLOCKSIZE:
-            raise InputError(f"{self._label}: over {MAX_TOTAL >> 30} GiB")
+        if self._at > self._max_total + MAX_FILES * tarfile.BLOCKSIZE:
+            raise InputError(f"{self._label}: over {self._max_total >> 20} MiB")
         return found
 
     def seek(self, position: int) -> int:

@@ -17,21 +17,17 @@ from tests.support.cluster.snapshots import vxlan_cluster, write_files
 
 
 class Printer:
-    """A node whose script prints the files that it is given."""
+    """A node that has the files that it is given, or fails."""
 
     via = "test"
 
     def __init__(self, files: dict[str, bytes] | str) -> None:
         self._files = files
 
-    def run(self, script: str) -> bytes:
+    def read(self) -> dict[str, bytes]:
         if isinstance(self._files, str):
             raise KproxyError(self._files)
-        boundary = script.partition("KPROXY_BOUNDARY=")[2].partition("\n")[0].strip("'")
-        return b"".join(
-            f"{boundary} {name}\n".encode() + data + f"\n{boundary} end\n".encode()
-            for name, data in self._files.items()
-        )
+        return self._files
 
 
 def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:

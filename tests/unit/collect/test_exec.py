@@ -17,7 +17,7 @@ from kproxy.cli.collect import command
 from kproxy.client import RestClient, load_client_config
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.cluster.snapshot.files import MemoryFiles
-from kproxy.collect.exec import ExecRunner, find_runners
+from kproxy.collect.exec import ExecReader, find_readers
 from kproxy.collect.nodes import collect_nodes, failures_of
 from kproxy.errors import InputError
 from kproxy.lab.kubelet.commands import Client, exit_status, failure
@@ -96,18 +96,18 @@ def client(api: Api) -> Iterator[RestClient]:
 
 
 def test_each_fault_is_named_and_the_rest_is_kept(client: RestClient) -> None:
-    runners, missing = find_runners(client, (), None)
-    assert sorted(runners) == list(NODES)
+    readers, missing = find_readers(client, (), None)
+    assert sorted(readers) == list(NODES)
     assert missing == {
         "empty": "no Pod of kube-proxy in kube-system is there: --selector names others",
         "isolated": "pod kube-system/alone has a network of its own: hostNetwork is needed",
         "pending": "pod kube-system/waits is not running: Pending",
     }
     bounded = {}
-    for name, runner in runners.items():
-        assert isinstance(runner, ExecRunner)
-        assert runner.container == "c"
-        bounded[name] = dataclasses.replace(runner, seconds=1.0 if name == "slow" else 60.0, max_octets=1 << 20)
+    for name, reader in readers.items():
+        assert isinstance(reader, ExecReader)
+        assert reader.container == "c"
+        bounded[name] = dataclasses.replace(reader, seconds=1.0 if name == "slow" else 60.0, max_octets=1 << 20)
     files = MemoryFiles("S")
     results = collect_nodes(bounded, files, lambda _result: None)
     server = client.http.address
@@ -140,10 +140,10 @@ def test_the_command(api: Api, tmp_path: Path) -> None:
 
 
 def test_who_may_not_execute_is_told_so_for_each_node(api: Api, client: RestClient, tmp_path: Path) -> None:
-    runner = find_runners(client, ("good",), None)[0]["good"]
-    assert isinstance(runner, ExecRunner)
+    reader = find_readers(client, ("good",), None)[0]["good"]
+    assert isinstance(reader, ExecReader)
     (tmp_path / "bob").write_text(api.server.kubeconfig_for("bob"))
     bob = RestClient(load_client_config(str(tmp_path / "bob")))
-    results = collect_nodes({"good": dataclasses.replace(runner, client=bob)}, MemoryFiles("S"), lambda _result: None)
+    results = collect_nodes({"good": dataclasses.replace(reader, client=bob)}, MemoryFiles("S"), lambda _result: None)
     bob.close()
     assert 'pods "kube-proxy-good" is forbidden' in results[0].failure

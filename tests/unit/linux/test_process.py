@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.process import run
+from kproxy.linux.process import run, stream
 from kproxy.linux.programs import find_program, not_found
 
 HERE = Namespace.current()
@@ -66,3 +66,35 @@ def test_a_tool_does_not_hear_of_ctrl_c() -> None:
 def test_a_program_that_does_not_end() -> None:
     with pytest.raises(ToolFailedError, match="sleep had not ended after 0 s and was stopped"):
         run(HERE, ["sleep", "60"], timeout=0.1)
+
+
+def test_much_output_comes_in_pieces() -> None:
+    pieces = list(stream(HERE, ["sh", "-c", "yes $X | head -c 3000000"], timeout=60, max_octets=1 << 22, environment=X))
+    assert len(pieces) > 10
+    assert b"".join(pieces) == (b"it\n" * 1_000_000)
+
+
+X = {"X": "it"}
+
+
+def test_a_stream_that_fails_is_too_long_or_too_slow() -> None:
+    with pytest.raises(ToolFailedError, match="sh: no way"):
+        list(stream(HERE, ["sh", "-c", "echo out; echo no way >&2; exit 3"], timeout=60, max_octets=99))
+    with pytest.raises(ToolFailedError, match="yes printed more than 1 MiB and was stopped"):
+        list(stream(HERE, ["yes"], timeout=60, max_octets=1 << 20))
+    with pytest.raises(ToolFailedError, match="sleep had not ended after 0 s and was stopped"):
+        list(stream(HERE, ["sleep", "60"], timeout=0.1, max_octets=99))
+    with pytest.raises(ToolMissingError, match="kp-no-such-tool is not in PATH"):
+        list(stream(HERE, ["kp-no-such-tool"], timeout=1, max_octets=99))
+
+
+def test_a_reader_that_ends_early_ends_the_program(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    os.mkfifo(ended)
+    # The FIFO's other end is the program's alone: it is at its end when the program is.
+    pieces = stream(HERE, ["sh", "-c", f"exec 5> {ended}; yes"], timeout=60, max_octets=1 << 30)
+    with open(os.open(ended, os.O_RDONLY | os.O_NONBLOCK), "rb") as other:
+        next(pieces)
+        os.set_blocking(other.fileno(), True)
+        pieces.close()  # type: ignore[attr-defined]
+        assert other.read() == b""

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
+from click.testing import CliRunner, Result
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.run import Agent
@@ -18,8 +19,10 @@ from kproxy.agent.status.debug_rules import Rendered
 from kproxy.agent.status.server import health_addresses, serve_status
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cli.collect import command as collect_command
 from kproxy.cli.trace.text import report_text
 from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.dataplane import Host, index_ruleset
 from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
 from kproxy.dataplane.query.json import report_record
@@ -294,10 +297,14 @@ def namespace(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 @contextlib.contextmanager
-def running(name: str, path: Path, mode: str = "iptables") -> Iterator[Agent]:
+def running(
+    name: str, path: Path, mode: str = "iptables", metrics: str = "127.0.0.1:10249", token_file: str = ""
+) -> Iterator[Agent]:
     """An agent that serves its status, over the files, once both families have synced."""
-    config = KubeProxyConfiguration(mode=mode)
-    settings = Settings(config=config, node_name="node-0", netns=name, filenames=(str(path),))
+    config = KubeProxyConfiguration(mode=mode, metrics_bind_address=metrics)
+    settings = Settings(
+        config=config, node_name="node-0", netns=name, filenames=(str(path),), collect_token_file=token_file
+    )
     agent = Agent(
         settings, manifests(), lambda it: serve_status(it, lambda r, label: click.unstyle(report_text(r, label)))
     )
@@ -364,6 +371,37 @@ def test_an_agent_shows_itself_in_nftables_mode(namespace: tuple[str, Path]) -> 
             trace = msgspec.json.decode(get(f"/debug/trace?service=lb&src=10.244.0.9:1&rules={where}").body)
             assert {outcome["dst"] for outcome in trace["outcomes"]} == {"10.244.0.5:8080", "10.244.1.5:8080"}
             assert all(step.get("provenance") for step in trace["outcomes"][0]["path"])
+
+
+@pytest.mark.root
+def test_an_agent_reads_its_node_for_collect(namespace: tuple[str, Path], tmp_path: Path) -> None:
+    """From the node itself by its loopback address; from elsewhere with the token, and only with it."""
+    name, path = namespace
+    there, token = tmp_path / "there.tar.gz", tmp_path / "token"
+    token.write_text("s3cret\n")
+
+    def collect(inside: Namespace, url: str, *arguments: str) -> Result:
+        options = ["--via", "agent", "--agent-url", url, "--node", "node-0", *arguments]
+        return inside.call(CliRunner().invoke, collect_command, options)
+
+    with running(name, path, metrics="0.0.0.0:10249"), Namespace.named(name) as inside:
+        eventually(lambda: answers(inside, 10249))
+        refused = collect(inside, "http://192.168.0.2:10249", "-o", str(tmp_path / "no"))
+        assert (refused.exit_code, "only this host may see this" in refused.stderr) == (1, True)
+        done = collect(inside, "http://127.0.0.1:10249", "-o", str(there))
+        assert (done.exit_code, done.stdout) == (0, f"{there}\n")
+        found = read_snapshot(there)
+        host = found.hosts["node-0"]
+        assert "-A KUBE-SERVICES" in (host.text("iptables-save") or "")
+        assert "192.168.0.2" in (host.text("ip-addr.json") or "")
+        assert "kubeproxy_sync_proxy_rules_iptables_total" in (host.text("kube-proxy/metrics") or "")
+    with running(name, path, metrics="0.0.0.0:10249", token_file=str(token)), Namespace.named(name) as inside:
+        eventually(lambda: answers(inside, 10249))
+        refused = collect(inside, "http://127.0.0.1:10249", "-o", str(tmp_path / "none"))
+        assert (refused.exit_code, "the token in X-Kproxy-Token is missing" in refused.stderr) == (1, True)
+        elsewhere = ("http://192.168.0.2:10249", "--agent-token-file", str(token), "-o", str(tmp_path / "t.tar.gz"))
+        assert collect(inside, *elsewhere).exit_code == 0
+        assert inside.call(ask, 10249, "/debug/rules").status == 200
 
 
 def answers(inside: Namespace, port: int) -> bool:

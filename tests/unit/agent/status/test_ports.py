@@ -200,7 +200,13 @@ def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.Monk
     """One that sends a byte now and then, and one that does not read."""
     monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(protocol, "RESPONSE_SECONDS", 0.3)
-    big = Route(lambda _request: Response(b"x" * 20_000_000))
+    answered: list[Request] = []
+
+    def answer(request: Request) -> Response:
+        answered.append(request)
+        return Response(b"x" * 20_000_000)
+
+    big = Route(answer)
     listener = servers.listen("127.0.0.1", 0, by_path({"/big": big}))
     with socket.create_connection(("127.0.0.1", listener.port), 5) as slow:
         with contextlib.suppress(ConnectionError):
@@ -210,7 +216,7 @@ def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.Monk
         assert _read_all(slow) == ""
     with socket.create_connection(("127.0.0.1", listener.port), 5) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
-        time.sleep(0.8)
+        eventually(lambda: answered and not listener._connections)
         assert len(_read_all(deaf)) < 20_000_000
 
 

@@ -97,10 +97,13 @@ def test_addresses_stand_for_those_who_have_them(snapshot: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--via", "exec"), "--via goes with --kubeconfig or --context"),
+        (("--via", "exec", "--kubeconfig", "/nosuch"), "/nosuch"),
+        (("--via", "agent", "--selector", "a=b"), "--selector goes with --via exec"),
+        (("--agent-url", "http://h"), "--agent-url goes with --via agent"),
+        (("--via", "netns"), "--via netns needs --node"),
         (("--lab", "nosuch"), "there is no lab 'nosuch'"),
-        (("--lab", "nosuch", "--node", "n1"), "--lab goes with --from, --to,"),
-        (("--via", "exec", "--context", "c", "--node", "n1"), "--via goes with --from, --to,"),
+        (("--lab", "nosuch", "--netns", "n1"), "--lab goes with --from, --to,"),
+        (("--via", "exec", "--context", "c", "--mode", "nftables"), "--via goes with --from, --to,"),
     ],
 )
 def test_a_live_cluster_is_named_as_a_whole(arguments: tuple[str, ...], message: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.cluster.snapshot.layout import HOST_FILES, host_file
-from kproxy.cluster.snapshot.script import parse_stream, script, stream_script
+from kproxy.cluster.snapshot.script import script, stream_script
+from kproxy.cluster.snapshot.stream import parse_stream
 from kproxy.errors import InputError
 
 TOOLS = {
