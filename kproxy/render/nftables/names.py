@@ -44,6 +44,9 @@ FIREWALL_IPS: Final = "firewall-ips"
 MAX_NAME: Final = 256
 """What nftables allows."""
 
+MAX_COMMENT: Final = 128
+"""What nft allows. kube-proxy cuts comments there too, since https://github.com/kubernetes/kubernetes/pull/139516."""
+
 MAX_BASE: Final = MAX_NAME - 16
 """kube-proxy leaves 16 characters for the prefix."""
 
@@ -56,6 +59,11 @@ def nft_family(family: IPFamily) -> str:
 def service_port_base(name: ServicePortName) -> str:
     """What follows the prefix in the names of a ServicePort's chains."""
     return hashed_base(f"{name.namespace}/{name.name}/{name.protocol.lower()}/{name.port}")
+
+
+def service_port_comment(name: ServicePortName) -> str:
+    """The comment that names a ServicePort. A longer one would have nft refuse the whole table."""
+    return str(name)[:MAX_COMMENT]
 
 
 def endpoint_base(name: ServicePortName, endpoint: Endpoint) -> str:

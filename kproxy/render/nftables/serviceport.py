@@ -32,6 +32,7 @@ from kproxy.render.nftables.names import (
     nft_family,
     port_of,
     service_port_base,
+    service_port_comment,
 )
 from kproxy.render.options import RenderOptions
 from kproxy.render.origin import Origin
@@ -203,7 +204,7 @@ def _write_node_port(writer: _Writer, decided: Decisions, base: str) -> None:
         writer.element(SERVICE_NODEPORTS, key, reason, f"goto external-{base}")
     if not decided.has_external:
         why = f"{reason}: {decided.why_refused}"
-        writer.element(NO_ENDPOINT_NODEPORTS, key, why, _refusal(decided), str(sp.name))
+        writer.element(NO_ENDPOINT_NODEPORTS, key, why, _refusal(decided), service_port_comment(sp.name))
 
 
 def _service_key(service_port: ServicePort, ip: str) -> str:
@@ -213,7 +214,7 @@ def _service_key(service_port: ServicePort, ip: str) -> str:
 def _refuse_service(writer: _Writer, decided: Decisions, ip: str, reason: str) -> None:
     sp = writer.service_port
     why = f"{reason}: {decided.why_refused}"
-    writer.element(NO_ENDPOINT_SERVICES, _service_key(sp, ip), why, _refusal(decided), str(sp.name))
+    writer.element(NO_ENDPOINT_SERVICES, _service_key(sp, ip), why, _refusal(decided), service_port_comment(sp.name))
 
 
 def _refusal(decided: Decisions) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from kproxy.api import KubeProxyConfiguration, load_config, load_manifests
+from kproxy.api import KubeProxyConfiguration, load_config, load_manifests, parse_manifests
 from kproxy.render import RenderedTable, Target, render_table
 from kproxy.services import IPFamily
 from tests.support import paths
@@ -85,3 +86,23 @@ def rendered_of(scenario: Path, family: IPFamily) -> list[RenderedTable]:
         )
         for node in cluster.nodes
     ]
+
+
+@both_families
+def test_the_longest_names_and_ranges_that_join_to_one(family: IPFamily) -> None:
+    """nft refuses comments of over 128 characters, and keeps a set of several ranges a set if they join to one."""
+    ip, net = ("10.96.0.1", "10.0.0.0") if family is IPFamily.IPV4 else ("fd00::1", "fd00::")
+    ports = [{"name": "p" * 63, "port": 80}]
+    names = {"namespace": "n" * 63, "name": "s" * 63}
+    spec = {"type": "LoadBalancer", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": [family.value], "ports": ports}
+    ranges = {"loadBalancerSourceRanges": [f"{net}/8", f"{net}/9"]}
+    status = {"loadBalancer": {"ingress": [{"ip": f"{ip}11"}]}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": names, "spec": spec | ranges, "status": status}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}}
+    cluster = parse_manifests(json.dumps({"apiVersion": "v1", "kind": "List", "items": [service, node]}), "cluster")
+    rendered = render_table(
+        Target("node-0", cluster.nodes[0]), family, cluster.services, (), KubeProxyConfiguration(mode="nftables")
+    )
+    assert f'comment "{"n" * 63}/{"s" * 63}:"' in rendered.restore_text.replace("p" * 63, "")
+    assert f"saddr != {{ {net}/8 }} drop" in rendered.save_text(installed_release())
+    compare(rendered, installed_release())

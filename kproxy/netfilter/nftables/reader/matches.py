@@ -111,7 +111,8 @@ def normalize_match(left: Expression, operator: Operator, right: Expression) -> 
     exact = operator in (Operator.EQ, Operator.NE)
     if exact and isinstance(right, AnonymousSet) and len(right.types) == 1:
         elements = merge_intervals(right.elements, right.types[0])
-        if len(elements) == 1 and elements[0].key is not CATCH_ALL:
+        # Several that join to one stay a set.
+        if len(right.elements) == 1 and elements[0].key is not CATCH_ALL:
             only = elements[0].key
             flags = right.types[0].form is Form.FLAGS and isinstance(only, int) and operator is Operator.EQ
             return normalize_match(left, Operator.ANY if flags else operator, only)

@@ -12,7 +12,7 @@ from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.netfilter.nft_corpus import Recorded, recorded_rules
 
 MERGED = "ip saddr { 10.0.0.0/9, 10.128.0.0/9 }"
-"""nft joins the two and keeps the braces, which a rule with one prefix has not."""
+"""nft joins the two and keeps the braces. What it lists so is another rule when it is loaded: one with a prefix."""
 
 REWRITTEN = frozenset({"@nh,8,8 & 0x3 == 1", "meta l4proto tcp redirect to tcp dport map { 80 : 8080, 81 : 8081 }"})
 """nft 1.1.3 lists other expressions for these, which say the same."""
@@ -31,9 +31,10 @@ def listed(item: Recorded, style: Style) -> str:
 def test_rules_are_printed_as_nft_lists_them(style: Style) -> None:
     for item in recorded_rules():
         printed = RulePrinter(TableFamily(item.family), style).rule(read(item.family, item.rule))
-        if item.rule != MERGED and not (style.newer and item.rule in REWRITTEN):
+        if not (style.newer and item.rule in REWRITTEN):
             assert printed == listed(item, style), item.rule
-        assert read(item.family, printed) == read(item.family, item.rule)
+        if item.rule != MERGED:
+            assert read(item.family, printed) == read(item.family, item.rule)
 
 
 @pytest.mark.parametrize("style", [BOOKWORM, TRIXIE], ids=["1.0.6", "1.1.3"])
@@ -41,5 +42,5 @@ def test_a_script_and_its_listing_are_the_same_rule(style: Style) -> None:
     for item in recorded_rules():
         rule = read(item.family, item.rule)
         assert not any(isinstance(statement, OpaqueStatement) for statement in rule.statements), item
-        if not (style.newer and item.rule in REWRITTEN):
+        if item.rule != MERGED and not (style.newer and item.rule in REWRITTEN):
             assert read(item.family, listed(item, style)) == rule, item
