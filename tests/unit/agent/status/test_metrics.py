@@ -129,6 +129,13 @@ def test_every_recorded_family_is_there_or_in_the_limits(ours: dict[str, Family]
     assert not [name for name in missing if name.startswith("kubeproxy_")]
 
 
+def test_our_own_are_described(ours: dict[str, Family]) -> None:
+    page = (paths.ROOT / "docs" / "observability.md").read_text()
+    own = {name for name in ours if name.startswith("kproxy_")}
+    assert len(own) > 5
+    assert {name for name in own if f"| `{name}`" not in page and f", `{name}` |" not in page} == set()
+
+
 def test_types_are_kube_proxys(ours: dict[str, Family], theirs: dict[str, Family]) -> None:
     both = ours.keys() & theirs.keys()
     assert len(both) >= 20

@@ -1,0 +1,14 @@
+"""Which matches the comparison decides."""
+
+from __future__ import annotations
+
+from kproxy.dataplane.symbolic import conditions
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES, MacMatch, PkttypeMatch, RpfilterMatch
+
+OPEN = {MacMatch, PkttypeMatch, RpfilterMatch}
+"""Those that it takes for open, each under its own text."""
+
+
+def test_no_other_match_is_taken_for_open() -> None:
+    """A forgotten one gives no wrong answer, only a weaker one, so random rules for both engines do not tell."""
+    assert {cls for cls in MATCH_CLASSES if not hasattr(conditions, cls.__name__)} == OPEN
