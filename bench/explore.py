@@ -56,10 +56,10 @@ def measure(path: str, services: int) -> Measured:
     from kproxy.explorer.ask import Ask, AskRule, answer
     from kproxy.explorer.comparing import WhatIf, what_if
     from kproxy.explorer.edits import Edit
-    from kproxy.explorer.exchange import encode
     from kproxy.explorer.hop_rules import hop_rules
     from kproxy.explorer.maps import draw_map
     from kproxy.explorer.model import Work
+    from kproxy.explorer.page import encode
     from kproxy.explorer.services import ServiceQuery, service_page
     from kproxy.explorer.source import ManifestSource
     from kproxy.explorer.state import Explorer

@@ -25,11 +25,12 @@ from kproxy.explorer.audits import audit_report
 from kproxy.explorer.comparing import Compare, WhatIf, compare_sides, what_if
 from kproxy.explorer.edits import Edit, as_manifests
 from kproxy.explorer.errors import Refusal
-from kproxy.explorer.exchange import HANDLERS, encode, read_body, read_query, static_file
+from kproxy.explorer.exchange import HANDLERS, read_body, read_query
 from kproxy.explorer.hop_rules import hop_rules
 from kproxy.explorer.lab_actions import Done, Fault, Follow, break_or_heal, counters, follow_connection
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Work
+from kproxy.explorer.page import encode, static_file
 from kproxy.explorer.services import ServiceQuery, service_names, service_page
 from kproxy.explorer.state import Event, Explorer
 

@@ -248,13 +248,20 @@ _OPTIONS: Final = {
 def _of_host(model: Model, asked: Ask) -> Answer:
     """The same for the rules of one host: a journey of one hop."""
     question, reported, assumptions = host_report(model, asked)
+    return host_answer(question, reported, assumptions, asked, model.revision)
+
+
+def host_answer(
+    question: HostQuestion, reported: Sequence[Reported], assumptions: Sequence[str], asked: Ask, revision: int = 1
+) -> Answer:
+    """What becomes of a packet on one host, as a journey of one hop for each outcome."""
     ways = tuple(_host_way(each, question.packet) for each in reported)
     reasons = {reason: each.outcome.hints for each in reported for reason in each.outcome.reasons}
     switches, hints = _switches(asked, reasons.items())
     packet = question.packet
     return Answer(
-        model.revision, packet.source, packet.destination, protocol_name(packet.protocol), ways, assumptions, (),
-        switches, hints, len(ways),
+        revision, packet.source, packet.destination, protocol_name(packet.protocol), ways[:MAX_WAYS],
+        tuple(assumptions), (), switches, hints, len(ways),
     )  # fmt: skip
 
 
@@ -314,9 +321,11 @@ _ENDS: Final = {ACCEPT: ANSWERED, REJECT: REFUSED}
 def _host_way(item: Reported, sent: Packet) -> Way:
     outcome = item.outcome
     hop = Hop(HOST, sent, outcome)
-    record = journey_record(
-        Journey(outcome.probability, OPEN, HOST, outcome.reason or "; ".join(outcome.reasons), (hop,)), steps=True
-    )
+    why = outcome.reason or "; ".join(outcome.reasons)
+    if outcome.possible:
+        ends = (f"{each.verdict} {each.src} → {each.dst}" for each in outcome.possible)
+        why += f"; it may end as {', '.join(ends)}"
+    record = journey_record(Journey(outcome.probability, OPEN, HOST, why, (hop,)), steps=True)
     end = OPEN if outcome.probability and outcome.verdict == INDETERMINATE else _ENDS.get(outcome.verdict, LOST)
     back: tuple[HopRecord, ...] = ()
     if item.reply is not None:

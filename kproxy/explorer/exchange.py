@@ -1,4 +1,4 @@
-"""Requests as they are read, and answers as they are written: queries, bodies, JSON, refusals, files of the page.
+"""Requests as they are read, and answers as they are written: queries, bodies, JSON, refusals.
 
 Every refusal is one JSON error.
 """
@@ -6,10 +6,8 @@ Every refusal is one JSON error.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
-from importlib import resources
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,7 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from kproxy.errors import KproxyError
-from kproxy.explorer.errors import Refusal, bad_input, not_found
+from kproxy.explorer.errors import Refusal, bad_input
+from kproxy.explorer.page import encode
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +26,6 @@ BODY_SECONDS: Final = 10.0
 _PATH: Final = re.compile(r" - at `\$?\.?(.*)`$")
 
 Body = TypeVar("Body")
-
-
-def encode(value: object) -> bytes:
-    """JSON. Rules of others may hold bytes that are no UTF-8, kept as lone surrogates: they are escaped."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
-        return text.encode(errors="backslashreplace").replace(b"\\udc", b"\\\\udc")
-
-
-def static_file(name: str) -> bytes:
-    """A file of the built page. Raises Refusal: there is none of that name."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}", name):
-        found = resources.files("kproxy.explorer").joinpath("static", name)
-        if found.is_file():
-            return found.read_bytes()
-    raise not_found("there is no such file")
 
 
 def read_query(request: Request, *known: str) -> dict[str, str]:

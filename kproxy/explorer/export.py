@@ -1,4 +1,4 @@
-"""The page as one file: style, script and data inline, allowed by their hashes, nothing loaded and no server asked.
+"""`kproxy explore --export`: the page as one file.
 
 What is in it: the source, the map, each Service's page as the first node sees it, the answers to likely questions,
 and the audit. What is not, it says.
@@ -6,17 +6,15 @@ and the audit. What is not, it says.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator
 from typing import Final
 
 from kproxy.errors import KproxyError
 from kproxy.explorer.ask import Ask, answer
 from kproxy.explorer.errors import Refusal
-from kproxy.explorer.exchange import encode, static_file
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
+from kproxy.explorer.page import encode, page_with
 from kproxy.explorer.services import MatrixClient, ServiceQuery, service_names, service_page
 from kproxy.explorer.state import Explorer
 
@@ -33,7 +31,7 @@ def export_page(explorer: Explorer) -> str:
     Raises:
         Refusal: the page is not there, or the source cannot be read.
     """
-    return page_with(encode(export_data(explorer)).decode())
+    return page_with(export_data(explorer))
 
 
 def export_data(explorer: Explorer) -> dict[str, object]:
@@ -97,35 +95,3 @@ def _audit(explorer: Explorer, work: Work, missing: list[str]) -> object:
     except KproxyError as error:
         missing.append(f"There is no audit: {error}")
         return None
-
-
-def page_with(data: str) -> str:
-    """The built page with everything inline. `data` is JSON. Raises Refusal: the page is not built."""
-    style, script = static_file("app.css").decode(), static_file("app.js").decode()
-    script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    style = style.replace("</style", "<\\/style")
-    # Nothing in a string of JSON may end the element that it stands in.
-    safe = (
-        data.replace("<", "\\u003c").replace(">", "\\u003e").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    )
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    parts = {
-        "<!--kproxy:csp-->": f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        "/*kproxy:css*/": style,
-        "/*kproxy:data*/": safe,
-        "/*kproxy:js*/": script,
-    }
-    rest, done = static_file("export.html").decode(), ""
-    for marker, text in parts.items():
-        before, found, rest = rest.partition(marker)
-        if not found:
-            raise Refusal(500, f"export.html: {marker} expected")
-        done += before + text
-    return done + rest
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,4 +1,4 @@
-"""The page of `kproxy trace --html`, looked at in a real browser."""
+"""The pages of `kproxy trace --html`, `diff --html` and `audit --html`, looked at in a real browser."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from tests.support import paths
 from tests.support.browser import check_light_dark_and_narrow, running_browser
 from tests.support.cli import KPROXY
+from tests.support.explore import Page, write_showcase
 
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
@@ -45,16 +46,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield session
 
 
-def complaints(browser: Any) -> list[str]:
-    return [entry["message"] for entry in browser.get_log("browser")]
-
-
-def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+def test_the_page_is_one_file_that_may_load_nothing(tmp_path: Path) -> None:
     page = write_page(tmp_path / "page.html", *WATCHERS)
     text = page.read_text()
-    assert not re.search(r"(?:src|href)=[\"'](?!#)", text), "nothing is loaded or linked but places in the page itself"
-    assert not re.search(r"https?://|@import|url\((?!#)", text)
-    assert "default-src 'none'" in text
+    around = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href)=[\"'](?!data:,)", around)
+    assert not re.search(r"https?://|@import|url\(", around)
+    assert "default-src 'none'; script-src 'sha256-" in text
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
@@ -67,7 +65,8 @@ def test_text_of_rules_is_escaped(tmp_path: Path) -> None:
     command = [*KPROXY, "trace", "--rules", rules, "--local-ip", "192.0.2.1", "--src", "10.0.0.1"]
     subprocess.run([*map(str, [*command, "--dst", "10.0.0.2:80", "--html", page])], check=True)
     assert "<script>alert" not in page.read_text()
-    assert "&lt;script&gt;alert(1)" in page.read_text()
+    assert "&lt;script&gt;alert(1)" in page.read_text(), "as text"
+    assert "\\u003cscript\\u003ealert(1)" in page.read_text(), "as data"
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
@@ -77,40 +76,36 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     assert "cannot write gone/page.html" in done.stderr
 
 
-def test_outcomes_the_map_and_rules_on_demand(browser: Any, tmp_path: Path) -> None:
-    from selenium.webdriver.common.by import By
+def texts(browser: Any, css: str) -> list[str]:
+    return [item.text for item in browser.find_elements("css selector", css)]
+
+
+def test_outcomes_hooks_and_the_header_step_by_step(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser.get(write_page(tmp_path / "page.html", *WATCHERS).as_uri())
+    page = Page(browser, write_page(tmp_path / "page.html", *WATCHERS).as_uri())
+    page.open("")
     assert "10.244.0.36 → 10.103.198.138:8080" in browser.title
-    assert complaints(browser) == []
-    outcomes = browser.find_elements(By.CSS_SELECTOR, "a.outcome")
-    assert [item.find_element(By.CSS_SELECTOR, ".chance").text for item in outcomes] == ["50%", "50%"]
-    ways = browser.find_elements(By.CSS_SELECTOR, ".way")
-    assert [way.is_displayed() for way in ways] == [True, False]
-    passed = [item.text.split("\n")[0] for item in ways[0].find_elements(By.CSS_SELECTOR, ".map .passed")]
-    assert passed == ["network", "PREROUTING", "routing", "FORWARD", "POSTROUTING", "network"]
-
-    rule = ways[0].find_element(By.CSS_SELECTOR, "details")
-    code = rule.find_element(By.CSS_SELECTOR, "code")
-    assert not code.is_displayed()
-    rule.find_element(By.CSS_SELECTOR, "summary").click()
-    assert code.is_displayed()
-    assert code.text.startswith("-A PREROUTING")
-
-    outcomes[1].send_keys(Keys.ENTER)
-    assert [way.is_displayed() for way in ways] == [False, True]
-    assert outcomes[1].get_attribute("aria-current") == "true"
-    assert "10.244.0.37:8080" in ways[1].text
-    everything = ways[1].find_element(By.CSS_SELECTOR, "button.all")
-    everything.click()
-    codes = ways[1].find_elements(By.CSS_SELECTOR, "code")
+    assert "10.244.0.36 → 10.103.198.138:8080, arrives on cni0" in page.text("h1")
+    assert page.complaints() == []
+    assert texts(browser, ".way-item .chance b") == ["50%", "50%"]
+    passed = ["link", "PREROUTING", "routing", "FORWARD", "POSTROUTING", "link"]
+    assert texts(browser, ".hooks .station.passed text") == passed
+    codes = texts(browser, ".rules .rule code")
+    assert codes[0].startswith("-A PREROUTING")
     assert len(codes) > 5
-    assert all(code.is_displayed() for code in codes)
-    everything.click()
-    assert not any(code.is_displayed() for code in codes)
-    ways[1].find_element(By.CSS_SELECTOR, ".map a[aria-label^=FORWARD]").click()
-    assert browser.current_url.endswith("#stop-1-1")
+
+    page.all(".way-item")[1].send_keys(Keys.ENTER)
+    page.shows(".way-item[aria-current=true]", "10.244.0.37:8080")
+    for _ in range(20):
+        if page.all(".field.dst.lit"):
+            break
+        page.press("n")
+    assert page.text(".field.dst dd").split() == ["10.103.198.138", "10.244.0.37"]
+    assert texts(browser, ".hooks .station.now text") == ["PREROUTING"]
+    assert "DNAT" in page.text(".rule.now")
+    page.press(Keys.END)
+    page.shows("p.outcome-line", "accepted: 10.244.0.36 → 10.244.0.37:8080")
 
 
 def test_light_dark_and_narrow(browser: Any, tmp_path: Path) -> None:
@@ -122,7 +117,7 @@ def test_light_dark_and_narrow(browser: Any, tmp_path: Path) -> None:
 def test_contrast_and_names_for_screen_readers(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.common.by import By
 
-    browser.get(write_page(tmp_path / "page.html", *WATCHERS).as_uri())
+    Page(browser, write_page(tmp_path / "page.html", *WATCHERS).as_uri()).open("")
     assert browser.execute_script("return document.documentElement.lang") == "en"
     for link in browser.find_elements(By.CSS_SELECTOR, "a, button, summary"):
         if link.is_displayed():
@@ -132,9 +127,7 @@ def test_contrast_and_names_for_screen_readers(browser: Any, tmp_path: Path) -> 
 
 
 def test_without_network_and_without_scripts(browser: Any, tmp_path: Path) -> None:
-    """Served by a counting server: one request for the page, no others; with scripts off every way is shown."""
-    from selenium.webdriver.common.by import By
-
+    """Served by a counting server: one request for the page, no others; with scripts off it is the command's text."""
     write_page(tmp_path / "page.html", *WATCHERS)
     asked: list[str] = []
 
@@ -147,7 +140,9 @@ def test_without_network_and_without_scripts(browser: Any, tmp_path: Path) -> No
     try:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         browser.get(f"http://127.0.0.1:{server.server_address[1]}/page.html")
-        assert all(way.is_displayed() for way in browser.find_elements(By.CSS_SELECTOR, ".way"))
+        (text,) = texts(browser, "noscript pre")
+        assert text.count("10.244.0.37:8080") > 1
+        assert "KUBE-SEP-" in text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
         server.shutdown()
@@ -155,17 +150,70 @@ def test_without_network_and_without_scripts(browser: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("scenario", "arguments", "last"),
+    ("scenario", "arguments", "last", "end"),
     [
-        ("no-endpoints", ("--src", "10.244.0.9", "--dst", "10.96.0.120:80"), "FORWARD"),
-        ("minikube", ("--src", "192.168.49.1", "--in", "eth0", "--dst", "127.0.0.1:10249"), "INPUT"),
-        ("minikube", ("--src", "192.168.49.2", "--origin", "local", "--dst", "192.168.49.2:10250"), "this host"),
-        ("large-cluster", ("--src", "10.244.0.9", "--dst", "10.96.0.161:80", "--node", "node-0"), "network"),
+        ("no-endpoints", ("--src", "10.244.0.9", "--dst", "10.96.0.120:80"), "FORWARD", "rejected in FORWARD"),
+        (
+            "minikube",
+            ("--src", "192.168.49.1", "--in", "eth0", "--dst", "127.0.0.1:10249"),
+            "INPUT",
+            "dropped in INPUT",
+        ),
+        (
+            "minikube",
+            ("--src", "192.168.49.2", "--origin", "local", "--dst", "192.168.49.2:10250"),
+            "process",
+            "delivered to this host",
+        ),
+        (
+            "large-cluster",
+            ("--src", "10.244.0.9", "--dst", "10.96.0.161:80", "--node", "node-0"),
+            "link",
+            "leaves by",
+        ),
     ],
 )
-def test_other_ends(browser: Any, tmp_path: Path, scenario: str, arguments: tuple[str, ...], last: str) -> None:
-    from selenium.webdriver.common.by import By
+def test_other_ends(
+    browser: Any, tmp_path: Path, scenario: str, arguments: tuple[str, ...], last: str, end: str
+) -> None:
+    page = Page(browser, write_page(tmp_path / "page.html", *arguments, scenario=GOLDEN / scenario).as_uri())
+    page.open("")
+    assert page.complaints() == []
+    assert end in page.text(".way-item[aria-current=true]")
+    assert last in texts(browser, ".hooks .station.passed text")
+    stopped = texts(browser, ".hooks .station.stops text")
+    assert (stopped[:1] == [last]) == (end.partition(" ")[0] in ("rejected", "dropped"))
 
-    browser.get(write_page(tmp_path / "page.html", *arguments, scenario=GOLDEN / scenario).as_uri())
-    assert complaints(browser) == []
-    assert browser.find_element(By.CSS_SELECTOR, ".way .map .last text").text == last
+
+@pytest.mark.slow
+def test_the_pages_of_diff_and_audit(browser: Any, tmp_path: Path) -> None:
+    other = GOLDEN / "no-endpoints/cluster.yaml"
+    file = tmp_path / "diff.html"
+    command = [*KPROXY, "diff", MINI / "cluster.yaml", other, "--html", file]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "different:" in done.stdout
+    page = Page(browser, file.as_uri())
+    page.open("")
+    page.shows('[data-test="verdict"]', "for packets")
+    first = page.one(".finding")
+    assert [item.text for item in first.find_elements("css selector", ".both dt")] == [
+        str(MINI / "cluster.yaml"),
+        str(other),
+    ]
+    page.button("Show both ways").click()
+    assert len(page.all(".pair section")) == 2
+    assert page.text(".pair .ending").split()
+    assert "KUBE-" in first.text
+    assert page.complaints() == []
+
+    file = tmp_path / "audit.html"
+    command = [*KPROXY, "audit", write_showcase(tmp_path / "shop"), "--html", file]
+    assert subprocess.run([*map(str, command)], capture_output=True, check=False).returncode == 1
+    page = Page(browser, file.as_uri())
+    page.open("")
+    page.shows(".finding.warning", "mtu")
+    next(item for item in page.all(".finding .button") if item.text == "On the map").click()
+    page.shows(".panel", "Node worker-1")
+    assert page.all(".map .item.pod")
+    assert page.complaints() == []

@@ -8,6 +8,16 @@ const holder = document.getElementById("kproxy-data");
 /** What an exported file holds; null where there is a server. */
 export const embedded = holder ? JSON.parse(holder.textContent) : null;
 
+/** Whose page it is: of another command than explore. */
+export const command = embedded?.command ?? "";
+
+/** Whether an exported file has something of a view, by the view's name. */
+export function holds(view) {
+  if (!embedded) return true;
+  const found = { map: embedded.map, ask: embedded.asks, services: embedded.services, audit: embedded.audit, compare: embedded.compare }[view];
+  return Boolean(found && (view === "map" || view === "audit" || view === "compare" || Object.keys(found).length));
+}
+
 /** A failure that is shown: one line, the field that it is about, and whether the source is away. */
 export class Failure extends Error {
   constructor(message, { field = "", away = false, absent = false } = {}) {
@@ -54,7 +64,7 @@ function fromFile(path, body) {
   if (name === "api/source") return embedded.source;
   if (name === "api/map" && !body?.edits?.length) {
     const node = new URLSearchParams(query).get("node") || body?.node;
-    return embedded.maps?.[node] ?? embedded.map;
+    return embedded.maps?.[node] ?? embedded.map ?? null;
   }
   if (name === "api/services") return { services: Object.keys(embedded.services ?? {}) };
   const service = /^api\/services\/(.+)$/.exec(name);
@@ -62,6 +72,7 @@ function fromFile(path, body) {
     const found = embedded.services?.[service[1].split("/").map(decodeURIComponent).join("/")];
     if (found) return found;
   }
+  if (name === "api/compare" && embedded.compare) return embedded.compare;
   if (name === "api/audit" && embedded.audit) return embedded.audit;
   if (name === "api/ask" && !body.edits?.length && !Object.keys(body.assume ?? {}).length) {
     const found = embedded.asks?.find((item) => sameQuestion(item, body));
@@ -74,7 +85,7 @@ function sameQuestion(item, body) {
   const { request: asked, answer } = item;
   if (asked.from !== body.from && answer.from !== body.from) return false;
   if (body.protocol && answer.protocol !== body.protocol) return false;
-  return asked.to === body.to || answer.to === body.to || answer.to === resolveTarget(embedded.map, body.to);
+  return asked.to === body.to || answer.to === body.to || (embedded.map && answer.to === resolveTarget(embedded.map, body.to));
 }
 
 /**

@@ -1,7 +1,7 @@
 // The question and its answer: every way that is possible, and one of them hop by hop.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { embedded, useAnswer } from "./api.js";
+import { command, embedded, useAnswer } from "./api.js";
 import { Drawing, useLayout } from "./map.jsx";
 import { Zoom } from "./mapview.jsx";
 import { hooksOf, momentsOf } from "./moments.js";
@@ -10,9 +10,11 @@ import { Busy, Chance, End, Field, Problem } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { narrow } from "./shape.js";
 import { Hooks, Strip } from "./strip.jsx";
-import { ENDS, count, endWords, exactly, fit, hostId, plain, shortName } from "./words.js";
+import { ENDS, count, endOf, endWords, exactly, fit, hostId, plain, shortName } from "./words.js";
 
 const FEW_HOSTS = 6;
+
+const whereOf = (way) => (endOf(way) !== way.end ? way.target : way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`);
 
 /** The question that a URL asks, as the server takes it. */
 export function questionOf(query, edits = []) {
@@ -46,8 +48,8 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
   return (
     <section class="view split ask">
       <div class="main">
-        <div class="bar-top"><h1>Ask</h1><Busy busy={busy && question} words="Computing…" /></div>
-        <Question query={query} map={map} ask={ask} error={error} />
+        <div class="bar-top"><h1 class={command ? "packet" : ""}>{command === "trace" ? embedded.title : "Ask"}</h1><Busy busy={busy && question} words="Computing…" /></div>
+        {!command && <Question query={query} map={map} ask={ask} error={error} />}
         {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
         {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
         <Problem error={error ?? (map ? null : mapError)} />
@@ -176,8 +178,8 @@ function Ways({ answer, number, to, query }) {
           <li key={place}>
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place || "", step: "" })} aria-current={place === number ? "true" : undefined}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
-              <End end={way.end} />
-              <span class="where">{way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`}</span>
+              <End end={endOf(way)} />
+              <span class="where">{whereOf(way)}</span>
               {place === number && <span class="more-words">{endWords(way)}. {exactly(way.probability)}</span>}
             </a>
           </li>
@@ -200,7 +202,7 @@ function Ways({ answer, number, to, query }) {
         </section>
       )}
       {answer.hints?.length > 0 && <ul class="hints">{answer.hints.map((item) => <li key={item}>{item}</li>)}</ul>}
-      {answer.assumptions?.length > 0 && <details><summary>{count(answer.assumptions.length, "assumption")}</summary><ul class="hints">{answer.assumptions.map((item) => <li key={item}>{item}</li>)}</ul></details>}
+      {answer.assumptions?.length > 0 && <details open={Boolean(command)}><summary>{count(answer.assumptions.length, "assumption")}</summary><ul class="hints">{answer.assumptions.map((item) => <li key={item}>{item}</li>)}</ul></details>}
       {answer.missing?.length > 0 && <details><summary>{count(answer.missing.length, "thing")} missing in the source</summary><ul class="hints">{answer.missing.map((item) => <li key={item}>{item}</li>)}</ul></details>}
     </>
   );
@@ -250,12 +252,12 @@ function Player({ way, moments, step, to, protocol }) {
           const here = moment.direction === direction && moment.hop === place;
           return (
             <li key={`${direction} ${place}`} class={`${direction}${here ? " here" : ""}`}>
-              <a href={to({ step: first || "" })} aria-current={here ? "step" : undefined}>{direction === "back" && place === 0 ? "↩ " : ""}{fit(shortName(hostId(item.host)), 20)}</a>
+              <a href={to({ step: first || "" })} aria-current={here ? "step" : undefined}>{direction === "back" && place === 0 ? "↩ " : ""}{fit(hostName(item.host), 20)}</a>
             </li>
           );
         }))}
       </ol>
-      <p class="now" aria-live="polite" data-test="now"><b>{shortName(hostId(moment.host))}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}</p>
+      <p class="now" aria-live="polite" data-test="now"><b>{hostName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}</p>
       <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
       {moment.last && <p class={`outcome-line ${ENDS[way.end]?.kind ?? "open"}`}>{endWords(way)}.</p>}
     </section>
@@ -273,19 +275,21 @@ function Rules({ way, moment, number, question, query, to }) {
   const asked = all ? { ...question, journey: number, direction: moment.direction, hop: moment.hop } : null;
   const { data, error, busy } = useAnswer(asked && "api/rules", asked ?? undefined);
   const delivered = hop.verdict === "ACCEPT" && hop.via === "local";
+  const passed = hooksOf(hop);
+  const local = passed.length ? passed[0] === "OUTPUT" : !hop.in;
   const current = moment.detail;
   const isNow = (table, chain, rule) => current && current.table === table && current.chain === chain && current.rule === rule;
   const hooks = all && data ? data.hooks : fromMatched(matched);
   return (
     <section class="rules" aria-label={`Rules of ${hop.host}`}>
       <div class="bar-top">
-        <h2>Rules of {shortName(hostId(hop.host))}</h2>
+        <h2>Rules of {hostName(hop.host)}</h2>
         <Busy busy={busy} words="Reading rules…" />
-        {(matched.length > 0 || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only rules that matched" : "Also rules that did not match"}</a>}
+        {!embedded && (matched.length > 0 || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only rules that matched" : "Also rules that did not match"}</a>}
       </div>
       {isRuleHost(hop) && (
-        <Hooks passed={hooksOf(hop)} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
-          local={!hop.in && (moment.hop === 0)} delivered={delivered} label={`Hooks of ${shortName(hostId(hop.host))} that the packet passes: ${hooksOf(hop).join(", ") || "none"}`} />
+        <Hooks passed={passed} verdict={hop.verdict} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
+          local={local} delivered={delivered} label={`Hooks of ${hostName(hop.host)} that the packet passes: ${passed.join(", ") || "none"}; then ${hop.verdict}`} />
       )}
       <Problem error={all ? error : null} />
       {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : "No rule here says anything about this packet."}</p>}
@@ -315,10 +319,13 @@ function Rules({ way, moment, number, question, query, to }) {
   );
 }
 
+/** A host for people: a dump's one host has no name. */
+const hostName = (host) => (host === "host" ? "this host" : shortName(hostId(host)));
+
 /** Names a rule's Service, as a link where it says one. */
 function Provenance({ text }) {
   const found = /\b([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9-]*)(?::[\w-]+)?/.exec(text);
-  if (!found || /\d+\.\d+/.test(found[1])) return <span class="provenance">{text}</span>;
+  if (!found || /\d+\.\d+/.test(found[1]) || (embedded && !embedded.services?.[`${found[1]}/${found[2]}`])) return <span class="provenance">{text}</span>;
   return <span class="provenance">{text.slice(0, found.index)}<a href={href(["service", found[1], found[2]])}>{found[0]}</a>{text.slice(found.index + found[0].length)}</span>;
 }
 

@@ -1,6 +1,6 @@
 // What `kproxy audit` finds, each leading to the map, the Service and the question.
 
-import { useAnswer } from "./api.js";
+import { embedded, holds, useAnswer } from "./api.js";
 import { Busy, Problem } from "./parts.jsx";
 import { href } from "./route.js";
 import { count, fit } from "./words.js";
@@ -36,6 +36,12 @@ export function AuditView({ route, revision }) {
   );
 }
 
+function ServiceLink({ name, node }) {
+  const key = name.replace(/:.*/, "");
+  if (!embedded || embedded.services?.[key]) return <a href={href(["service", ...key.split("/")], { node })}>{name}</a>;
+  return holds("map") ? <a href={href("map", { sel: `svc/${key}` })}>{name}</a> : <span>{name}</span>;
+}
+
 function Finding({ item, place }) {
   const node = item.nodes[0];
   const service = item.services[0]?.replace(/:.*/, "");
@@ -44,9 +50,9 @@ function Finding({ item, place }) {
     <article class={`finding ${item.severity}`} id={`finding-${place}`}>
       <h3><span class={`severity ${item.severity}`}>{item.severity}</span> {item.title} <small>{item.kind}</small></h3>
       <p class="where-found">
-        {item.services.slice(0, 8).map((name) => <a key={name} href={href(["service", ...name.replace(/:.*/, "").split("/")], { node })}>{name}</a>)}
+        {item.services.slice(0, 8).map((name) => <ServiceLink key={name} name={name} node={node} />)}
         {item.services.length > 8 && <span> and {item.services.length - 8} more</span>}
-        {item.nodes.length > 0 && <span> on {item.nodes.slice(0, 8).map((name, number) => <a key={name} href={href("map", { sel: `node/${name}` })}>{name}{number + 1 < Math.min(8, item.nodes.length) ? "," : ""}</a>)}{item.nodes.length > 8 ? ` and ${item.nodes.length - 8} more` : ""}</span>}
+        {item.nodes.length > 0 && <span> on {item.nodes.slice(0, 8).map((name, number) => <>{number > 0 && ", "}<a key={name} href={holds("map") ? href("map", { sel: `node/${name}` }) : undefined}>{name}</a></>)}{item.nodes.length > 8 ? ` and ${item.nodes.length - 8} more` : ""}</span>}
       </p>
       {item.details.length > 0 && <ul class="hints">{item.details.slice(0, 6).map((text) => <li key={text}>{text}</li>)}</ul>}
       {item.witness && (
@@ -58,8 +64,8 @@ function Finding({ item, place }) {
       {item.rules.slice(0, 4).map((rule) => <p key={`${rule.file} ${rule.line}`}><small>{rule.file}{rule.line ? `:${rule.line}` : ""} · {rule.table} {rule.chain}{rule.rule ? ` ${rule.rule}` : ""}</small><br /><code>{rule.text}</code></p>)}
       {item.hint && <p class="do">{item.hint}</p>}
       <p class="actions">
-        {(node || service) && <a class="button small" href={href("map", { sel: service ? `svc/${service}` : `node/${node}`, node: service ? node : "" })}>On the map</a>}
-        {ask && <a class="button small" href={ask}>Ask it</a>}
+        {(node || service) && holds("map") && <a class="button small" href={href("map", { sel: service ? `svc/${service}` : `node/${node}`, node: service ? node : "" })}>On the map</a>}
+        {ask && holds("ask") && <a class="button small" href={ask}>Ask it</a>}
         {item.witness && <small>{fit(item.witness.packet, 120)}</small>}
       </p>
     </article>

@@ -21,7 +21,7 @@ function kinds(source) {
     { kind: "drift", title: "Rules as they should be, and as they are", about: "What kube-proxy would program for the Services, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
     { kind: "migrate", title: `Today, and in ${other} mode`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
   ];
-  if (source.against) {
+  if (source.against?.label) {
     const names = [source.label, source.against.label];
     const words = names[0] === names[1] ? ["first", "second"] : names;
     found.unshift({ kind: "diff", title: "Both sources", about: `${source.label} against ${source.against.label} (kproxy diff)`, question: { kind: "diff", a: {}, b: { source: "against" } }, words });
@@ -44,7 +44,7 @@ export function CompareView({ route, map, source, revision }) {
   const sides = (chosenKind?.words ?? ["", ""]).map((words, each) => ({ words, source: shown?.sides?.[each]?.source ?? "", edits: shown?.sides?.[each]?.edits ?? [] }));
   return (
     <section class="view">
-      <div class="bar-top"><h1>Compare</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
+      <div class="bar-top"><h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
       {!source.fixed && (
         <ul class="cards">
           {offered.map((item) => (

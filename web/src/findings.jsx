@@ -1,7 +1,7 @@
 // What a comparison found: each finding with both sides in words, and on demand with the ways of one packet on both.
 
 import { useState } from "preact/hooks";
-import { useAnswer } from "./api.js";
+import { embedded, useAnswer } from "./api.js";
 import { Busy, Chance, End, Problem } from "./parts.jsx";
 import { href } from "./route.js";
 import { ENDS, count, fit, hostId, plain, shortName } from "./words.js";
@@ -22,7 +22,7 @@ export function gathered(findings, asks = []) {
     const packet = { destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "" };
     const one = {
       services, nodes: item.nodes ?? [], packets: packet.destinations.length ? [packet] : [], before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
-      title: packet.destinations.length ? "" : (item.statement ?? item.title ?? ""), advice: item.advice ?? [], asks: item.asks ?? asks[place] ?? [item.ask, item.ask], witness: item.witness ?? null,
+      title: packet.destinations.length ? "" : (item.statement ?? item.title ?? ""), advice: item.advice ?? [], asks: item.asks ?? asks[place] ?? [item.ask, item.ask], witness: item.witness ?? null, cause: item.cause ?? null,
     };
     const key = one.title ? String(place) : JSON.stringify([services, one.nodes, one.before, one.after]);
     const known = found.get(key);
@@ -59,7 +59,7 @@ function Finding({ item, place, sides, names, chosen, choose }) {
     <article class={`finding${chosen ? " chosen" : ""}`}>
       <h3><span class="number">{place + 1}</span> {item.title || (first ? `Packets to ${first.destinations.join("; ")}` : "A difference")}</h3>
       <p class="where-found">
-        {item.services.slice(0, 8).map((id) => <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>)}
+        {item.services.slice(0, 8).map((id) => (embedded ? <span key={id}>{plain(id)}</span> : <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>))}
         {item.services.length > 8 && <span>and {item.services.length - 8} more</span>}
         {item.nodes.length > 0 && <span>on {fit(item.nodes.join(", "), 80)}</span>}
         {first && <PacketWords packet={first} />}
@@ -72,6 +72,7 @@ function Finding({ item, place, sides, names, chosen, choose }) {
       <dl class="both">
         {sides.map((side, each) => <div key={each}><dt>{side.words}</dt><dd>{said[each] || "–"}</dd></div>)}
       </dl>
+      {item.cause && <p><small>{sides[item.cause.side === "b" ? 1 : 0].words} · {item.cause.table} {item.cause.chain} {item.cause.rule}</small><br /><code>{item.cause.text}</code></p>}
       {item.advice.length > 0 && <p class="do"><b>What to do:</b> {item.advice.join(" ")}</p>}
       <p class="actions">
         {shown && <button type="button" class="small-button" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "Hide both ways" : "Show both ways"}</button>}
@@ -82,7 +83,7 @@ function Finding({ item, place, sides, names, chosen, choose }) {
   );
 }
 
-const PacketWords = ({ packet }) => <>{packet.from && <span> · from {packet.from}</span>}{packet.conditions && <span> · {packet.conditions}</span>}</>;
+const PacketWords = ({ packet }) => <>{packet.from && <span>from {packet.from}</span>} {packet.conditions && <span>{packet.conditions}</span>}</>;
 
 /** Puts a Pod's name beside its address. */
 function named(text, names) {

@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { embedded, useAnswer } from "./api.js";
+import { command, embedded, holds, useAnswer } from "./api.js";
 import { AskView } from "./ask.jsx";
 import { MapView } from "./mapview.jsx";
 import { Busy, Problem } from "./parts.jsx";
@@ -46,10 +46,10 @@ function App() {
   const main = useRef(null);
   const name = route.path[0] === "service" ? "services" : route.path[0];
   const can = source.data?.can ?? {};
-  const tabs = [...CORE, ...VIEWS.filter((view) => view.shown(can, source.data ?? {}))];
+  const tabs = [...CORE.filter((view) => holds(view.name)), ...VIEWS.filter((view) => view.shown(can, source.data ?? {}))];
   const title = [...CORE, ...VIEWS].find((view) => view.name === name)?.title ?? "Not found";
   useEffect(() => {
-    document.title = `${title} · ${source.data?.label ?? "kproxy explore"}`;
+    document.title = command ? `${embedded.title} · kproxy ${command}` : `${title} · ${source.data?.label ?? "kproxy explore"}`;
   }, [title, source.data]);
   const first = useRef(true);
   useEffect(() => {
@@ -63,11 +63,11 @@ function App() {
     <>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>To the content</a>
       <header class="top">
-        <a class="brand" href="#/map"><Logo /> kproxy <b>explore</b></a>
+        <a class="brand" href={command ? href(embedded.start.path, embedded.start.query) : "#/map"}><Logo /> kproxy <b>{command || "explore"}</b></a>
         <nav aria-label="Views">
-          <ul>{tabs.map((tab) => <li key={tab.name}><a href={href(tab.name)} aria-current={tab.name === name ? "page" : undefined}>{tab.title}</a></li>)}</ul>
+          <ul>{(tabs.length > 1 ? tabs : []).map((tab) => <li key={tab.name}><a href={href(tab.name)} aria-current={tab.name === name ? "page" : undefined}>{tab.title}</a></li>)}</ul>
         </nav>
-        <p class="source">{source.data && <><span class={`kind ${source.data.kind}`}>{source.data.kind}</span> <span class="label" title={source.data.label}>{fit(source.data.label, 36)}</span></>}</p>
+        <p class="source">{source.data && <>{!command && <span class={`kind ${source.data.kind}`}>{source.data.kind}</span>} <span class="label" title={source.data.label}>{fit(source.data.label, 36)}</span></>}</p>
         {notes.length > 0 && <button type="button" class="small-button notes-button" aria-expanded={told} onClick={() => setTold(!told)}>{count(notes.length, "note")}</button>}
         <Theme />
         <button type="button" class="icon" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>?</button>
@@ -81,7 +81,7 @@ function App() {
         {route.path[0] === "service" && <ServiceView {...shared} />}
         {view?.show && <view.show {...shared} />}
         {!view && source.busy && <section class="view"><h1>{title}</h1><Busy busy words="Reading…" /></section>}
-        {!view && !source.busy && <section class="view"><h1>Not found</h1><p>There is no such view here. <a href="#/map">To the map</a></p></section>}
+        {!view && !source.busy && <section class="view"><h1>Not found</h1><p>There is no such view here. {holds("map") && <a href="#/map">To the map</a>}</p></section>}
       </main>
       <footer>{source.data && <p>{source.data.version}{source.data.created ? ` · source of ${source.data.created}` : ""} · {embedded ? "an exported file: it asks no server, and what needs one says so" : "nothing leaves this machine"}</p>}</footer>
     </>
@@ -187,4 +187,5 @@ function Help({ tabs, close }) {
   );
 }
 
+if (embedded?.start && !location.hash) go(href(embedded.start.path, embedded.start.query), true);
 render(<App />, document.getElementById("app"));

@@ -30,7 +30,8 @@ function hopMoments(found, direction, hops, hop, number) {
   };
   const first = number === 0;
   const before = hops[number - 1];
-  if (first) push("begin", direction === "there" ? `${shortName(hostId(hop.host))} sends it` : `${shortName(hostId(hop.host))} answers`);
+  if (first && hop.host === "host") push(begins(hop) === "sent" ? "begin" : "arrive", direction === "back" ? "the answer comes" : begins(hop) === "sent" ? "this host sends it" : `it arrives${hop.in ? ` by ${hop.in}` : ""}`);
+  else if (first) push("begin", direction === "there" ? `${shortName(hostId(hop.host))} sends it` : `${shortName(hostId(hop.host))} answers`);
   else push("arrive", `arrives at ${shortName(hostId(hop.host))}${hop.in ? ` by ${hop.in}` : ""}`, { unwrapped: Boolean(before?.outer) });
   const steps = hop.steps ?? [];
   steps.forEach((step, place) => {
@@ -53,6 +54,9 @@ function hopMoments(found, direction, hops, hop, number) {
     push("end", ended(hop), { verdict: hop.verdict });
   }
 }
+
+/** Whether the one host of a dump sends a packet itself. */
+const begins = (hop) => (hooksOf(hop)[0] === "OUTPUT" ? "sent" : "arrives");
 
 /** Whether a step is worth a stop: jumps between chains and policies that only let through are not, nor is a translation
  *  beside the rule that asked for it. */
@@ -96,6 +100,7 @@ function leaves(hop, next) {
 function ended(hop) {
   if (hop.verdict === "ACCEPT") {
     if (hop.held) return "waits for a neighbour that does not answer";
+    if (hop.host === "host") return hop.via === "local" ? "is delivered to this host" : `leaves this host${hop.out ? ` by ${hop.out}` : ""}`;
     return hop.via === "out" ? `leaves${hop.out ? ` by ${hop.out}` : ""}, and nobody takes it` : "is delivered";
   }
   if (hop.verdict === "INDETERMINATE") return "what happens here is open";

@@ -50,31 +50,35 @@ const STATIONS = {
 const LINES = [["in", "PREROUTING"], ["PREROUTING", "routing"], ["routing", "FORWARD"], ["FORWARD", "POSTROUTING"], ["POSTROUTING", "out"], ["routing", "INPUT"], ["INPUT", "host"], ["host", "OUTPUT"], ["OUTPUT", "POSTROUTING"]];
 
 /** The hooks of one host; those that the packet passes, and the one where it is now. */
-export function Hooks({ passed, now = "", local, delivered, label }) {
-  const route = routeOf(passed, local, delivered);
+export function Hooks({ passed, now = "", local, delivered, verdict = "ACCEPT", label }) {
+  const route = routeOf(passed, local, delivered, verdict === "ACCEPT");
+  const end = verdict === "ACCEPT" ? "" : route.at(-1);
   const taken = new Set(route.slice(1).map((name, place) => `${route[place]} ${name}`));
   return (
     <svg class="hooks" viewBox="4 6 668 114" role="img" aria-label={label}>
       {LINES.map(([one, other]) => <path key={`${one} ${other}`} class={taken.has(`${one} ${other}`) ? "line taken" : "line"} d={lineOf(one, other)} />)}
       {Object.entries(STATIONS).map(([name, [x, y, w, text]]) => (
-        <g key={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
+        <g key={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${end === name ? ` stops ${verdict === "INDETERMINATE" ? "open" : "bad"}` : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
           <rect x={x - w / 2} y={y - 16} width={w} height={32} rx={/^(in|out|host)$/.test(name) ? 16 : 6} />
           <text x={x} y={y + 4.5}>{text}</text>
+          {end === name && <text class="verdict" x={x} y={y + 29}>{verdict}</text>}
         </g>
       ))}
     </svg>
   );
 }
 
-function routeOf(passed, local, delivered) {
+function routeOf(passed, local, delivered, goesOn) {
   const route = [local ? "host" : "in"];
   for (const hook of passed) {
     if (!STATIONS[hook]) continue;
     if (route.at(-1) === "PREROUTING" && hook !== "PREROUTING") route.push("routing");
     if (route.at(-1) !== hook) route.push(hook);
   }
-  if (delivered) route.push("host");
-  else if (route.at(-1) === "POSTROUTING") route.push("out");
+  if (delivered) {
+    if (route.at(-1) === "PREROUTING") route.push("routing", "INPUT");
+    route.push("host");
+  } else if (goesOn && route.at(-1) === "POSTROUTING") route.push("out");
   return route;
 }
 

@@ -12,7 +12,7 @@ export function percent(exact) {
   const [top, below] = fraction(exact);
   if (top === 0n) return "0%";
   if (top === below) return "100%";
-  const value = (Number(top) / Number(below)) * 100;
+  const value = quotient(top, below) * 100;
   if (value < 0.01) return "under 0.01%";
   if (value > 99.99) return "over 99.99%";
   const digits = value < 1 || value > 99 ? 2 : 1;
@@ -34,14 +34,18 @@ export function sum(chances) {
 /** A chance as a number from 0 to 1. */
 export function ratio(exact) {
   const [top, below] = fraction(exact);
-  return Number(top) / Number(below);
+  return quotient(top, below);
 }
+
+/** As a number; of many endpoints in a row both are too large for one. */
+const quotient = (top, below) => Number((top * 10n ** 18n) / below) / 1e18;
 
 /** What is exact about it, in few digits: "1/3", or "1/3 of 2³¹ steps: 715827883/2147483648". */
 export function exactly(exact) {
   const [top, below] = fraction(exact);
   if (below <= 100000n) return below === 1n ? "" : `exactly ${top}/${below}`;
-  const near = simple(Number(top) / Number(below));
+  const near = simple(quotient(top, below));
+  if (String(below).length > 40) return near ? `about ${near}; the exact fraction has ${String(below).length} digits` : "";
   return `exactly ${top}/${below}${near && below % THIRTY_ONE === 0n ? `, as the kernel's 31 random bits give ${near}` : ""}`;
 }
 
@@ -99,21 +103,33 @@ export function splitPort(text) {
   return found ? [found[1] ?? found[2], found[3]] : [text ?? "", ""];
 }
 
+const leavesHost = (hop) => ({ local: "delivered to this host", out: `leaves by ${hop.out || "an interface"}`, bridged: "passed on by the bridge" })[hop.via] ?? "";
+
 export const ENDS = {
   answered: { mark: "✓", kind: "ok", words: "answered" },
   refused: { mark: "✕", kind: "bad", words: "refused" },
   lost: { mark: "✕", kind: "bad", words: "lost" },
   unreachable: { mark: "✕", kind: "bad", words: "unreachable" },
   open: { mark: "?", kind: "open", words: "open" },
+  accepted: { mark: "✓", kind: "ok", words: "accepted" },
+  dropped: { mark: "✕", kind: "bad", words: "dropped" },
+  rejected: { mark: "✕", kind: "bad", words: "rejected" },
   mixed: { mark: "◐", kind: "open", words: "mixed" },
 };
 
+/** How a way ends. Of one host alone only that is known which its rules decide, and not whether anybody answers. */
+export function endOf(way) {
+  return way.at === "host" ? ({ answered: "accepted", lost: "dropped", refused: "rejected" }[way.end] ?? way.end) : way.end;
+}
+
 /** One way's end in a sentence's half: "answered by shop/web-0 at 10.244.1.5:8080". */
 export function endWords(way) {
-  const end = ENDS[way.end]?.words ?? way.end;
+  const end = ENDS[endOf(way)]?.words ?? way.end;
+  if (end === "accepted") return `accepted: ${way.source} → ${way.target}, ${leavesHost(way.there.at(-1))}`;
   if (way.end === "answered") {
     const seen = way.source ? `, which sees ${way.source}` : "";
     return `${end} by ${plain(way.at)} at ${way.target}${seen}`;
   }
-  return `${end} at ${plain(way.at)}${way.reason ? `: ${way.reason}` : ""}`;
+  const hook = way.there?.at(-1)?.steps?.at(-1)?.hook;
+  return `${end}${end !== way.end ? (hook ? ` in ${hook}` : "") : ` at ${plain(way.at)}`}${way.reason ? `: ${way.reason}` : ""}`;
 }

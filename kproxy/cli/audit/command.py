@@ -76,9 +76,10 @@ def command(
     with _Progress() as progress:
         report = audit(cluster, progress, parts=in_processes)
     if html is not None:
-        from kproxy.cli.audit.page import audit_page
+        from kproxy.explorer.exports import audit_page
 
-        write_files({Path(html): audit_page(report).encode(errors="backslashreplace").decode()})
+        plain = click.unstyle("\n".join(report_lines(report)))
+        write_files({Path(html): audit_page(report, cluster, plain)})
     if output_format == "json":
         write_json(report)
     elif output_format == "junit":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import click
 
@@ -10,7 +11,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
-from kproxy.cli.output import colour_stdout, folded, terminal_width, working, write_output
+from kproxy.cli.output import colour_stdout, folded, terminal_width, working, write_files, write_output
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -41,6 +42,7 @@ MOST = 20
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
 @click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@click.option("--html", metavar="FILE", help="Write a page that shows the differences, with both ways of a packet.")
 def command(
     one: str,
     other: str,
@@ -61,6 +63,7 @@ def command(
     most: int,
     everything: bool,
     output_format: str,
+    html: str | None,
 ) -> None:
     """Decide whether two rule sets treat every packet alike: verdicts, rewrites, and their chances.
 
@@ -88,12 +91,13 @@ def command(
       kproxy diff iptables.save,host.nft nftables.nft
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --mode-b nftables
       kproxy diff node.dump cluster:@worker-1
+      kproxy diff before.save after.save --html changes.html
       iptables-save | kproxy diff - expected.save -o json
     """
     if one == other == "-":
         raise click.UsageError("only one side can be standard input")
-    if text and output_format == "json":
-        raise click.UsageError("--text and -o json exclude each other")
+    if text and (output_format == "json" or html is not None):
+        raise click.UsageError("--text goes with neither -o json nor --html")
     rendered = (is_rendered(one), is_rendered(other))
     given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None)
     if not any(rendered) and (given.count(None) < len(given) or features != Features()):
@@ -130,6 +134,11 @@ def command(
     with working("comparing"):
         found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
     counts = (first.rule_count, second.rule_count)
+    if html is not None:
+        from kproxy.explorer.exports import diff_page
+
+        lines = comparison_text(found, labels, counts, None if everything else most)
+        write_files({Path(html): diff_page(found, labels, click.unstyle("\n".join(lines)))})
     if output_format == "json":
         write_output(comparison_json(found, labels).decode(), None)
     else:

@@ -189,11 +189,14 @@ def command(
     for expression in assumptions.keys() - assumptions.used:
         report_note(f"--assume {expression!r} decided nothing: no packet met it")
     if html is not None:
-        from kproxy.cli.trace.page import report_page
+        from kproxy.cli.trace.text import report_text
+        from kproxy.cli.trace.words import packet_words
+        from kproxy.explorer.exports import trace_page
 
         only = reports[0]
         assert isinstance(only, Report)
-        write_files({Path(html): report_page(only, traced.label)})
+        plain = click.unstyle(report_text(only, traced.label))
+        write_files({Path(html): trace_page(only, traced.label, packet_words(only.question), plain)})
         if output_format is None:
             return
     shown = "summary" if summary else output_format or ("text" if packets is None else "json")

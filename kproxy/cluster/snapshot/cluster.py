@@ -52,6 +52,7 @@ class Cluster:
         Raises:
             InputError: the objects or snapshot.json cannot be used, or there is nothing of a cluster.
         """
+        self.files = files
         self.label = files.label
         self.info: SnapshotInfo = read_info(files)
         paths = files.paths()

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.explorer import export
+from kproxy.explorer import export, page
 from kproxy.explorer.source import ManifestSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 
 BUILT = {
-    "export.html": "<!DOCTYPE html><head><!--kproxy:csp--><style>/*kproxy:css*/</style></head><body>"
+    "export.html": "<!DOCTYPE html><head><!--kproxy:csp--><title><!--kproxy:title--></title>"
+    "<style>/*kproxy:css*/</style></head><body><!--kproxy:text-->"
     '<script type="application/json" id="kproxy-data">/*kproxy:data*/</script>'
     '<script type="module">/*kproxy:js*/</script></body>',
     "app.css": "p { color: red }",
@@ -26,7 +27,7 @@ BUILT = {
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "static_file", lambda name: BUILT[name].encode())
+    monkeypatch.setattr(page, "static_file", lambda name: BUILT[name].encode())
 
 
 @pytest.mark.usefixtures("built")
@@ -60,7 +61,9 @@ def test_only_its_own_script_and_style_run(snapshot: Path) -> None:
 
 @pytest.mark.usefixtures("built")
 def test_no_name_of_the_cluster_ends_an_element() -> None:
-    text = export.page_with(json.dumps({"label": "</script><script>alert(1)</script><!-- \u2028"}, ensure_ascii=False))
+    text = page.page_with({"label": "</script><script>alert(1)</script><!-- \u2028"}, "a <b>", "</noscript><b>")
+    assert "<title>a &lt;b&gt;</title>" in text
+    assert "<pre>&lt;/noscript&gt;&lt;b&gt;</pre>" in text
     assert text.count("<script") == 2
     assert text.count("</script>") == 2
     assert "\u2028" not in text

@@ -192,7 +192,8 @@ def test_bad_rules(kproxy: Run, tmp_path: Path, content: str, said: str) -> None
         ((RULES, RULES, "--config-a", ""), "go with manifests"),
         ((RULES, RULES, "--variant", "nft"), "netns"),
         ((RULES, RULES, "-6"), "IPv4"),
-        ((RULES, RULES, "--text", "-o", "json"), "exclude each other"),
+        ((RULES, RULES, "--text", "-o", "json"), "--text goes with neither"),
+        ((RULES, RULES, "--text", "--html", "x.html"), "--text goes with neither"),
         ((RULES,), "Missing argument"),
     ],
 )

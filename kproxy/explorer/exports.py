@@ -1,0 +1,133 @@
+"""The `--html` of other commands: the explorer's page as one file, opened at what the command found.
+
+Each gives what the page's views ask for, in the form of the API's answers (docs/explore.md); the page shows those
+views alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kproxy import __version__
+from kproxy.cluster.audit import Report as AuditReport
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.dataplane.compare.compare import Comparison
+from kproxy.dataplane.compare.record import comparison_record
+from kproxy.dataplane.query.report import Report
+from kproxy.errors import KproxyError
+from kproxy.explorer.ask import Ask, host_answer
+from kproxy.explorer.maps import draw_map
+from kproxy.explorer.model import Model, Work
+from kproxy.explorer.page import page_with
+from kproxy.explorer.source import Known
+from kproxy.netfilter.family import protocol_name
+
+MAX_NODES: Final = 200
+MAX_SERVICES: Final = 300
+"""Of larger clusters the audit's page has no map."""
+_SECONDS: Final = 60.0
+_LISTS: Final = ("modes", "families", "namespaces", "warnings", "missing", "notes")
+
+
+def trace_page(found: Report, label: str, title: str, text: str) -> str:
+    """One packet through one host's rules.
+
+    Args:
+        label: where the rules are from.
+        title: the packet in words.
+        text: the answer as `kproxy trace` prints it.
+    """
+    packet = found.question.packet
+    asked = Ask(packet.source, packet.destination, protocol=protocol_name(packet.protocol))
+    request = {"from": asked.sender, "to": asked.to, "proto": asked.protocol}
+    data = {
+        "asks": [
+            {
+                "request": {"from": asked.sender, "to": asked.to, "protocol": asked.protocol},
+                "answer": host_answer(found.question, found.outcomes, found.assumptions, asked),
+            }
+        ],
+    }
+    return _page("trace", ("ask", request), title, label, data, text)
+
+
+def audit_page(report: AuditReport, cluster: Cluster, text: str) -> str:
+    """What is wrong in a cluster, on its map. `text` is what `kproxy audit` prints."""
+    missing: list[str] = []
+    drawn: object = None
+    if len(report.nodes) <= MAX_NODES and report.services <= MAX_SERVICES:
+        try:
+            model = Model(Known(report.source, cluster, cluster.files), 1)
+            drawn = draw_map(model, "", Work(_SECONDS))
+        except KproxyError as error:
+            missing.append(f"There is no map: {' '.join(str(error).splitlines())}")
+    else:
+        missing.append("There is no map of so large a cluster in this file.")
+    data = {"audit": report, "map": drawn, "missing": missing}
+    return _page("audit", ("audit", {}), report.source, report.source, data, text, created=report.created)
+
+
+def diff_page(found: Comparison, labels: Sequence[str], text: str) -> str:
+    """Where two rule sets differ, each difference with both ways of a packet. `text` is what `kproxy diff` prints."""
+    record = comparison_record(found, labels)
+    findings = [
+        {
+            "destinations": item.destinations,
+            "from": item.sources,
+            "conditions": item.conditions,
+            "before": item.one,
+            "after": item.other,
+            "witness": told["witness"],
+            "cause": told.get("cause"),
+        }
+        for item, told in zip(found.differences, _records(record), strict=True)
+    ]
+    notes = [f"{found.unexamined} more destinations differ: kproxy diff --all has them"] if found.unexamined else []
+    compared: dict[str, object] = {"kind": "diff", "a": labels[0], "b": labels[1], "findings": findings, "notes": notes}
+    compared |= {name: record[name] for name in ("alike", "undecided", "remarks")}
+    title = f"{labels[0]} and {labels[1]}"
+    against = {"label": labels[1], "warnings": [], "away": ""}
+    data = {"compare": compared}
+    return _page("diff", ("compare", {"kind": "diff"}), title, labels[0], data, text, against=against)
+
+
+def _records(record: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    found = record["differences"]
+    assert isinstance(found, list)
+    return found
+
+
+def _page(
+    command: str,
+    start: tuple[str, Mapping[str, object]],
+    title: str,
+    label: str,
+    data: Mapping[str, object],
+    text: str,
+    **more: object,
+) -> str:
+    """The file.
+
+    Args:
+        command: whose page it is.
+        start: path and query of the view that is opened.
+        label: of the source.
+        data: answers, by the names that an exported file has for them.
+        text: the same as text.
+        more: of the source.
+    """
+    none: dict[str, object] = dict.fromkeys(_LISTS, ())
+    source = {
+        "kind": command,
+        "label": label,
+        "version": f"kproxy {__version__}",
+        "can": {"audit": "audit" in data, "compare": "compare" in data},
+        "compares": ["diff"],
+        "fixed": True,
+        **none,
+        **more,
+    }
+    path, query = start
+    held = {"command": command, "start": {"path": path, "query": query}, "title": title, "source": source, **data}
+    return page_with(held, f"{title} · kproxy {command}", text)
