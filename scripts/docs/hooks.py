@@ -19,16 +19,22 @@ from kproxy.cli.main import COMMANDS, group
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = "Options of every command"
+DECISIONS = "Decisions"
 WIDTH = 100
 # Pages outside of docs/ that the site has as well: where they are, and what they are called in it.
 OUTSIDE = {"deploy/README.md": "deploy.md"}
 
 
 def on_config(config: Any) -> None:
-    """Fills the navigation's list of commands."""
-    pages = [{f"kproxy {name}": f"options/{name}.md"} for name in COMMANDS]
-    entry = next(item for section in config.nav for items in section.values() for item in items if OPTIONS in item)
-    entry[OPTIONS] = pages
+    """Fills the navigation's lists of commands and of decisions."""
+    lists: dict[str, list[Any]] = {
+        OPTIONS: [{f"kproxy {name}": f"options/{name}.md"} for name in COMMANDS],
+        DECISIONS: [f"decisions/{path.name}" for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))],
+    }
+    for section in config.nav:
+        for items in section.values():
+            for item in items if isinstance(items, list) else []:
+                item.update({name: pages for name, pages in lists.items() if name in item})
 
 
 def on_files(files: Any, config: Any) -> None:

@@ -73,6 +73,8 @@ def run_page(page: Path, directory: Path, replaced: Mapping[str, str] | None = N
     """
     work = directory / "examples"
     shutil.copytree(DOCS / "examples", work)
+    (work / "docs").mkdir()
+    (work / "docs" / "examples").symlink_to(work)  # README begins at the top of the repository
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     for name in ("KUBECONFIG", "COLUMNS"):
         environment.pop(name, None)
