@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.dataplane.concrete.matches.bpf import bpf
 from kproxy.dataplane.concrete.matches.computed import cluster, dccp, spi, u32
 from kproxy.dataplane.concrete.matches.header import compare
 from kproxy.dataplane.concrete.routing import Query, Unknown, address_type, lookup
@@ -101,7 +100,13 @@ _OPEN: Final = {
 """What a match that is not interpreted depends on, by its name."""
 
 
-_COMPUTED: Final = {"ah": spi, "bpf": bpf, "cluster": cluster, "dccp": dccp, "esp": spi, "u32": u32}
+def _bpf(match: OpaqueMatch, view: View) -> bool | None:
+    from kproxy.dataplane.concrete.matches.bpf import bpf  # few rule sets have programs
+
+    return bpf(match, view)
+
+
+_COMPUTED: Final = {"ah": spi, "bpf": _bpf, "cluster": cluster, "dccp": dccp, "esp": spi, "u32": u32}
 _EXTENSION_HEADERS: Final = frozenset({"rt", "hbh", "dst", "frag", "mh"})
 """Matches on IPv6 extension headers; without the header they never apply, negated or not."""
 
