@@ -75,7 +75,8 @@ class NftGenerator:
             return name, f"meta l4proto {name}"
         if pick == 1 and name == "tcp":
             flags = ("tcp flags syn", "tcp flags & (fin | syn | rst | ack) == syn", "tcp flags ! ack",
-                     "tcp flags & (syn | ack) == syn | ack")  # fmt: skip
+                     "tcp flags & (syn | ack) == syn | ack", "tcp flags ecn",
+                     "tcp flags & (ecn | cwr) == ecn")  # fmt: skip
             return name, self._one(flags)
         return name, f"{name} {self._one(('dport', 'dport', 'sport'))} {self._not()}{self._ports()}"
 
@@ -97,6 +98,7 @@ class NftGenerator:
             f"{ip} daddr . meta l4proto . th dport {n}@services", f"{ip} saddr . {ip} daddr {n}@pairs",
             f"{ip} daddr . th dport {n}{{ {SERVICES[self.family][0]} . 80, {NETWORKS[self.family][1]} . 50-9000 }}",
             f"{ip} {limit} {self._one(('<', '>=', '=='))} 64", f"{ip} dscp {n}{self._one(('cs0', 'cs1'))}",
+            f"{ip} ecn {n}{self._one(('not-ect', 'ect0', '{ ect1, ce }'))}",
             f"meta length {self._one(('< 50', '>= 60', '28-40', '!= 41'))}",
             "meta pkttype host",
             f"@nh,{'128,8' if four else '192,8'} {n}{'0xa' if four else '0xfd'}",
