@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from tests.support.docs import AS_ROOT, DOCS, fits, pages, run_page
+from kproxy.cli.main import group
+from tests.support.docs import AS_ROOT, DOCS, blocks, fits, pages, run_page
 from tests.support.paths import ROOT
 
 PLAIN = [page for page in pages() if AS_ROOT not in page.read_text()]
@@ -39,3 +42,50 @@ def test_what_stands_for_the_rest() -> None:
     assert fits("a\n...\nb", "a\nb\n")
     assert not fits("a\nb", "a\nx\nb\n")
     assert not fits("a\n...", "x\na\n")
+
+
+def kproxy_calls() -> list[tuple[str, list[str]]]:
+    """Every `kproxy ...` in the blocks of shell of all pages, as where it is and its words."""
+    calls = []
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        for block in blocks(page):
+            if block.language not in ("sh", "shell"):
+                continue
+            for line in block.text.replace("\\\n", " ").splitlines():
+                words = list(shlex.shlex(line, posix=True, punctuation_chars="();<>|&"))
+                while "kproxy" in words:
+                    if (
+                        words[words.index("kproxy") - 1] == "kubectl"
+                    ):  # whose plugin takes options before the command, too
+                        break
+                    words = words[words.index("kproxy") + 1 :]
+                    end = next((at for at, word in enumerate(words) if set(word) <= set("();<>|&")), len(words))
+                    calls.append((f"{page.name}:{block.line}: kproxy {' '.join(words[:end])}", words[:end]))
+    return calls
+
+
+def test_there_are_no_prompts_in_what_is_copied() -> None:
+    shown = [(page.name, block) for page in [ROOT / "README.md", *DOCS.rglob("*.md")] for block in blocks(page)]
+    assert [where for where, block in shown if block.language == "console"] == []
+    code = [(where, block) for where, block in shown if block.language in ("sh", "shell")]
+    assert [(where, block.line) for where, block in code if re.search(r"^[$>] ", block.text, re.MULTILINE)] == []
+
+
+def test_what_is_not_run_has_commands_and_options_that_exist() -> None:
+    calls = kproxy_calls()
+    assert len(calls) > 100
+    wrong = []
+    for where, words in calls:
+        command: click.Command = group
+        context = click.Context(group)
+        try:
+            while True:
+                _, words, _ = command.make_parser(context).parse_args(words)
+                if not isinstance(command, click.Group) or not words:
+                    break
+                found = command.get_command(context, words[0])
+                assert found is not None, f"there is no command {words[0]}"
+                command, words, context = found, words[1:], click.Context(found, context)
+        except (click.UsageError, AssertionError) as error:
+            wrong.append(f"{where}: {error}")
+    assert wrong == []
