@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,13 +20,24 @@ from kproxy.cli.options import (
     manifest_options,
     tell_unused_options,
 )
-from kproxy.cli.output import colour_stdout, output_option, terminal_width, working, write_json
+from kproxy.cli.output import (
+    colour_stdout,
+    output_option,
+    report_note,
+    terminal_width,
+    working,
+    write_files,
+    write_json,
+)
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
+from kproxy.services import IPFamily
 
 if TYPE_CHECKING:
     from rich.tree import Tree
+
+    from kproxy.explorer.source import Source
 
 
 @click.command("explain")
@@ -32,6 +46,7 @@ if TYPE_CHECKING:
 @feature_option
 @click.option("--service", "service_key", metavar="NS/NAME", required=True, help="The Service: its namespace and name.")
 @output_option
+@click.option("--html", metavar="FILE", help="Write a page that shows it as a picture, instead.")
 def command(
     source: ClusterSource,
     config_path: str | None,
@@ -42,6 +57,7 @@ def command(
     features: Features,
     service_key: str,
     output_format: str,
+    html: str | None,
 ) -> None:
     """Explain in plain words what one Service becomes on a node.
 
@@ -52,8 +68,16 @@ def command(
       kproxy explain -f cluster.yaml --service kube-system/kube-dns
       kproxy explain -f cluster.yaml --node worker-2 --service shop/web -6
       kproxy explain -f cluster.yaml --service shop/web -o json
+      kproxy explain -f cluster.yaml --service shop/web --html web.html
       kproxy explain --context prod -n shop --service web --node worker-1
     """
+    if html is not None:
+        if output_format == "json":
+            raise click.UsageError("--html and -o json exclude each other")
+        key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
+        family = chosen_family(ipv4, ipv6)
+        _write_page(html, source, (config_path, mode, features), key, node, family)
+        return
     with working("reading the cluster"):
         config, cluster = source.read(config_path, mode, narrow=False)
     tell_unused_options(config.mode)
@@ -78,8 +102,57 @@ def command(
         _print_tree(explanation)
 
 
+def _write_page(
+    html: str,
+    source: ClusterSource,
+    rendering: tuple[str | None, str | None, Features],
+    key: str,
+    node: str | None,
+    family: IPFamily | None,
+) -> None:
+    """`rendering` is the configuration's file, the mode and what hosts can do."""
+    from kproxy.explorer.exports import explain_page
+    from kproxy.explorer.model import Model
+
+    with working("reading the cluster"):
+        known = _explored(source, *rendering).read()
+    for note in known.warnings:
+        report_note(note)
+    with working("rendering"):
+        page = explain_page(Model(known, 1), key, node or "", None if family is None else family.value, _plain)
+    write_files({Path(html): page})
+
+
+def _explored(source: ClusterSource, config_path: str | None, mode: str | None, features: Features) -> Source:
+    """The same cluster as the explorer reads it."""
+    if source.is_live:
+        from kproxy.explorer import live
+
+        connection = source.connection
+        return live.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
+    from kproxy.explorer.source import ManifestSource
+
+    stdin = sys.stdin.buffer.read() if "-" in source.filenames else b""
+    return ManifestSource(source.filenames, config_path, mode, features, stdin, source.allocate)
+
+
+def _plain(explanation: Explanation) -> str:
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=10_000, no_color=True).print(_tree(explanation))
+    return text.getvalue()
+
+
 def _print_tree(explanation: Explanation) -> None:
     from rich.console import Console
+
+    # For programs a rule is one line, however long: wrapped rules cannot be searched.
+    console = Console(width=terminal_width() or 10_000, highlight=False, no_color=not colour_stdout())
+    console.print(_tree(explanation))
+
+
+def _tree(explanation: Explanation) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
@@ -105,9 +178,7 @@ def _print_tree(explanation: Explanation) -> None:
             current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
         if port.objects:
             _add_objects(branch, port.objects)
-    # For programs a rule is one line, however long: wrapped rules cannot be searched.
-    console = Console(width=terminal_width() or 10_000, highlight=False, no_color=not colour_stdout())
-    console.print(tree)
+    return tree
 
 
 def _add_objects(branch: Tree, objects: Sequence[ObjectExplanation]) -> None:

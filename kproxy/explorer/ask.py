@@ -116,7 +116,7 @@ def answer(model: Model, asked: Ask) -> Answer:
             question.client,
             question.destination,
             question.protocol,
-            tuple(_way(item) for item in shown),
+            tuple(way_record(item) for item in shown),
             tuple(network.notes),
             missing,
             switches,
@@ -207,7 +207,8 @@ def _has_no_port(text: str) -> bool:
         return True
 
 
-def _way(item: Journey) -> Way:
+def way_record(item: Journey) -> Way:
+    """A journey as answers have it."""
     record = journey_record(item, steps=True)
     fields = {name: getattr(record, name) for name in JourneyRecord.__struct_fields__}
     return Way(**fields, percent=percent(item.probability))

@@ -6,22 +6,28 @@ views alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kproxy import __version__
 from kproxy.cluster.audit import Report as AuditReport
+from kproxy.cluster.journey.network import POD
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.dataplane.compare.compare import Comparison
 from kproxy.dataplane.compare.record import comparison_record
 from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError
-from kproxy.explorer.ask import Ask, host_answer
+from kproxy.explorer.ask import MAX_WAYS, Answer, Ask, host_answer, way_record
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.page import page_with
+from kproxy.explorer.services import ServiceQuery, service_page
 from kproxy.explorer.source import Known
 from kproxy.netfilter.family import protocol_name
+from kproxy.render.explain import Explanation
+
+if TYPE_CHECKING:
+    from kproxy.lab.inspect.follow import Followed
 
 MAX_NODES: Final = 200
 MAX_SERVICES: Final = 300
@@ -96,6 +102,66 @@ def _records(record: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     found = record["differences"]
     assert isinstance(found, list)
     return found
+
+
+def explain_page(model: Model, key: str, node: str, family: str | None, text: Callable[[Explanation], str]) -> str:
+    """What one Service becomes on a node, and who reaches it, with the map of the cluster.
+
+    Args:
+        node: "" for the first.
+        text: the explanation as `kproxy explain` prints it.
+
+    Raises:
+        Refusal: there is no such Service or node.
+    """
+    work = Work(_SECONDS)
+    found = service_page(model, key, ServiceQuery(node, family), work)
+    data = {"services": {key: found}, "map": draw_map(model, node, work)}
+    path = f"service/{key}"
+    return _page("explain", (path, {}), f"Service {key}", model.known.label, data, text(found.explanation))
+
+
+def lab_page(known: Known, flows: Sequence[tuple[Followed, str]]) -> str:
+    """A lab with connections that were made in it, each with its capture beside the model.
+
+    Args:
+        flows: each with its text, as `kproxy lab trace` prints it.
+    """
+    # Imported here: only a lab needs what namespaces are read with.
+    from kproxy.explorer.lab_actions import place_of, rows_of, said
+
+    model = Model(known, 1)
+    asks, follows = [], []
+    for found, _ in flows:
+        target, sender = found.target, found.client
+        request = {
+            "from": sender if sender.startswith(POD) else f"node/{sender}",
+            "to": target.destination,
+            "protocol": target.protocol.lower(),
+        }
+        ways = tuple(map(way_record, found.journeys))
+        answer = Answer(
+            1, request["from"], request["to"], request["protocol"], ways[:MAX_WAYS], (), (), (), (), len(ways)
+        )
+        asks.append({"request": request, "answer": answer})
+        follows.append(
+            {
+                **request,
+                "label": f"{target.service}: {target.label}" if target.service else target.label,
+                "agrees": found.agrees,
+                "open": found.is_open,
+                "answer": said(found),
+                "journey": place_of(found),
+                "rows": rows_of(found),
+            }
+        )
+    missing = [] if flows else ["No Service with endpoints is there yet, so no connection was followed."]
+    data = {"map": draw_map(model, "", Work(_SECONDS)), "asks": asks, "follows": follows, "missing": missing}
+    start: tuple[str, dict[str, object]] = ("map", {})
+    if follows:
+        first = follows[0]
+        start = ("ask", {"from": first["from"], "to": first["to"], "proto": first["protocol"], "way": first["journey"]})
+    return _page("lab view", start, known.label, known.label, data, "\n\n".join(text for _, text in flows))
 
 
 def _page(

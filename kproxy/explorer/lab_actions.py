@@ -118,9 +118,19 @@ def follow_connection(source: LabSource, model: Model, asked: Follow) -> FollowA
     except LinuxError as error:
         raise Refusal(409, str(error)) from error
     known = _answer(model, client, found)
+    place = place_of(found) if known is not None else -1
+    return FollowAnswer(found.agrees, found.is_open, said(found), place, rows_of(found), known)
+
+
+def place_of(found: Followed) -> int:
+    """The place of the way that came about among all of them; -1 if it is none."""
     way = found.compared.journey
-    place = next((number for number, each in enumerate(found.journeys) if each == way), -1)
-    rows = tuple(
+    return next((number for number, each in enumerate(found.journeys) if each == way), -1)
+
+
+def rows_of(found: Followed) -> tuple[Row, ...]:
+    """Model and capture beside one another."""
+    return tuple(
         Row(
             item.direction,
             f"{item.host} {item.device} {'out' if item.outgoing else 'in'}",
@@ -133,14 +143,14 @@ def follow_connection(source: LabSource, model: Model, asked: Follow) -> FollowA
         for wanted, seen in found.compared.pairs
         if (item := _either(wanted, seen)) is not None
     )
-    return FollowAnswer(found.agrees, found.is_open, _words(found), place if known is not None else -1, rows, known)
 
 
 def _either(one: PacketAtInterface | None, other: PacketAtInterface | None) -> PacketAtInterface | None:
     return one or other
 
 
-def _words(found: Followed) -> str:
+def said(found: Followed) -> str:
+    """What became of the connection, in words."""
     seen = found.answer
     if seen.end != ANSWERED:
         return str(seen.end)

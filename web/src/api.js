@@ -74,7 +74,7 @@ function fromFile(path, body) {
   }
   if (name === "api/compare" && embedded.compare) return embedded.compare;
   if (name === "api/audit" && embedded.audit) return embedded.audit;
-  if (name === "api/ask" && !body.edits?.length && !Object.keys(body.assume ?? {}).length) {
+  if (name === "api/ask" && !body.source && !body.edits?.length && !Object.keys(body.assume ?? {}).length) {
     const found = embedded.asks?.find((item) => sameQuestion(item, body));
     if (found) return found.answer;
   }

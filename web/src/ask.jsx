@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, embedded, useAnswer } from "./api.js";
+import { Captured } from "./live.jsx";
 import { Drawing, useLayout } from "./map.jsx";
 import { Zoom } from "./mapview.jsx";
 import { hooksOf, momentsOf } from "./moments.js";
@@ -43,6 +44,7 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
   const moments = useMemo(() => (way ? momentsOf(way) : []), [way]);
   const step = Math.min(Number(query.step) || 0, Math.max(0, moments.length - 1));
   const moment = moments[step] ?? null;
+  const followed = embedded?.follows?.find((item) => item.from === query.from && item.to === query.to);
   const to = (changes) => href("ask", { ...query, ...changes });
   const ask = (changes) => href("ask", { ...query, way: "", step: "", assume: "", whole: query.whole, ...changes });
   return (
@@ -55,11 +57,33 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         <Problem error={error ?? (map ? null : mapError)} />
         {way && <Player way={way} moments={moments} step={step} to={to} protocol={answer.protocol} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
+        {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} /></section>}
         {way && <Rules way={way} moment={moment} number={number} question={question} query={query} to={to} />}
       </div>
       <aside class="panel" aria-label="Ways">
-        {answer ? <Ways answer={answer} number={number} to={to} query={query} /> : <AskHelp map={map} query={query} />}
+        {embedded?.follows && <Connections query={query} />}
+        {answer ? <Ways answer={answer} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
       </aside>
+    </section>
+  );
+}
+
+/** Connections that were made when the file was written. */
+function Connections({ query }) {
+  return (
+    <section aria-label="Connections">
+      <h2>Connections</h2>
+      <ol class="ways">
+        {embedded.follows.map((item) => (
+          <li key={`${item.from} ${item.to}`}>
+            <a class={`way-item flow ${item.agrees ? "ok" : item.open ? "open" : "bad"}`} href={href("ask", { from: item.from, to: item.to, proto: item.protocol, way: item.journey > 0 ? item.journey : "" })}
+              aria-current={item.from === query.from && item.to === query.to ? "true" : undefined}>
+              <b>{plain(item.from)} → {item.label}</b>
+              <span class="more-words">{item.answer}, {item.agrees ? "as the model says" : "not as the model says"}</span>
+            </a>
+          </li>
+        ))}
+      </ol>
     </section>
   );
 }
@@ -161,7 +185,7 @@ function hostsOf(map, answer) {
   return { all, nodes };
 }
 
-function Ways({ answer, number, to, query }) {
+function Ways({ answer, number, to, query, taken }) {
   const assumed = new Map((query.assume ?? "").split(",").filter(Boolean).map((item) => [item.slice(0, item.lastIndexOf("=")), item.slice(item.lastIndexOf("=") + 1)]));
   const settle = (expression, value) => {
     const next = new Map(assumed);
@@ -180,6 +204,7 @@ function Ways({ answer, number, to, query }) {
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
               <End end={endOf(way)} />
               <span class="where">{whereOf(way)}</span>
+              {place === taken && <span class="more-words">this one came about</span>}
               {place === number && <span class="more-words">{endWords(way)}. {exactly(way.probability)}</span>}
             </a>
           </li>

@@ -104,11 +104,20 @@ function Follow({ map, query, to }) {
         <button class="primary" type="submit" disabled={state.busy}>Send it</button>
       </form>
       <Problem error={state.error} />
-      {data && <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says." : data.open ? "What the model leaves open, the capture shows." : "The capture differs from the model."} {data.answer}</p>}
-      {data && <Table hidden caption="Model and capture" head={["where", "", "model", "captured"]} rows={data.rows.map((row) => [
-        <span class={row.same ? "" : "bad-text"}>{row.same ? "" : "≠ "}{row.place}</span>, row.direction === "back" ? "back" : "there", <code>{row.model ?? "–"}</code>, <code>{row.captured ?? "–"}</code>,
-      ])} />}
+      {data && <Captured data={data} />}
     </section>
+  );
+}
+
+/** What was captured of one connection, a row for each interface, beside what the model says. */
+export function Captured({ data }) {
+  return (
+    <>
+      <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says." : data.open ? "What the model leaves open, the capture shows." : "The capture differs from the model."} {data.answer}</p>
+      <Table hidden caption="Model and capture" head={["where", "", "model", "captured"]} rows={data.rows.map((row) => [
+        <span class={row.same ? "" : "bad-text"}>{row.same ? "" : "≠ "}{row.place}</span>, row.direction === "back" ? "back" : "there", <code>{row.model ?? "–"}</code>, <code>{row.captured ?? "–"}</code>,
+      ])} />
+    </>
   );
 }
 

@@ -1,7 +1,7 @@
 // One Service: what it becomes, in the order a packet meets it, and who reaches it from where.
 
 import { useState } from "preact/hooks";
-import { useAnswer } from "./api.js";
+import { command, embedded, holds, useAnswer } from "./api.js";
 import { serviceTarget } from "./names.js";
 import { Busy, End, Field, LongTable, Problem, Select, Table } from "./parts.jsx";
 import { go, href } from "./route.js";
@@ -48,17 +48,17 @@ export function ServiceView({ route, map, revision, edits = [] }) {
   const to = (changes) => href(route.path, { ...route.query, ...changes });
   return (
     <section class="view">
-      <p class="crumbs"><a href="#/services">Services</a> / {namespace}</p>
+      <p class="crumbs">{command ? "Service" : <a href="#/services">Services</a>} / {namespace}</p>
       <div class="bar-top">
         <h1>{name}</h1>
-        {service && <p class="counts">{service.type}{service.affinity && service.affinity !== "None" ? ` · ${service.affinity} affinity` : ""}</p>}
+        {service && <p class="counts">{service.type}{embedded && data ? `, ${data.explanation.family} on node ${data.explanation.node}` : ""}{service.affinity && service.affinity !== "None" ? ` · ${service.affinity} affinity` : ""}</p>}
         <Busy busy={busy} />
         <span class="actions">
-          {service && !service.skipped && <a class="button primary" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
+          {service && !service.skipped && holds("ask") && <a class="button primary" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
           <a class="button" href={href("map", { sel: `svc/${namespace}/${name}` })}>On the map</a>
         </span>
       </div>
-      {data && (data.nodes.length > 1 || data.families.length > 1) && (
+      {data && !embedded && (data.nodes.length > 1 || data.families.length > 1) && (
         <form class="filters" onSubmit={(event) => event.preventDefault()}>
           {data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
           {data.families.length > 1 && <Select label="Family" value={family || data.explanation.family} onChange={(value) => go(to({ family: value }))} options={data.families.map((item) => [item, item])} />}
@@ -161,13 +161,13 @@ function Matrix({ matrix }) {
   return (
     <section>
       <h2>Who reaches it</h2>
-      <Table classes="matrix" caption="Clients and addresses; each cell leads to the question" head={["from", ...matrix.addresses.map((item) => item.label)]} rows={matrix.clients.map((client, row) => [
+      <Table classes="matrix" caption={holds("ask") ? "Clients and addresses; each cell leads to the question" : "Clients and addresses"} head={["from", ...matrix.addresses.map((item) => item.label)]} rows={matrix.clients.map((client, row) => [
         <><b>{client.label || plain(client.id)}</b>{client.kind && <small>{client.kind}</small>}</>,
         ...matrix.addresses.map((address, column) => {
           const cell = matrix.cells[row]?.[column];
           if (!cell) return "–";
           return (
-            <a class="cell" href={href("ask", { from: client.id, to: address.to, proto: address.protocol })}>
+            <a class="cell" href={holds("ask") ? href("ask", { from: client.id, to: address.to, proto: address.protocol }) : undefined}>
               <End end={cell.end} />
               <span class="cell-ways">{cell.ways?.length > 1 ? count(cell.ways.length, "way") : cell.ways?.[0]?.end === "answered" ? plain(cell.ways[0].at).split("/").pop() : ""}</span>
               {cell.reason && <small>{fit(cell.reason, 140)}</small>}

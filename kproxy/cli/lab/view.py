@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.lab.page import lab_page
+from kproxy.cli.lab.trace import describe
 from kproxy.cli.output import working, write_output
 from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import ClusterView, read_cluster
@@ -45,7 +45,11 @@ def command(name: str, path: str, flows: Sequence[str], timeout: float) -> None:
     followed: list[Followed] = []
     with working("following connections"):
         followed += [follow(model, host, target, timeout=timeout) for host, target in chosen]
-    write_output(lab_page(cluster, followed), path)
+    from kproxy.explorer.exports import lab_page
+    from kproxy.explorer.live import LabSource
+
+    flows_told = [(each, click.unstyle("\n".join(describe(each, rules=True)))) for each in followed]
+    write_output(lab_page(LabSource(lab, record).read(), flows_told), path)
 
 
 def _parse(cluster: ClusterView, text: str) -> tuple[str, Target]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,20 @@ def test_nftables_mode_names_its_objects(kproxy: Run) -> None:
     (port, *_) = json.loads(kproxy("explain", *arguments, "-o", "json").stdout)["ports"]
     assert "rules" not in port
     assert {each["object"] for each in port["objects"]} == {"chain", "set", "rule", "element"}
+
+
+def test_the_page_holds_what_is_printed(kproxy: Run, tmp_path: Path) -> None:
+    asked = ("explain", *scenario("minikube"), "--service", "default/crd-array-watchers")
+    done = kproxy(*asked, "--html", tmp_path / "web.html")
+    assert (done.returncode, done.stdout) == (0, "")
+    text = (tmp_path / "web.html").read_text()
+    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    held = json.loads(found[1])
+    page = held["services"]["default/crd-array-watchers"]
+    assert page["explanation"] == json.loads(kproxy(*asked, "-o", "json").stdout)
+    assert [each["chance"] for each in page["ports"][0]["fan"][0]["endpoints"]] == ["1/2", "1/2"]
+    assert held["start"]["path"] == "service/default/crd-array-watchers"
+    assert "-j DNAT --to-destination 10.244.0.37:8080" in re.sub(r"<script.*", "", text, flags=re.DOTALL), "as text"
+    both = kproxy(*asked, "--html", tmp_path / "web.html", "-o", "json")
+    assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
