@@ -196,7 +196,10 @@ class Packets:
     def invalid(self) -> Iterator[Candidate]:
         """What a pod sends to a client and conntrack cannot place."""
         sources = [
-            endpoint.ip for port in self._facts.service_ports for endpoint in self._facts.selected[port.name].reachable
+            endpoint.ip
+            for port in self._facts.service_ports
+            for endpoint in self._facts.selected[port.name].reachable
+            if endpoint.ip not in self.own
         ]
         packet = self.packet(next(iter(sources), self.pod), Door(self.client, "tcp", CLIENT_PORT), flags=ACK)
         packet = packet.replace(sport=8080, in_interface=self.pod_interface)
@@ -223,6 +226,11 @@ class Packets:
             yield self.outside(door)
             for ip in (*port.external_ips, *port.load_balancer_vips):
                 yield self.outside(Door(ip, port.protocol, port.port))
+        # What goes to the node itself is not masqueraded. Its endpoints are elsewhere once it has other addresses.
+        for port in self._answering():
+            found = self.from_pod(Door(port.cluster_ip, port.protocol, port.port)).iptables
+            host = dataclasses.replace(found.host, local_addresses=frozenset())
+            yield Candidate.of(dataclasses.replace(found, host=host))
 
     def _answering(self) -> list[ServicePort]:
         facts = self._facts

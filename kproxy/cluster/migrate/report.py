@@ -234,6 +234,8 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
     elif not setting and found.reason is not None:
         more = [text for text in own_texts if text not in facts.own_addresses]
         setting = f"on a node that has {', '.join(more)}, too" if more and facts.own_addresses else ""
+        if gone := [text for text in facts.own_addresses if text not in own_texts]:
+            setting = f"on a node that does not have {', '.join(gone)}"
     return WitnessRecord(
         text=situation_text(situation),
         family=family.value,

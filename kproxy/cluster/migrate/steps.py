@@ -40,6 +40,7 @@ from kproxy.render.nftables.table import RenderedTable
 _LOOPBACK_NETWORK: Final = {Family.IPV4: "127.0.0.0/8", Family.IPV6: "::1/128"}
 _NODE_PORT_REFUSALS: Final = "MIGRATE-NODEPORTS"
 _CLUSTER_IPS: Final = "MIGRATE-CLUSTER-IPS"
+_MASQUERADED: Final = "MIGRATE-MASQ"
 _UNALLOCATED: Final = "MIGRATE-UNALLOCATED"
 _HAIRPIN: Final = re.compile(r"-A (KUBE-SEP-\S+) .*-s (\S+) -j KUBE-MARK-MASQ")
 _ELEMENT: Final = re.compile(r"add element \S+ \S+ (\S+) \{ (?:(\S+) \. )?(\S+) \. (\d+)[ }]")
@@ -94,15 +95,25 @@ def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
 # the steps
 
 
-def _all_ports_masqueraded(facts: NodeFacts, options: RenderOptions) -> str:
-    """In nftables mode every port of a ClusterIP is masqueraded as one that a Service has, and refused afterwards."""
-    if options.masquerade_all:
-        who = ""
-    elif options.local_traffic.is_implemented:
-        who = f"{options.local_traffic.if_not_local} "
-    else:
-        who = None
-    marks = [] if who is None else [f"-I {SERVICES} 1 -d {ip} {who}-j {MARK_MASQ}" for ip in facts.cluster_ips]
+def _all_ports_masqueraded(facts: NodeFacts, _options: RenderOptions) -> str:
+    """In nftables mode every port of a ClusterIP is masqueraded as one that a Service has, and refused afterwards.
+
+    Those that a Service has with endpoints are masqueraded as iptables mode's options say."""
+    options = facts.nftables
+    who = "" if options.masquerade_all else f"{options.local_traffic.if_not_local} "
+    marks: list[str] = []
+    if options.masquerade_all or options.local_traffic.is_implemented:
+        answered = sorted(
+            Door(port.cluster_ip, port.protocol, port.port)
+            for port in facts.service_ports
+            if facts.decided[port.name].has_internal
+        )
+        marks = [f":{_MASQUERADED} - [0:0]"]
+        marks += [
+            f"-A {_MASQUERADED} -d {ip} -p {protocol} --dport {port} -j RETURN" for ip, protocol, port in answered
+        ]
+        marks += [f"-A {_MASQUERADED} -d {ip} {who}-j {MARK_MASQ}" for ip in facts.cluster_ips]
+        marks.append(f"-I {SERVICES} 1 -j {_MASQUERADED}")
     served = [
         f"-d {door.address} -p {door.protocol} --dport {door.port} -j RETURN" for door in sorted(facts.cluster_ip_doors)
     ]

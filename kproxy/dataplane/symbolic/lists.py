@@ -27,12 +27,15 @@ Name = tuple[str, str]
 """A set, by the names of its table and its own."""
 
 
+Service = tuple[int | None, int, int]
+"""Address (None: a node port), protocol and port."""
+
+
 class Part(NamedTuple):
-    """What a list is for: where packets are sent that it is filled with, and the services that ask it, as address,
-    protocol and port."""
+    """What a list is for: where packets are sent that it is filled with, and the services that ask it."""
 
     endpoints: frozenset[str]
-    services: frozenset[tuple[int, int, int]]
+    services: frozenset[Service]
 
 
 class _Parts:
@@ -42,11 +45,18 @@ class _Parts:
         self.fills: dict[str, set[str]] = {}
         self.asks: dict[str, set[str]] = {}
         self.endpoints: dict[str, set[str]] = {}
-        self.services: dict[str, set[tuple[int, int, int]]] = {}
+        self.services: dict[str, set[Service]] = {}
+        self.callers: dict[str, set[str]] = {}
 
     def part(self, name: str) -> Part:
         endpoints = {item for chain in self.fills.get(name, ()) for item in self.endpoints.get(chain, ())}
-        services = {item for chain in self.asks.get(name, ()) for item in self.services.get(chain, ())}
+        asking, waiting = set[str](), list(self.asks.get(name, ()))
+        while waiting:
+            chain = waiting.pop()
+            if chain not in asking:
+                asking.add(chain)
+                waiting += self.callers.get(chain, ())
+        services = {item for chain in asking for item in self.services.get(chain, ())}
         return Part(frozenset(endpoints), frozenset(services))
 
 
@@ -62,19 +72,23 @@ def parts_of_lists(rulesets: Iterable[Ruleset], names: Mapping[str, str]) -> dic
                     kind.setdefault(names.get(match.name, match.name), set()).add(where)
             if isinstance(rule.target, DnatTarget):
                 found.endpoints.setdefault(where, set()).add(str(rule.target.to_destination))
-            service = _service(rule)
-            if isinstance(rule.target, Jump) and service is not None:
-                found.services.setdefault(f"{table.name} {rule.target.chain}", set()).add(service)
+            if isinstance(rule.target, Jump):
+                callee, service = f"{table.name} {rule.target.chain}", _service(rule)
+                if service is not None:
+                    found.services.setdefault(callee, set()).add(service)
+                else:
+                    found.callers.setdefault(callee, set()).add(where)
     return {name: found.part(name) for name in {**found.fills, **found.asks}}
 
 
-def _service(rule: Rule) -> tuple[int, int, int] | None:
+def _service(rule: Rule) -> Service | None:
     destination, protocol = rule.destination, rule.protocol
-    if destination is None or destination.negated or protocol is None or protocol.negated:
+    if protocol is None or protocol.negated or (destination is not None and destination.negated):
         return None
+    address = None if destination is None else destination.value.address
     for match in rule.matches:
         if isinstance(match, (TcpMatch, UdpMatch, SctpMatch)) and match.dport is not None and not match.dport.negated:
-            return destination.value.address, protocol.value, match.dport.value.first
+            return address, protocol.value, match.dport.value.first
     return None
 
 
@@ -100,18 +114,21 @@ def parts_of_sets(tables: Iterable[Table], family: Family) -> dict[Name, Part]:
                     elif isinstance(statement, VerdictMap):
                         for service, callee in _services(statement, table):
                             found.services.setdefault(callee, set()).add(service)
+                    elif isinstance(statement, Verdict) and statement.chain is not None:
+                        found.callers.setdefault(statement.chain, set()).add(chain.name)
         for name in changed_sets(table):
             result[table_name(table), name] = found.part(name)
     return result
 
 
-def _services(statement: VerdictMap, table: Table) -> Iterable[tuple[tuple[int, int, int], str]]:
+def _services(statement: VerdictMap, table: Table) -> Iterable[tuple[Service, str]]:
     held = table.set(statement.map.name) if isinstance(statement.map, SetReference) else statement.map
     for element in () if held is None else held.elements:
         key, data = element.key, element.data
-        if isinstance(key, tuple) and len(key) == 3 and isinstance(data, Verdict) and data.chain is not None:
-            address, protocol, port = key
-            if isinstance(address, int) and isinstance(protocol, int) and isinstance(port, int):
+        if isinstance(key, tuple) and len(key) in (2, 3) and isinstance(data, Verdict) and data.chain is not None:
+            address = key[0] if len(key) == 3 else None
+            protocol, port = key[-2:]
+            if isinstance(address, int | None) and isinstance(protocol, int) and isinstance(port, int):
                 yield (address, protocol, port), data.chain
 
 

@@ -106,6 +106,36 @@ CASES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, Any], set[st
         QUIET,
         CLUSTER_IP | {ids.HOST_FIREWALL, ids.SHARED_ADDRESS},
     ),
+    "affinity with the same endpoints behind several node ports and external IPs": (
+        [
+            item
+            for number, name in enumerate("ab", 1)
+            for item in (
+                service(
+                    name,
+                    f"10.96.0.{number}",
+                    type="NodePort",
+                    port={"nodePort": 30080 + number},
+                    externalIPs=[f"198.51.100.{number}"],
+                    internalTrafficPolicy="Local",
+                    sessionAffinity="ClientIP",
+                ),
+                endpoints(name, ("10.244.1.5", "10.244.1.6"), "n2"),
+            )
+        ],
+        QUIET,
+        NODE_PORT | {ids.SESSION_AFFINITY, ids.REFUSED_HOOKS, ids.MASQUERADE_MARK},
+    ),
+    "masqueradeAll of one mode, without endpoints": (
+        [service()],
+        quiet(iptables={"localhostNodePorts": False, "masqueradeAll": True}),
+        CLUSTER_IP | {ids.MASQUERADE_MARK, ids.REFUSED_HOOKS},
+    ),
+    "masqueradeAll of one mode, and INVALID packets, with the node itself as endpoint": (
+        [service(), endpoints(addresses=("192.168.0.2",))],
+        quiet(nftables={"masqueradeAll": True}, conntrack={}),
+        CLUSTER_IP | {ids.MASQUERADE_ALL, ids.INVALID_PACKETS},
+    ),
 }
 
 
