@@ -31,6 +31,7 @@ _NFT: Final = re.compile(
     rf"(?:#!.*nft|table\s|define\s|undefine\s|redefine\s|include\s|(?:add|create|insert|replace|delete|destroy|flush|reset)"
     rf"\s+(?:{_OBJECTS})\b)"
 )
+_LINE: Final = re.compile(r".+")
 _IPSET: Final = re.compile(r"(?:create|add)\s+\S+\s+\S+")
 
 
@@ -48,8 +49,8 @@ def recognise(text: str) -> RuleKind | None:
     start = text.removeprefix("\ufeff").lstrip()
     if start.startswith("#!") and "nft" in start.partition("\n")[0]:
         return RuleKind.NFT
-    for line in start.splitlines():
-        words = line.strip()
+    for line in _LINE.finditer(start):  # one by one: a dump has megabytes
+        words = line[0].strip()
         if not words or words.startswith("#"):
             continue
         if words.startswith(("{", "[")) and not re.match(r"\[\d+:\d+\]", words):

@@ -17,6 +17,7 @@ from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
 from kproxy.cluster.audit.wires import observe_wires
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.layout import NODES
+from kproxy.netfilter.iptables.save import collector_paused
 
 Tell = Callable[[str], None]
 SMALLEST: Final = 20
@@ -70,7 +71,8 @@ def audit(
     nodes = [AuditedNode(shared, host) for host in cluster.hosts.values() if host.has_node]
 
     def do(some: range) -> Part:
-        return _part(nodes, some, tell, everything=everything)
+        with collector_paused():  # a collection walks the whole cluster
+            return _part(nodes, some, tell, everything=everything)
 
     done = list(parts(do, _ranges(len(nodes), smallest)))
     found = [each for part in done for each in part.found]

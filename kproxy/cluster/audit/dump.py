@@ -7,18 +7,19 @@ should be is told by comparing text; and only those that matter are read as rule
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from kproxy.cluster.audit.blocks import Blocks, cut_blocks
 from kproxy.netfilter import Family, parse_save
 from kproxy.render.iptables.chains import SERVICE_PORT_CHAIN_PREFIXES
 
 ChainKey = tuple[str, str]
 """Table and chain."""
 
-_TABLE: Final = re.compile(r"^\*(\S+)\n(.*?)^COMMIT$", re.MULTILINE | re.DOTALL)
+_TABLE: Final = re.compile(r"(?:#.*\n|\n)*\*(\S+)\n")
+_END: Final = "\nCOMMIT\n"
 _DECLARED: Final = re.compile(r":(\S+) (\S+) \[\d+:\d+\]\n")
-_RULES: Final = re.compile(r"-A (\S+) .*\n(?:-A \1 .*\n)*")
 _COUNTERS: Final = re.compile(r"^\[\d+:\d+\] (?=-A )", re.MULTILINE)
 _SERVICE_JUMPS: Final = tuple(f"-{flag} {prefix}" for flag in "jg" for prefix in SERVICE_PORT_CHAIN_PREFIXES)
 _JUMP: Final = re.compile(r" -[jg] (\S+)")
@@ -33,49 +34,55 @@ class Dump:
         policies: of built-in chains, `ACCEPT` or `DROP`.
     """
 
-    def __init__(self, label: str, text: str, family: Family | None = None) -> None:
-        """Raises InputError: it is no dump; it names the line."""
+    def __init__(self, label: str, text: str, family: Family | None = None, like: Dump | None = None) -> None:
+        """
+        Args:
+            like: a dump that has nearly the same rules: only what differs is cut.
+
+        Raises:
+            InputError: it is no dump; it names the line.
+        """
         self.label = label
         self.text = text
         self._family = family
         self.chains: dict[ChainKey, str] = {}
         self.policies: dict[ChainKey, str] = {}
         self._declared: dict[str, dict[str, None]] = {}
+        self._blocks: dict[str, Blocks] = {}
         self._head = "".join(line for line in text[:500].splitlines(keepends=True) if line.startswith("#"))
         plain = text.replace("\r\n", "\n")
         plain = _COUNTERS.sub("", plain) if "\n[" in plain else plain
-        if not self._cut(plain):
+        if not plain.endswith("\n"):
+            plain += "\n"
+        if not self._cut(plain, {} if like is None else like._blocks):
             self._cut_slowly(text)
 
-    def _cut(self, text: str) -> bool:
+    def _cut(self, text: str, like: Mapping[str, Blocks]) -> bool:
         """Cuts it, if it is as iptables-save prints it."""
-        end = 0
-        for part in [*_TABLE.finditer(text), None]:
-            rest = text[end:] if part is None else text[end : part.start()]
-            if any(line and not line.startswith("#") for line in rest.split("\n")):
+        at = 0
+        while head := _TABLE.match(text, at):
+            end = text.find(_END, head.end() - 1)
+            if end < 0:
                 return False
-            if part is None:
-                break
-            end = part.end()
-            table, body = part[1], part[2]
+            table, body, at = head[1], text[head.end() : end + 1], end + len(_END)
             if table in self._declared:
                 return False
             declared = self._declared.setdefault(table, {})
             length = 0
-            for found in _DECLARED.finditer(body):
+            rules = 0 if body.startswith("-A ") else body.find("\n-A ") + 1 or len(body)
+            for found in _DECLARED.finditer(body, 0, rules):
                 declared[found[1]] = None
                 length += len(found[0])
                 if found[2] != "-":
                     self.policies[table, found[1]] = found[2]
-            for found in _RULES.finditer(body, length):
-                if found[1] not in declared:
-                    return False
-                key = table, found[1]
-                self.chains[key] = self.chains.get(key, "") + found[0]
-                length += len(found[0])
-            if length != len(body):
+            blocks = cut_blocks(body[rules:], like.get(table))
+            if length != rules or blocks is None or not declared.keys() >= set(blocks.chains):
                 return False
-        return True
+            self._blocks[table] = blocks
+            for chain, lines in zip(blocks.chains, blocks.rules, strict=True):
+                key = table, chain
+                self.chains[key] = self.chains.get(key, "") + lines
+        return all(not line or line.startswith("#") for line in text[at:].split("\n"))
 
     def _cut_slowly(self, text: str) -> None:
         """Reads it, which says what is wrong with it, or orders it."""

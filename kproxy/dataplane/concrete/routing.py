@@ -171,8 +171,10 @@ def _rule_fits(rule: RoutingRule, query: Query) -> bool | None:
 
 def _table_lookup(host: Host, table: str, query: Query) -> RouteResult | None:
     best: Route | None = None
+    family, destination = query.family, query.destination
     for route in host.routes or ():
-        if route.table != table or route.family is not query.family or not route.network.contains(query.destination):
+        network = route.network
+        if (destination ^ network.address) & network.mask or route.table != table or network.family is not family:
             continue
         if best is None or (-route.network.mask, route.metric) < (-best.network.mask, best.metric):
             best = route
