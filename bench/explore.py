@@ -1,6 +1,8 @@
-"""Explore: the explorer's answers for 1000x5, 2000x5 and 5000x10 services and endpoints on ten nodes, from manifests.
+"""Explore: the explorer's answers for 1000x5, 2000x5, 5000x10 and 10000x3 services and endpoints on ten nodes, from
+manifests.
 
-Each size runs in a process of its own. Times are without HTTP, which adds about a millisecond, but with the JSON.
+Each size runs in a process of its own. Times are without HTTP, which adds about a millisecond, but with the JSON. The
+targets: 300 ms for a question at 2000x5, the worst one too, and 100 ms for what is on the page.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,19 +22,20 @@ import msgspec
 
 from bench.generate import cluster_lines
 
-SIZES = ((1000, 5), (2000, 5), (5000, 10))
+SIZES = ((1000, 5), (2000, 5), (5000, 10), (10_000, 3))
 NODES = 10
-ASKED = 30
+ASKED = 100
 
 
 class Measured(msgspec.Struct):
-    """One size. Times in seconds, memory in KiB. `first` is a question that comes to a node whose rules are not ready;
-    `ask` and `worst` are later ones, each about another Service; `whatif` marks an endpoint terminating and compares
-    all nodes."""
+    """One size. Times in seconds, memory in KiB. `early` is a question that comes as soon as the page is there, `ready`
+    when all is made ready in the background; what follows comes after that: `ask` and `worst` are questions, each about
+    another Service; `whatif` marks an endpoint terminating and compares all nodes."""
 
     load: float
+    early: float
+    ready: float
     map: float
-    first: float
     ask: float
     worst: float
     rules: float
@@ -60,6 +64,7 @@ def measure(path: str, services: int) -> Measured:
     from kproxy.explorer.maps import draw_map
     from kproxy.explorer.model import Work
     from kproxy.explorer.page import encode
+    from kproxy.explorer.server import settle_garbage
     from kproxy.explorer.services import ServiceQuery, service_page
     from kproxy.explorer.source import ManifestSource
     from kproxy.explorer.state import Explorer
@@ -74,23 +79,32 @@ def measure(path: str, services: int) -> Measured:
     explorer = Explorer(ManifestSource([path], None, None, Features()))
     load = time.perf_counter() - start
     model = explorer.model
+    warm = threading.Event()
+
+    def rest() -> None:
+        settle_garbage()
+        warm.set()
 
     def ask(number: int) -> float:
         name = f"svc/bench/svc-{number * 97 % services}"
         return timed(lambda: answer(model, Ask("node/node-1", name, protocol="tcp")))
 
-    drawn = timed(lambda: draw_map(model, "node-1", Work(600)))
-    times = [ask(number) for number in range(ASKED + 1)]
+    begin = time.perf_counter()
+    explorer.start(rest)
+    early = ask(1)
+    warm.wait()
+    ready = time.perf_counter() - begin
+    times = [ask(number) for number in range(ASKED)]
     edits = (Edit("endpoint", address=_endpoint(model.manifests.endpoint_slices[7]), set={"ready": False}),)
-    timed(lambda: service_page(model, "bench/svc-1", ServiceQuery("node-1"), Work(600)))
     return Measured(
         load=load,
-        map=drawn,
-        first=times[0],
-        ask=statistics.median(times[1:]),
-        worst=max(times[1:]),
+        early=early,
+        ready=ready,
+        map=timed(lambda: draw_map(model, "", Work(600))),
+        ask=statistics.median(times),
+        worst=max(times),
         rules=timed(lambda: hop_rules(model, AskRule("node/node-1", "svc/bench/svc-9", protocol="tcp"))),
-        service=timed(lambda: service_page(model, "bench/svc-2", ServiceQuery("node-1"), Work(600))),
+        service=timed(lambda: service_page(model, "bench/svc-2", ServiceQuery(), Work(600))),
         whatif=timed(lambda: what_if(model, explorer.copy_with(edits), WhatIf(edits), Work(600))),
         peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     )
@@ -109,7 +123,7 @@ def main() -> None:
     from rich.table import Table
 
     table = Table(title="explore: answers of the explorer's model, ten nodes, from manifests")
-    headings = ("size", "load", "map", "first question", "question", "worst", "rules of a hop", "Service", "what if")
+    headings = ("size", "load", "early question", "ready", "map", "question", "worst", "rules", "Service", "what if")
     for heading in (*headings, "peak memory"):
         table.add_column(heading, justify="right")
     with tempfile.TemporaryDirectory() as name:
@@ -119,12 +133,12 @@ def main() -> None:
             command = [sys.executable, "-m", "bench.explore", str(path), str(size[0])]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             got = Measured(**json.loads(done.stdout))
-            short = (got.ask, got.worst, got.rules, got.service)
+            short = (got.map, got.ask, got.worst, got.rules, got.service)
             table.add_row(
                 f"{size[0]}x{size[1]}",
                 f"{got.load:.1f} s",
-                f"{got.map:.1f} s",
-                f"{got.first:.1f} s",
+                f"{got.early:.1f} s",
+                f"{got.ready:.1f} s",
                 *(f"{each * 1000:.0f} ms" for each in short),
                 f"{got.whatif:.1f} s",
                 f"{got.peak / 1024:.0f} MiB",

@@ -2,14 +2,15 @@
 
 Targets, for two cores: 3 nodes and 12 pods in 10 s, 20 nodes and 200 pods in 90 s. The rest is measured: from
 `kubectl scale` to the first answer of the new pod through the Service, from a pod's deletion to the last answer it
-gives, and TCP connections a second from a pod to a ClusterIP whose endpoint is on another node (one client, one
-question each).
+gives, from `kubectl scale` to the explorer's map, and TCP connections a second from a pod to a ClusterIP whose endpoint
+is on another node (one client, one question each).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kproxy.explorer.live import LabSource
+from kproxy.explorer.state import Explorer
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.request import send_request
 from kproxy.lab.state import LabDirectory
@@ -93,7 +96,11 @@ def _measure(directory: LabDirectory) -> None:
     for _ in range(ROUNDS):
         scaled.append(_scale_up(directory))
         deleted.append(_delete_one(directory))
-    for name, values in (("kubectl scale to an answer of the new pod", scaled), ("delete to its last answer", deleted)):
+    for name, values in (
+        ("kubectl scale to an answer of the new pod", scaled),
+        ("delete to its last answer", deleted),
+        ("kubectl scale to the explorer's map (target 1000 ms)", _explored(directory)),
+    ):
         middle = sorted(values)[len(values) // 2]
         print(f"  {name}: median {middle * 1000:.0f} ms, longest {max(values) * 1000:.0f} ms")
     print(f"  TCP connections from a pod to a ClusterIP, endpoint on another node: {_connections(directory):,.0f}/s")
@@ -133,6 +140,29 @@ def _scale_up(directory: LabDirectory) -> float:
         answer = send_request(netns, address, 80, "TCP")
         if answer.pod and answer.pod not in before:
             return time.perf_counter() - begun
+
+
+def _explored(directory: LabDirectory) -> list[float]:
+    """From `kubectl scale` to the event of a page whose map has another number of pods."""
+    record = directory.record()
+    assert record is not None
+    explorer = Explorer(LabSource(directory, record))
+    told: queue.SimpleQueue[object] = queue.SimpleQueue()
+    explorer.listen(told.put)
+    explorer.start()
+    found = []
+    try:
+        for replicas in (2, 1) * ROUNDS:
+            before = set(explorer.model.cluster.pods)
+            begun = time.perf_counter()
+            _kubectl(directory, "scale", "deployment", "web", f"--replicas={replicas}")
+            while before == {name for name, pod in explorer.model.cluster.pods.items() if not pod.terminating}:
+                told.get(timeout=60)
+            found.append(time.perf_counter() - begun)
+            _wait(directory, replicas)
+    finally:
+        explorer.stop()
+    return found
 
 
 def _delete_one(directory: LabDirectory) -> float:

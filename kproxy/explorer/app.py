@@ -35,6 +35,8 @@ from kproxy.explorer.services import ServiceQuery, service_names, service_page
 from kproxy.explorer.state import Event, Explorer
 
 THREADS: Final = 4
+HEAVY_THREADS: Final = 2
+"""For comparisons and the like, which take seconds: questions do not wait for them."""
 MAX_WAITING: Final = 24
 ASK_SECONDS: Final = 20.0
 WORK_SECONDS: Final = 120.0
@@ -74,7 +76,7 @@ class Api:
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
-        self._limiter: anyio.CapacityLimiter | None = None
+        self._limiters: dict[bool, anyio.CapacityLimiter] = {}
         self._waiting = 0
         self._closing = False
         self._streams: set[asyncio.Queue[Event | None]] = set()
@@ -139,7 +141,9 @@ class Api:
 
     async def _drawn(self, body: MapQuery) -> Response:
         state = self.explorer.state
-        return await self._run(lambda work: draw_map(state(body.source, body.edits), body.node, work), WORK_SECONDS)
+        return await self._run(
+            lambda work: draw_map(state(body.source, body.edits), body.node, work), heavy=bool(body.edits)
+        )
 
     async def _ask(self, request: Request) -> Response:
         body = await read_body(request, Ask)
@@ -174,7 +178,7 @@ class Api:
     async def _whatif(self, request: Request) -> Response:
         body = await read_body(request, WhatIf)
         return await self._run(
-            lambda work: what_if(self.explorer.model, self.explorer.copy_with(body.edits), body, work), WORK_SECONDS
+            lambda work: what_if(self.explorer.model, self.explorer.copy_with(body.edits), body, work), heavy=True
         )
 
     async def _save(self, request: Request) -> Response:
@@ -186,7 +190,7 @@ class Api:
             assert edited is not None
             return as_manifests(edited).encode("utf-8", "backslashreplace")
 
-        data = await self._in_thread(text, WORK_SECONDS)
+        data = await self._in_thread(text, heavy=True)
         headers = {"content-disposition": 'attachment; filename="manifests.yaml"'}
         return Response(data, media_type="application/yaml", headers=headers)
 
@@ -197,12 +201,12 @@ class Api:
             lambda work: compare_sides(
                 state(body.a.source, body.a.edits), state(body.b.source, body.b.edits), body, work
             ),
-            WORK_SECONDS,
+            heavy=True,
         )
 
     async def _audit(self, request: Request) -> Response:
         read_query(request)
-        return await self._run(lambda work: audit_report(self.explorer.model, work), WORK_SECONDS)
+        return await self._run(lambda work: audit_report(self.explorer.model, work), heavy=True)
 
     # --- labs ---
 
@@ -215,12 +219,12 @@ class Api:
             self.explorer.changed([done.done])
             return done
 
-        return await self._run(change, WORK_SECONDS)
+        return await self._run(change, heavy=True)
 
     async def _follow(self, request: Request) -> Response:
         lab = self.explorer.lab()
         body = await read_body(request, Follow)
-        return await self._run(lambda _work: follow_connection(lab, self.explorer.model, body), WORK_SECONDS)
+        return await self._run(lambda _work: follow_connection(lab, self.explorer.model, body), heavy=True)
 
     async def _counters(self, request: Request) -> Response:
         read_query(request)
@@ -268,22 +272,23 @@ class Api:
 
     # --- running ---
 
-    async def _run(self, function: Callable[[Work], object], seconds: float = ASK_SECONDS) -> Response:
+    async def _run(self, function: Callable[[Work], object], seconds: float = 0.0, *, heavy: bool = False) -> Response:
         """Calls a function in a thread and answers what it returns as JSON."""
-        data = await self._in_thread(functools.partial(_encoded, function), seconds)
+        data = await self._in_thread(functools.partial(_encoded, function), seconds, heavy=heavy)
         return Response(data, media_type="application/json")
 
-    async def _in_thread(self, function: Callable[[Work], bytes], seconds: float) -> bytes:
+    async def _in_thread(self, function: Callable[[Work], bytes], seconds: float = 0.0, *, heavy: bool) -> bytes:
         if self._waiting >= MAX_WAITING:
             raise Refusal(503, "the explorer is busy: ask again")
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(THREADS)
+        if heavy not in self._limiters:
+            self._limiters[heavy] = anyio.CapacityLimiter(HEAVY_THREADS if heavy else THREADS)
+        seconds = seconds or (WORK_SECONDS if heavy else ASK_SECONDS)
         work = Work(seconds)
         self._waiting += 1
         try:
             with anyio.fail_after(seconds + 1):
                 return await anyio.to_thread.run_sync(
-                    functools.partial(function, work), abandon_on_cancel=True, limiter=self._limiter
+                    functools.partial(function, work), abandon_on_cancel=True, limiter=self._limiters[heavy]
                 )
         finally:
             work.cancel()

@@ -15,5 +15,8 @@ def audit_report(model: Model, work: Work) -> Report:
     """
     if model.known.rendered:
         raise cannot("the rules are made from the objects here: an audit needs a snapshot with rules, or a lab")
-    with model.lock:
-        return audit(model.cluster, work.check)
+    # Not the lock of questions, which go on meanwhile; and one audit serves all who ask for it.
+    with model.audit_lock:
+        if model.audited is None:
+            model.audited = audit(model.cluster, work.check)
+        return model.audited

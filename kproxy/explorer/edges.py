@@ -140,20 +140,25 @@ def told_of(model: Model, work: Work) -> tuple[tuple[ServiceView, ...], tuple[Ed
     found: dict[str, list[ToldDoor]] = {}
     for door in model.told:
         found.setdefault(door.service, []).append(door)
-    inside = [door for doors in found.values() for door in doors if door.kind == CLUSTER_IP]
     edges: list[EdgeView] = []
     pending = 0
     for family in model.families:
-        mine = [door for door in inside if door.family is family]
-        asked: Iterator[Door] = (
-            (door, join_host_port(door.address, door.number), door.protocol.lower()) for door in mine
-        )
-        known = model.rule_chances.of(HOST, family, asked, time.monotonic() + ASKING, work.check)
-        for door in mine:
+        doors = told_doors(model, family)
+        known = model.rule_chances.of(HOST, family, doors, time.monotonic() + ASKING, work.check)
+        for door, _, _ in doors:
             answer = known.get(door)
             pending += answer is None
             edges += () if answer is None else _told_edges(door, answer)
     return tuple(map(_told_service, found, found.values())), tuple(edges), pending
+
+
+def told_doors(model: Model, family: Family) -> list[tuple[ToldDoor, str, str]]:
+    """The ClusterIPs that a dump tells of, as `RuleChances` is asked for them."""
+    return [
+        (door, join_host_port(door.address, door.number), door.protocol.lower())
+        for door in model.told
+        if door.kind == CLUSTER_IP and door.family is family
+    ]
 
 
 def _told_edges(door: ToldDoor, asked: Asked) -> Iterator[EdgeView]:

@@ -37,9 +37,9 @@ from kproxy.linux.iptables.generation import nft_generation
 from kproxy.linux.namespace import Namespace
 from kproxy.render import Features
 
-QUIET: Final = 0.1
+QUIET: Final = 0.05
 """Seconds without a change after which what came is read."""
-LONGEST: Final = 0.5
+LONGEST: Final = 0.3
 """Seconds after the first change after which it is read in any case."""
 POLL: Final = 0.5
 """Seconds between two looks at a lab's nodes."""

@@ -16,6 +16,7 @@ from typing import Final
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cluster.audit import Report
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts
@@ -73,6 +74,7 @@ class Model:
         known: what the source said.
         edited: the edits, of a copy.
         lock: held by whoever asks.
+        audited, audit_lock: the audit, once it has been made, and what is held while it is.
     """
 
     def __init__(self, known: Known, revision: int, edited: Edited | None = None) -> None:
@@ -80,6 +82,8 @@ class Model:
         self.revision = revision
         self.edited = edited
         self.lock = threading.RLock()
+        self.audit_lock = threading.Lock()
+        self.audited: Report | None = None
         self._indexes: dict[Family, Index] = {}
 
     @property

@@ -6,12 +6,13 @@ What other programs have written on a node, and its links and routes, stay as th
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -37,6 +38,8 @@ from kproxy.render.nftables.table import RenderedObject
 from kproxy.render.origin import RenderedRule
 from kproxy.services.tracker import ServiceState
 
+Made = TypeVar("Made")
+
 _KEPT: Final = 4
 """Nodes and families whose rules are kept by Service."""
 
@@ -61,7 +64,8 @@ class Rendering:
         self._mode = mode
         self._nodes = {node.metadata.name: node for node in manifests.nodes}
         self._facts: dict[tuple[str, Family], NodeFacts] = {}
-        self._explained: OrderedDict[tuple[str, Family], Explained] = OrderedDict()
+        self._explained: OrderedDict[tuple[str, Family], Lazy[Explained]] = OrderedDict()
+        self._shared: dict[bytes, Lazy[Index]] = {}
         self._lock = threading.RLock()
 
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration:
@@ -95,18 +99,49 @@ class Rendering:
         """The node's rules by Service; of the nodes that were asked for last they are kept."""
         with self._lock:
             key = (host.name, family)
-            if key not in self._explained:
-                with collector_paused():
-                    self._explained[key] = Explained(self.rendered(host, family))
-                while len(self._explained) > _KEPT:
-                    self._explained.popitem(last=False)
-            return self._explained[key]
+            lazy = self._explained.setdefault(key, Lazy())
+            self._explained.move_to_end(key)
+            while len(self._explained) > _KEPT:
+                self._explained.popitem(last=False)
+        with collector_paused():
+            return lazy.get(lambda: Explained(self.rendered(host, family)))
+
+    def index(self, host: HostFacts, family: Family) -> Index:
+        """All rules of the node, for the model. Nodes with the same rules, and no others known, share them."""
+        with collector_paused():
+            rendered = self.rendered(host, family)
+            if host.host_rules is not None:
+                return self._index(rendered, host, family)
+            key = hashlib.blake2b(rendered.restore_text.encode()).digest()
+            with self._lock:
+                lazy = self._shared.setdefault(key, Lazy())
+            return lazy.get(lambda: self._index(rendered, host, family))
+
+    def _index(self, rendered: RenderedTarget | RenderedTable, host: HostFacts, family: Family) -> Index:
+        own, note = own_rules(rendered, family)
+        found = with_foreign(own, host, family, self.mode_of(host))
+        native = found.nftables if found.nftables.tables else None
+        return index_ruleset(found.iptables, note, nftables=native, family=family)
 
     def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
         """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
         with collector_paused():
             own, note = own_rules(self.rendered(host, family), family)
             return with_foreign(own, host, family, self.mode_of(host)), note
+
+
+class Lazy(Generic[Made]):
+    """What is made when it is first wanted, by one thread; others who want the same wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: Made | None = None
+
+    def get(self, make: Callable[[], Made]) -> Made:
+        with self._lock:
+            if self._found is None:
+                self._found = make()
+            return self._found
 
 
 class Explained:
@@ -171,10 +206,7 @@ class RenderedHost(HostFacts):
     def rules(self, family: Family) -> Index:
         with self._lock:
             if family not in self._indexes:
-                with collector_paused():
-                    found, note = self._rendering.rules(self, family)
-                    native = found.nftables if found.nftables.tables else None
-                    self._indexes[family] = index_ruleset(found.iptables, note, nftables=native, family=family)
+                self._indexes[family] = self._rendering.index(self, family)
             return self._indexes[family]
 
     @cached_property

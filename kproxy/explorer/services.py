@@ -145,26 +145,23 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
     Raises:
         Refusal: there is no such Service or node, or it takes too long.
     """
-    with model.lock:
-        service = next((each for each in model.manifests.services if each.metadata.key == key), None)
-        if service is None:
-            raise not_found(f"there is no Service {key!r}", "service")
-        families = _families(service) or model.families
-        family = family_named(query.family, families)
-        host = model.node(query.node)
-        rendering = model.rendering
-        facts = rendering.facts(host, family)
-        known = rendering.explained(host, family)
-        explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
-        owners = model.owners
-        mine = [port for port in facts.service_ports if port.name.service == key]
-        mode = rendering.mode_of(host)
-        asked = asked_rules(model, host, family, mine, _ASKING, work) or {}
-        pages = tuple(_port(facts, port, mode, asked.get(port.name), owners) for port in mine)
-        matrix = _matrix(model, host, facts, mine, owners, work)
-        return ServicePage(
-            model.revision, explanation, model.nodes, tuple(each.value for each in families), pages, matrix
-        )
+    service = next((each for each in model.manifests.services if each.metadata.key == key), None)
+    if service is None:
+        raise not_found(f"there is no Service {key!r}", "service")
+    families = _families(service) or model.families
+    family = family_named(query.family, families)
+    host = model.node(query.node)
+    rendering = model.rendering
+    facts = rendering.facts(host, family)
+    known = rendering.explained(host, family)
+    explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
+    owners = model.owners
+    mine = [port for port in facts.service_ports if port.name.service == key]
+    mode = rendering.mode_of(host)
+    asked = asked_rules(model, host, family, mine, _ASKING, work) or {}
+    pages = tuple(_port(facts, port, mode, asked.get(port.name), owners) for port in mine)
+    matrix = _matrix(model, host, facts, mine, owners, work)
+    return ServicePage(model.revision, explanation, model.nodes, tuple(each.value for each in families), pages, matrix)
 
 
 def _families(service: Service) -> tuple[Family, ...]:
@@ -327,7 +324,8 @@ def _cell(model: Model, client: MatrixClient, address: MatrixAddress) -> MatrixC
         v6 = address.to.startswith("[")
         source = next((each for each in pod.addresses if (":" in each) == v6), None)
     try:
-        found = journeys(model.network, host, address.to, address.protocol, source=source)
+        with model.lock:
+            found = journeys(model.network, host, address.to, address.protocol, source=source)
     except (InputError, DataplaneError) as error:
         return MatrixCell(OPEN, (), str(error))
     return _summary(found)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,12 +16,11 @@ from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.live import LabSource
 from kproxy.explorer.model import Model
 from kproxy.explorer.source import AGAINST, BY_OBJECTS, LAB, Source
+from kproxy.explorer.warm import Warmer
 
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50
 MAX_LISTENERS: Final = 32
-MAX_READ_AHEAD: Final = 200_000
-"""Rules of hosts that are made ready before somebody asks; so many take some hundred MB."""
 
 Listener = Callable[["Event"], None]
 
@@ -113,39 +110,26 @@ class Explorer:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._away = ""
-        self._stopped = False
-        self._reader: threading.Thread | None = None
+        self._warmer: Warmer | None = None
         self._listeners: list[Listener] = []
         self._copies: OrderedDict[tuple[bool, int, bytes], Model] = OrderedDict()
         self._model = Model(source.read(), 1)
         self._second = None if against is None else Model(against.read(), 1)
 
-    def start(self) -> None:
-        """Follows the source, if it changes by itself, and reads hosts before they are asked for."""
+    def start(self, rest: Callable[[], None] = lambda: None) -> None:
+        """Follows the source, if it changes by itself, and makes ready what questions need.
+
+        Args:
+            rest: called when all is ready for a revision.
+        """
+        self._warmer = Warmer(rest)
+        self._warmer.start(self._model)
         self.source.start(self.changed, self.went_away)
-        self._reader = threading.Thread(
-            target=self._read_ahead, args=(self._model,), name="explorer-hosts", daemon=True
-        )
-        self._reader.start()
 
     def stop(self) -> None:
-        self._stopped = True
         self.source.stop()
-        if self._reader is not None:
-            self._reader.join(timeout=10.0)
-
-    def _read_ahead(self, model: Model) -> None:
-        """Makes the rules of hosts ready, as long as all of them together are not too many: the first question that
-        comes to a host would wait for that."""
-        rules = 0
-        for name in model.known.cluster.hosts if model.known.cluster is not None else ():
-            if self._stopped or rules > MAX_READ_AHEAD:
-                return
-            with contextlib.suppress(KproxyError), model.lock:
-                host = model.network.host(name)
-                found = [each.ruleset for index in host.indexes.values() for each in index.iptables]
-                rules += sum(ruleset.rule_count for ruleset in found)
-            time.sleep(0.01)  # others may ask in between
+        if self._warmer is not None:
+            self._warmer.stop()
 
     # --- the source changes ---
 
@@ -162,6 +146,8 @@ class Explorer:
                 self._model = Model(known, self._model.revision + 1)
                 self._copies.clear()
                 revision = self._model.revision
+                if self._warmer is not None:
+                    self._warmer.take(self._model)
         self._tell(Event("revision", {"revision": revision, "changed": list(what)[:MAX_NOTES]}))
 
     def went_away(self, why: str) -> None:

@@ -116,6 +116,9 @@ def _finish(reader: Reader, names: list[str]) -> Manifests:
 
 def read_files(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem]) -> Iterator[tuple[str, bytes]]:
     """The files that one argument names, with their bytes; what cannot be read becomes a problem."""
+    if not name:  # a script's unset variable: not the current directory
+        problems.append(Problem(Location('""'), "the name of a file or directory expected, not an empty one"))
+        return
     if name == "-":
         try:
             yield name, stdin if isinstance(stdin, bytes) else (stdin or sys.stdin.buffer).read()

@@ -12,7 +12,7 @@ import msgspec
 from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import DocumentError
 from kproxy.client import ApiError, Discovered, PatchType, RestClient, discover, dynamic_resource, load_client_config
-from kproxy.cluster.inputs import read_text
+from kproxy.cluster.inputs import named_file, read_text
 from kproxy.errors import InputError, Location
 from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.resources import (
@@ -73,7 +73,11 @@ def read_manifests(paths: Sequence[str]) -> list[Manifest]:
 
 
 def _files(text: str, problems: list[str]) -> Iterable[Path]:
-    path = Path(text)
+    try:
+        path = named_file(text)
+    except InputError as error:
+        problems.append(f'"": {error}')
+        return ()
     if path.is_dir():
         return sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES)
     if not path.exists():

@@ -25,6 +25,8 @@ from tests.support.cluster.snapshots import vxlan_cluster, write_files
         (("a.tar.gz", "--listen", "0.0.0.0:0"), "a.tar.gz"),
         (("none.tar.gz",), "none.tar.gz: No such file or directory"),
         (("-f", "-", "-f", "-"), "only one input can be standard input"),
+        (("-f", ""), '"": the name of a file or directory expected, not an empty one'),
+        (("-f", "", "-f", "-"), '"": the name of a file or directory expected, not an empty one'),
         (("a.tar.gz", "--against", ""), "the name of a file expected, not an empty one"),
         (("-f", "-", "--against", "-"), "only one input can be standard input"),
     ],

@@ -65,6 +65,7 @@ def test_unreadable(tmp_path: Path) -> None:
         f"{tmp_path}/link.yaml: no such file or directory",
     ]
     assert problems("a\0b") == ["a\0b: cannot be read: embedded null byte"]
+    assert problems("") == ['"": the name of a file or directory expected, not an empty one']
 
 
 def test_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
