@@ -6,6 +6,7 @@ whoever begins something that must not end half-way asks with `require` first.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from typing import Final
 
@@ -46,9 +47,15 @@ def require(extra: str, what: str) -> None:
 
     It looks and does not import: what is never used costs nothing.
     """
-    missing = tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
+    missing = _not_installed(extra)
     if missing:
         raise MissingExtraError(extra, missing, what)
+
+
+@functools.cache
+def _not_installed(extra: str) -> tuple[str, ...]:
+    """Looked for once: a process that has given up root may not be able to read where the packages are."""
+    return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
 
 
 def missing_extra(error: Exception, what: str = "") -> MissingExtraError | None:

@@ -21,6 +21,8 @@ from tests.support.machine import only_these_programs
 
 root_only = pytest.mark.root
 
+LOOKED_FOR: Final = "from kproxy.extras import require; require('lab', 'a lab')"
+
 
 # How far `up` is when it is hit; moments on the clock would mean something else on every machine.
 REACHED: dict[str, Callable[[Lab], bool]] = {
@@ -173,10 +175,10 @@ def kubeconfig_of_sudo(lab: Lab) -> None:
 
 
 def _as(user: int, lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # Everything is imported before root is given up: where the interpreter lives, nobody may read.
+    # Everything is imported and looked for before root is given up: where the interpreter lives, nobody may read.
     modules = "kproxy.__main__, kproxy.cli.main, kproxy.cli.lab.command, kproxy.cli.lab.env"
     become = f"os.setgroups([]); os.setgid({user}); os.setuid({user})"
-    code = f"import os, {modules}; {become}; {CODE}"
+    code = f"import os, {modules}; {LOOKED_FOR}; {become}; {CODE}"
     command = [sys.executable, "-c", code, *lab.command(*arguments)[3:]]
     return subprocess.run(command, env=lab.environment, capture_output=True, text=True, check=False)
 
@@ -261,9 +263,9 @@ def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
 
 def test_without_root(tmp_path: Path) -> None:
     """As nobody: one line, exit 1, nothing made."""
-    # Everything is imported before root is given up: where the interpreter lives, nobody may read.
+    # Everything is imported and looked for before root is given up: where the interpreter lives, nobody may read.
     modules = "kproxy.__main__, kproxy.cli.main, kproxy.cli.lab.command, kproxy.cli.lab.up, kproxy.cli.lab.down"
-    code = f"import os, {modules}; os.getuid() or os.setuid(65534); {CODE}"
+    code = f"import os, {modules}; {LOOKED_FOR}; os.getuid() or os.setuid(65534); {CODE}"
     lab = Lab(fresh_name(), tmp_path / "labs")
     environment = {**lab.environment, "PYTHONDONTWRITEBYTECODE": "1"}
     for command in ("up", "down"):
