@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -35,6 +37,20 @@ def test_python_examples_run(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.slow
+def test_recorded_sessions_show_what_is_printed(tmp_path: Path) -> None:
+    sessions: Any = runpy.run_path(str(ROOT / "scripts" / "docs" / "sessions.py"))
+    sessions["main"](tmp_path)
+    for picture in sorted(tmp_path.glob("*.svg")):
+        kept = (DOCS / "pictures" / picture.name).read_text()
+        assert sessions["text_of"](kept) == sessions["text_of"](picture.read_text()), (
+            "scripts/docs/sessions.py writes it"
+        )
+        loaded = re.findall(r"url\([\"']?(?!#)|@import|<image|xlink:href|\bsrc=", kept)
+        assert loaded == [], picture.name
+    assert len(list(tmp_path.glob("*.svg"))) == 2
 
 
 def test_what_stands_for_the_rest() -> None:
