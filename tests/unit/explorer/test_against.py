@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kproxy.errors import InputError
 from kproxy.explorer.named import source_named
@@ -16,6 +19,7 @@ from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
+from tests.support.explorer.junk import JUNK, POSTS
 
 DIFF = {"kind": "diff", "b": {"source": "against"}}
 DAMAGED = re.compile(rb"^-A KUBE-SEP-\S+ .*--to-destination 10\.244\.2\.5:8080$", re.MULTILINE)
@@ -154,3 +158,29 @@ def test_a_second_source_is_told_by_what_is_there(tmp_path: Path, snapshot: Path
         kind(snapshot, snapshot)
     with pytest.raises(InputError, match="not an empty one"):
         kind("")
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(POSTS), body=JUNK, source=st.sampled_from(["", "against", "objects", "<script>", 7]))
+def test_junk_about_two_sources_is_answered_as_junk(two: Page, path: str, body: Any, source: object) -> None:
+    if isinstance(body, dict):
+        body = {**body, "source": source, "b": {"source": source}} if path == "compare" else {**body, "source": source}
+    answered = two.ask("POST", f"api/{path}", raw=json.dumps(body).encode())
+    assert answered.status in (200, 400, 404, 409), (body, answered.body)
+    assert b"<script>" not in answered.body or answered.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "a\x00b", "\ud800", "x" * 5000])
+def test_what_is_not_known_is_named_as_json_only(two: Page, name: str) -> None:
+    for path, body in (
+        ("ask", {"from": name, "to": "svc/shop/web"}),
+        ("ask", {"from": "pod/shop/cart-0", "to": name, "source": "against"}),
+        ("compare", {"kind": name}),
+        ("compare", {**DIFF, "node": name}),
+        ("map", {"source": name}),
+    ):
+        answered = two.ask("POST", f"api/{path}", body)
+        assert answered.status in (400, 404), answered.body
+        assert answered.headers["content-type"] == "application/json"
+        assert answered.headers["x-content-type-options"] == "nosniff"
+        assert "\n" not in answered.json["error"]["message"]

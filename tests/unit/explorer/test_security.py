@@ -17,8 +17,7 @@ from kproxy.explorer.source import RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
-
-POSTS = ("map", "ask", "rules", "whatif", "whatif/save", "compare", "services/shop/web")
+from tests.support.explorer.junk import JUNK, POSTS
 
 
 def test_without_the_token_nothing_is_answered(page: Page) -> None:
@@ -113,21 +112,6 @@ def test_the_field_that_is_wrong_is_named(page: Page, asked: dict[str, object], 
     answered = page.ask("POST", "api/ask", asked)
     assert answered.status == 400
     assert answered.json["error"]["field"] == field
-
-
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20)
-    | st.sampled_from(["pod/shop/cart-0", "svc/shop/web", "10.96.0.7:80", "node/n1", "nftables", "n1", "shop/web",
-                       "against", "objects", "diff", "drift", "migrate", "mode"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["from", "to", "port", "edits", "do", "set", "kind", "a", "b", "node", "assume", "family",
-                         "manifest", "hop", "journey", "direction", "service", "pod", "compare",
-                         "source"]) | st.text(max_size=5),
-        inner, max_size=5,
-    ),
-    max_leaves=8,
-)  # fmt: skip
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
