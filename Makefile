@@ -60,10 +60,11 @@ golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
 	$(BIN)/kproxy golden check
 
 dist: $(READY)  ## The sdist and the wheel, of the same bytes each time, in dist/
-	rm -rf dist build && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist "setuptools>=70.1"
-	PYTHONPATH="$$(echo dist/setuptools-*.whl)" $(BIN)/python -c \
-		"from setuptools import build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')" >/dev/null
-	rm -rf build dist/setuptools-*.whl && ls -l dist
+	rm -rf dist build/lib build/tools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/tools "setuptools>=70.1"
+	PYTHONPATH=build/tools $(BIN)/python -c \
+		"from setuptools import build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')" >build/tools/log
+	rm -rf build/lib build/tools && ls -l dist
 
 web:  ## Build the page of kproxy explore, with Node (web/README.md); its files are in the repository
 	sh scripts/web.sh

@@ -15,7 +15,7 @@ from kproxy.cli.kernel import (
     progress_bar,
     variant_words,
 )
-from kproxy.cli.output import report_note, write_json, write_lines
+from kproxy.cli.output import report_note, write_answer, write_lines
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.nftables.report import TableReport, TableServiceChange
 from kproxy.linux.sync.report import FamilyReport
@@ -52,8 +52,8 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
         confirm("changes", "apply", arguments.netns, arguments.yes)
     with open_namespace(arguments.netns) as namespace, progress_bar() as progress:
         report = apply_node(request, namespace, dry_run=dry_run, progress=progress)
-    if arguments.output_format == "json":
-        write_json(report)
+    if arguments.output_format != "text":
+        write_answer("Apply", report, arguments.output_format)
         return
     for note in report.notes:
         report_note(note)

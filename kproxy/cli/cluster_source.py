@@ -14,6 +14,7 @@ import click
 
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
+from kproxy.cli import names
 from kproxy.cli.output import report_note
 from kproxy.cluster.allocate import Network, read_networks
 from kproxy.cluster.completeness import remark_no_config, remark_no_slices
@@ -238,9 +239,10 @@ def connection_options(function: Command) -> Command:
 
     for name, spelled in KUBECTL_FLAGS.items():
         click.option(*spelled, name, hidden=True, multiple=name == "as_groups", **_switch(name))(with_connection)
-    click.option("--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.")(
-        with_connection
-    )
+    click.option(
+        "--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.",
+        shell_complete=names.contexts,
+    )(with_connection)  # fmt: skip
     click.option("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)(with_connection)
     return with_connection  # type: ignore[return-value]
 
@@ -261,7 +263,9 @@ def cluster_source(
 
         click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP)(with_source)
         if namespace_help is not None:
-            click.option("-n", "--namespace", metavar="NS", help=namespace_help)(with_source)
+            click.option("-n", "--namespace", metavar="NS", help=namespace_help, shell_complete=names.namespaces)(
+                with_source
+            )
         with_all = connection_options(with_source)
         click.option("-f", "--filename", "filenames", metavar="PATH", multiple=True, help=files_help)(with_all)
         return with_all  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
-from kproxy.cli.output import counted, report_note, terminal_width, write_json, write_lines
+from kproxy.cli.output import counted, report_note, terminal_width, write_answer, write_lines
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.services import IPFamily
@@ -42,8 +42,8 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         raise
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift is unknown: {error}") from error
-    if arguments.output_format == "json":
-        write_json(report)
+    if arguments.output_format != "text":
+        write_answer("Drift", report, arguments.output_format)
     else:
         for note in report.notes:
             report_note(note)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource
 from kproxy.cli.options import (
     chosen_family,
@@ -26,8 +27,8 @@ from kproxy.cli.output import (
     report_note,
     terminal_width,
     working,
+    write_answer,
     write_files,
-    write_json,
 )
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
 @partial(manifest_options, namespace_help=NAMES_NAMESPACE)
 @family_options
 @feature_option
-@click.option("--service", "service_key", metavar="NS/NAME", required=True, help="The Service: its namespace and name.")
+@click.option(
+    "--service", "service_key", metavar="NS/NAME", required=True, help="The Service: its namespace and name.",
+    shell_complete=names.services,
+)  # fmt: skip
 @output_option
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture, instead.")
 def command(
@@ -72,8 +76,8 @@ def command(
       kproxy explain --context prod -n shop --service web --node worker-1
     """
     if html is not None:
-        if output_format == "json":
-            raise click.UsageError("--html and -o json exclude each other")
+        if output_format != "text":
+            raise click.UsageError(f"--html and -o {output_format} exclude each other")
         key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
         family = chosen_family(ipv4, ipv6)
         _write_page(html, source, (config_path, mode, features), key, node, family)
@@ -96,8 +100,8 @@ def command(
         else:
             rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
         explanation = explain_service(service, rendered, cluster.endpoint_slices)
-    if output_format == "json":
-        write_json(explanation)
+    if output_format != "text":
+        write_answer("Explanation", explanation, output_format)
     else:
         _print_tree(explanation)
 
@@ -148,7 +152,9 @@ def _print_tree(explanation: Explanation) -> None:
     from rich.console import Console
 
     # For programs a rule is one line, however long: wrapped rules cannot be searched.
-    console = Console(width=terminal_width() or 10_000, highlight=False, no_color=not colour_stdout())
+    console = Console(
+        width=terminal_width() or 10_000, highlight=False, no_color=not colour_stdout(), force_terminal=colour_stdout()
+    )
     console.print(_tree(explanation))
 
 

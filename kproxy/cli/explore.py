@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kproxy.cli import names
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import feature_option, mode_option, parse_listen
 from kproxy.cli.output import report_note, working
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 @mode_option
 @feature_option
 @click.option("--rules", "rule_files", metavar="FILE", multiple=True, help="One host's rules, and ipsets; repeatable.")
-@click.option("--lab", metavar="NAME", help="A lab that is up: it can be broken and healed from the page.")
+@click.option(
+    "--lab",
+    metavar="NAME",
+    help="A lab that is up: it can be broken and healed from the page.",
+    shell_complete=names.labs,
+)
 @click.option(
     "--against",
     metavar="PATH",

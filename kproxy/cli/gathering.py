@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kproxy.cli import names
 from kproxy.cli.cluster_source import Connection
 from kproxy.cli.output import report_error, report_note
 from kproxy.errors import InputError
@@ -105,7 +106,7 @@ def reading_options(function: Command) -> Command:
         click.option(
             "--node", "nodes", metavar="NAME[=NETNS]", multiple=True, help="Only these nodes; repeatable. Default: all."
         ),
-        click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab."),
+        click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.", shell_complete=names.labs),
         click.option("--selector", metavar="LABELS", help="For --via exec: the Pods. Default: kube-proxy's own."),
         *agent_options(),
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
-import yaml
 
 from kproxy.cli.cluster_source import Connection, connection_options
+from kproxy.cli.documents import yaml_text
 from kproxy.cli.output import report_error
 from kproxy.client import ApiError, ApiResource, RestClient, TransportError, discover
 from kproxy.client.table import Column, Row, Table, fetch_table, watch_table
@@ -311,20 +311,4 @@ def _list(found: list[tuple[ApiResource, Unstructured]]) -> dict[str, Any]:
 def _dump(value: dict[str, Any], output_format: str) -> str:
     if output_format == "json":
         return json.dumps(value, indent=4, sort_keys=True, ensure_ascii=False) + "\n"
-    return yaml.dump(value, Dumper=_Dumper, default_flow_style=False, sort_keys=True, allow_unicode=True, width=10_000)
-
-
-class _Dumper(yaml.SafeDumper):
-    """YAML with the quotes that kubectl's writer chooses: double ones where a text would read as something else."""
-
-
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    tag = "tag:yaml.org,2002:str"
-    if "\n" in text:
-        return dumper.represent_scalar(tag, text, style="|")
-    resolve: Callable[..., object] = dumper.resolve
-    reads_otherwise = resolve(yaml.ScalarNode, text, (True, False)) != tag or text.lower() in ("y", "n")
-    return dumper.represent_scalar(tag, text, style='"' if reads_otherwise else None)
-
-
-_Dumper.add_representer(str, _text)
+    return yaml_text(value, sort_keys=True)

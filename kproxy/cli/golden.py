@@ -12,7 +12,15 @@ from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
 from kproxy.cli.options import mode_option
-from kproxy.cli.output import colour_stdout, output_option, report_error, report_note, working, write_files, write_json
+from kproxy.cli.output import (
+    colour_stdout,
+    output_option,
+    report_error,
+    report_note,
+    working,
+    write_answer,
+    write_files,
+)
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.errors import InputError, KproxyError
@@ -114,8 +122,8 @@ def check(
             for text in _show_scenario(found):
                 click.echo(text, color=colour_stdout())
     report = CheckReport(tuple(reports))
-    if output_format == "json":
-        write_json(report)
+    if output_format != "text":
+        write_answer("GoldenCheck", report, output_format)
     broken, packets = report.count("unreadable"), sum(each.packets for each in reports)
     unread = f"; {broken} could not be checked" if broken else ""
     fine = report.count("as expected")

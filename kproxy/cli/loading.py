@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import gc
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from kproxy.cli.output import choose_colour
 from kproxy.extras import missing_extra, require
+
+COMPLETE: Final = "_KPROXY_COMPLETE"
+"""The environment variable of a shell that asks for completions: click's convention."""
 
 
 @functools.cache
@@ -28,11 +33,34 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
     finally:
         gc.enable()
     assert isinstance(command, click.Command)
-    if extra:
-        members = command.commands.values() if isinstance(command, click.Group) else ()
-        for each in members or (command,):
+    for each in (command.commands.values() if isinstance(command, click.Group) else ()) or (command,):
+        if extra:
             each.callback = _asking(each.callback, extra, program)
+        each.params.append(_color_option())
     return command
+
+
+class SuggestingGroup(click.Group):
+    """A group that names the commands that are spelled nearly as the one that it does not have."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing and args and args[0] not in self.list_commands(ctx) and args[0][:1] != "-":
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 2)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+
+def _color_option() -> click.Option:
+    return click.Option(
+        ["--color"],
+        type=click.Choice(["auto", "always", "never"]),
+        expose_value=False,
+        callback=lambda _context, _parameter, when: choose_colour(when) if when else None,
+        help="Colours. Default: auto, where output is a terminal and NO_COLOR is not set.",
+    )
 
 
 def _asking(callback: Callable[..., Any] | None, extra: str, program: str) -> Callable[..., Any] | None:

@@ -12,7 +12,7 @@ import click
 
 from kproxy import __version__
 from kproxy.cli import interrupts
-from kproxy.cli.loading import load_command
+from kproxy.cli.loading import COMPLETE, SuggestingGroup, load_command
 from kproxy.cli.output import report_error
 from kproxy.errors import KproxyError
 from kproxy.extras import missing_extra
@@ -35,6 +35,9 @@ COMMANDS = {
     "get": "Show objects of an API server, as kubectl get does.",
     "overlay": "Join the pod networks of the nodes, by VXLAN or by routes.",
     "lab": "A cluster network on this machine: nodes, pods, Services, packets.",
+    "completion": "Print the script that completes commands and names in a shell.",
+    "help": "Show the help of a command, or write manual pages.",
+    "version": "Show the version, and that of the kube-proxy that is meant.",
 }
 
 
@@ -53,7 +56,7 @@ EXTRAS = {
 """The extra of the package that a command needs as a whole (`kproxy lab`: in its folder). Of others, options may."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group that imports a subcommand's module when the subcommand is used, so that start-up stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -92,6 +95,10 @@ def main(*, plugin: bool = False) -> None:
     """
     _mend_standard_streams()
     interrupts.install()
+    if COMPLETE in os.environ:
+        from kproxy.cli.completion import install
+
+        install()
     try:
         code = _run_as_plugin() if plugin else group.main(prog_name="kproxy", standalone_mode=False)
         sys.stdout.flush()

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cli import names
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, cluster_source
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
@@ -27,7 +28,10 @@ def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMES
     """Adds --config, --mode and --node, and those of `cluster_source`, which become the parameter `source`."""
     for option in (
         mode_option,
-        click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node."),
+        click.option(
+            "--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node.",
+            shell_complete=names.nodes,
+        ),
         click.option(
             "--config", "config_path", metavar="FILE",
             help="KubeProxyConfiguration. Default: the cluster's ConfigMap; with -f, kube-proxy's defaults.",

@@ -24,9 +24,10 @@ class OutputError(KproxyError):
 
 
 output_option = click.option(
-    "-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text", help="Default: text."
-)
-"""-o text|json."""
+    "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), default="text",
+    help="Default: text.",
+)  # fmt: skip
+"""-o text|json|yaml."""
 
 _FORMATS: Final = frozenset(("json", "yaml", "text", "wide", "name", "save", "restore", "list", "table"))
 
@@ -56,12 +57,23 @@ def report_note(text: str) -> None:
 
 
 def colour_stdout() -> bool:
-    """Whether stdout should be coloured: a terminal, and NO_COLOR not set."""
+    """Whether stdout should be coloured: what --color says; else a terminal is, unless NO_COLOR is set."""
     return _colour(sys.stdout.isatty())
 
 
+_chosen = "auto"
+
+
+def choose_colour(when: str) -> None:
+    """Decides for the rest of the process: `auto`, `always` or `never`."""
+    global _chosen
+    _chosen = when
+
+
 def _colour(is_terminal: bool) -> bool:
-    return is_terminal and not os.environ.get("NO_COLOR")
+    if _chosen != "auto":
+        return _chosen == "always"
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def terminal_width() -> int | None:
@@ -233,17 +245,11 @@ def working(what: str) -> Iterator[None]:
         thread.join()
 
 
-def write_json(value: object) -> None:
-    """Writes a value to stdout as indented JSON.
+def write_answer(kind: str, value: object, output_format: str) -> None:
+    """Writes a value to stdout as indented JSON, or as YAML, with its apiVersion and kind."""
+    from kproxy.cli.documents import answer, text_of
 
-    Rules of others may hold bytes that are no UTF-8, which Python keeps as lone surrogates: they are escaped.
-    """
-    import json
-
-    import msgspec
-
-    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2)
-    write_output(text.encode(errors="backslashreplace").decode() + "\n", None)
+    write_output(text_of(answer(kind, value), output_format), None)
 
 
 def write_lines(lines: Iterable[str]) -> None:

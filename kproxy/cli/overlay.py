@@ -15,7 +15,8 @@ import msgspec
 
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
-from kproxy.cli.output import output_option, report_note, write_json, write_output
+from kproxy.cli import names
+from kproxy.cli.output import output_option, report_note, write_answer, write_output
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
 from kproxy.errors import InputError
@@ -31,7 +32,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 _netns_option = click.option(
-    "--netns", metavar="NAME", help="Act in this network namespace. Default: the one it is in."
+    "--netns", metavar="NAME", help="Act in this network namespace. Default: the one it is in.",
+    shell_complete=names.network_namespaces,
 )  # fmt: skip
 
 
@@ -247,7 +249,7 @@ def check(
             found = agent.check()
         finally:
             agent.stop()
-    if output_format == "json":
+    if output_format != "text":
         document = {
             "node": node,
             "mtu": found.mtu,
@@ -258,7 +260,7 @@ def check(
             "problems": found.problems,
             "notes": found.notes,
         }
-        write_json(document)
+        write_answer("OverlayCheck", document, output_format)
     else:
         lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
         write_output("".join(f"{line}\n" for line in lines or [f"node {node}: no drift"]), None)

@@ -17,6 +17,7 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.cluster_source import ClusterSource
+from kproxy.cli.documents import text_of
 from kproxy.cli.options import (
     chosen_family,
     family_options,
@@ -39,7 +40,7 @@ from kproxy.render.golden import file_name
 from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
 
-FORMATS = ("save", "restore", "list", "json")
+FORMATS = ("save", "restore", "list", "json", "yaml")
 
 
 @click.command("render")
@@ -51,8 +52,8 @@ FORMATS = ("save", "restore", "list", "json")
     "-o", "--output", metavar="FILE", callback=check_is_file,
     help="Write here instead of stdout; whole or not at all.",
 )  # fmt: skip
-@click.option("-t", "--table", metavar="TABLE", help="With --format list or json: only this table.")
-@click.option("--chain", metavar="NAME", help="With --format list or json: only this chain.")
+@click.option("-t", "--table", metavar="TABLE", help="With --format list, json, yaml: only this table.")
+@click.option("--chain", metavar="NAME", help="With --format list, json, yaml: only this chain.")
 @click.option("--all-nodes", is_flag=True, help="Render every Node, both families, into --output-dir.")
 @click.option(
     "--output-dir",
@@ -115,8 +116,8 @@ def command(
         raise click.UsageError(
             "--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format"
         )
-    if (table or chain) and output_format not in ("list", "json"):
-        raise click.UsageError("-t and --chain narrow --format list and json only")
+    if (table or chain) and output_format not in ("list", "json", "yaml"):
+        raise click.UsageError("-t and --chain narrow --format list, json and yaml only")
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading the cluster"):
@@ -163,7 +164,7 @@ def _format_table(rendered: RenderedTable, output_format: str, chain: str | None
     ]
     if not records:
         raise InputError(f"there is no chain {chain!r} in table {rendered.table}")
-    return msgspec.json.format(msgspec.json.encode(records)).decode() + "\n"
+    return text_of(msgspec.to_builtins(records), output_format)
 
 
 def _format(rendered: RenderedTarget, output_format: str, table: str | None, chain: str | None) -> str:
@@ -178,7 +179,7 @@ def _format(rendered: RenderedTarget, output_format: str, table: str | None, cha
     ]
     if not records and (table or chain):
         _check_narrowing(rendered, table, chain)
-    return msgspec.json.format(msgspec.json.encode(records)).decode() + "\n"
+    return text_of(msgspec.to_builtins(records), output_format)
 
 
 def _list(rendered: RenderedTarget, table: str | None, chain: str | None) -> str:

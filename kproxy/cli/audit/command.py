@@ -10,7 +10,7 @@ import click
 
 from kproxy.cli.cluster_source import PLUGIN, Connection, connection_options
 from kproxy.cli.gathering import Reading, gather, reading_options
-from kproxy.cli.output import colour_stdout, report_note, working, write_files, write_json, write_output
+from kproxy.cli.output import colour_stdout, report_note, working, write_answer, write_files, write_output
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @connection_options
 @reading_options
 @click.option(
-    "-o", "--output", "output_format", type=click.Choice(["text", "json", "junit"]), default="text",
+    "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml", "junit"]), default="text",
     help="Default: text.",
 )  # fmt: skip
 @click.option("--html", metavar="FILE", help="Write a page that shows the findings.")
@@ -80,8 +80,8 @@ def command(
 
         plain = click.unstyle("\n".join(report_lines(report)))
         write_files({Path(html): audit_page(report, cluster, plain)})
-    if output_format == "json":
-        write_json(report)
+    if output_format in ("json", "yaml"):
+        write_answer("Audit", report, output_format)
     elif output_format == "junit":
         write_output(junit_text(report), None)
     else:

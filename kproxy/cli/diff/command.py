@@ -11,7 +11,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
-from kproxy.cli.output import colour_stdout, folded, terminal_width, working, write_files, write_output
+from kproxy.cli.output import colour_stdout, folded, terminal_width, working, write_answer, write_files
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -41,7 +41,7 @@ MOST = 20
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
 @click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), default="text")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), default="text")
 @click.option("--html", metavar="FILE", help="Write a page that shows the differences, with both ways of a packet.")
 def command(
     one: str,
@@ -96,8 +96,8 @@ def command(
     """
     if one == other == "-":
         raise click.UsageError("only one side can be standard input")
-    if text and (output_format == "json" or html is not None):
-        raise click.UsageError("--text goes with neither -o json nor --html")
+    if text and (output_format != "text" or html is not None):
+        raise click.UsageError("--text goes with neither -o json, -o yaml nor --html")
     rendered = (is_rendered(one), is_rendered(other))
     given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None)
     if not any(rendered) and (given.count(None) < len(given) or features != Features()):
@@ -128,8 +128,9 @@ def command(
     if text:
         _print_text((first, second), labels)
         return
-    from kproxy.cli.diff.text import comparison_json, comparison_text
+    from kproxy.cli.diff.text import comparison_text
     from kproxy.dataplane.compare.compare import EXAMINED, compare
+    from kproxy.dataplane.compare.record import comparison_record
 
     with working("comparing"):
         found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
@@ -139,8 +140,8 @@ def command(
 
         lines = comparison_text(found, labels, counts, None if everything else most)
         write_files({Path(html): diff_page(found, labels, click.unstyle("\n".join(lines)))})
-    if output_format == "json":
-        write_output(comparison_json(found, labels).decode(), None)
+    if output_format != "text":
+        write_answer("Comparison", comparison_record(found, labels), output_format)
     else:
         lines = comparison_text(found, labels, counts, None if everything else most)
         for line in folded(lines, terminal_width()):

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import click
-import msgspec
 
 from kproxy.cli.output import counted
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
-from kproxy.dataplane.compare.record import SIDES, comparison_record
+from kproxy.dataplane.compare.record import SIDES
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.side import SideRules
@@ -180,11 +179,6 @@ def _path(outcome: Outcome) -> str:
         else:
             parts.append((step.table, [rule]))
     return "; ".join(f"{table} {', '.join(rules)}" for table, rules in parts) or "no rule matches"
-
-
-def comparison_json(found: Comparison, labels: Sequence[str]) -> bytes:
-    """The answer for programs."""
-    return msgspec.json.format(msgspec.json.encode(comparison_record(found, labels))) + b"\n"
 
 
 def text_difference(rulesets: Sequence[SideRules], labels: Sequence[str]) -> Iterator[str]:

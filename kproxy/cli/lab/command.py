@@ -6,10 +6,11 @@ from typing import Final
 
 import click
 
-from kproxy.cli.loading import load_command
+from kproxy.cli.loading import SuggestingGroup, load_command
 
 SUBCOMMANDS: Final = {
     "up": "Build a lab: nodes, pods, Services, the real rules.",
+    "list": "Show which labs there are.",
     "status": "Show nodes, pods and Services.",
     "exec": "Run a command inside of a pod, a node or the client outside.",
     "env": "Print what makes kubectl speak to the lab.",
@@ -24,7 +25,7 @@ SUBCOMMANDS: Final = {
 }
 
 
-class LabGroup(click.Group):
+class LabGroup(SuggestingGroup):
     """The subcommands, imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 
-from kproxy.lab.state import need_root, open_lab
+from kproxy.cli import names
+from kproxy.lab.state import list_labs, need_root, open_lab
 
 Function = TypeVar("Function", bound=Callable[..., object])
 DEFAULT_NAME = "lab"
+VARIABLE: Final = "KPROXY_LAB"
+"""The environment variable that names the lab."""
 
-__all__ = ["DEFAULT_NAME", "invoking_user", "name_option", "need_root", "open_lab"]
+__all__ = ["DEFAULT_NAME", "invoking_user", "name_option", "need_root", "new_name_option", "open_lab"]
 
 
 def name_option(function: Function) -> Function:
+    """--name of a lab that is there: $KPROXY_LAB, else the only one, else `lab`."""
     return click.option(
-        "--name", metavar="NAME", default=DEFAULT_NAME, show_default=True, help="Which lab; several may be up."
-    )(function)
+        "--name", metavar="NAME", envvar=VARIABLE, default=_only_lab, show_default=False, shell_complete=names.labs,
+        help="Which lab. Default: $KPROXY_LAB, else the only one, else lab.",
+    )(function)  # fmt: skip
+
+
+def new_name_option(function: Function) -> Function:
+    """--name of a lab that is to be made."""
+    return click.option(
+        "--name", metavar="NAME", envvar=VARIABLE, default=DEFAULT_NAME, show_default=False,
+        help="What to call it; several may be up. Default: $KPROXY_LAB, else lab.",
+    )(function)  # fmt: skip
+
+
+def _only_lab() -> str:
+    labs = list_labs()
+    return labs[0].name if len(labs) == 1 else DEFAULT_NAME
 
 
 def invoking_user() -> tuple[int, int] | None:

@@ -27,7 +27,7 @@ def command(name: str, everything: bool) -> None:
       kproxy lab down --all
     """
     source = click.get_current_context().get_parameter_source("name")
-    if everything and source is not click.core.ParameterSource.DEFAULT:
+    if everything and source is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("--all and --name exclude one another")
     need_root()
     labs = all_labs() if everything else [LabDirectory(check_name(name))]

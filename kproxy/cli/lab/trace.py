@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_json, write_output
+from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_answer, write_output
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.capture.dissect import ObservedPacket
@@ -24,11 +25,15 @@ from kproxy.lab.model.hosts import LabModel
 
 @click.command("trace")
 @name_option
-@click.option("--from", "source", metavar="HOST", default="client", show_default=True, help="client, a node, or a pod.")
+@click.option(
+    "--from", "source", metavar="HOST", default="client", show_default=True, help="client, a node, or a pod.",
+    shell_complete=names.lab_hosts,
+)  # fmt: skip
 @click.option(
     "--to", "destination", metavar="TARGET", required=True,
     help="svc/, nodeport/, lb/, externalip/ or localhost/[NS/]NAME[:PORT][@NODE], pod/[NS/]NAME:PORT, or IP:PORT; "
     "/udp or /sctp after it.",
+    shell_complete=names.lab_targets,
 )  # fmt: skip
 @click.option("-4", "family", flag_value=4, type=int, help="IPv4.")
 @click.option("-6", "family", flag_value=6, type=int, help="IPv6.")
@@ -63,8 +68,8 @@ def command(
     found = follow(model, client_host(cluster, source), find_target(cluster, destination, family), timeout=timeout)
     if pcap is not None:
         write_bytes(pcap, pcapng(found.frames))
-    if output_format == "json":
-        write_json(as_json(found))
+    if output_format != "text":
+        write_answer("LabTrace", as_json(found), output_format)
     else:
         write_output("".join(f"{line}\n" for line in describe(found, rules)), None)
     if not found.agrees:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from kproxy.cli import interrupts
-from kproxy.cli.lab.common import invoking_user, name_option
+from kproxy.cli.lab.common import invoking_user, new_name_option
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import report_note
 from kproxy.lab.lifecycle.node_processes import read_proxy
@@ -20,7 +20,7 @@ from kproxy.lab.state import LabDirectory
 
 
 @click.command("up")
-@name_option
+@new_name_option
 @click.option(
     "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Manifests to apply: files or directories."
 )

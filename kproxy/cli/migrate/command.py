@@ -6,12 +6,11 @@ import gc
 from collections.abc import Iterator, Sequence
 
 import click
-import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
-from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_json
+from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_answer
 from kproxy.cli.text_files import read_rule_files
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
@@ -115,8 +114,8 @@ def command(
                 report = build_report(found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm, needs=needs)
     else:
         report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs)
-    if output_format == "json":
-        write_json(msgspec.to_builtins(report))
+    if output_format != "text":
+        write_answer("Migration", report, output_format)
     else:
         for line in report_lines(report):
             click.echo(line, color=colour_stdout())

@@ -8,11 +8,11 @@ import os
 import platform
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from kproxy import __version__
+from kproxy import KUBE_PROXY_VERSION, __version__
 from kproxy.agent.config.flags import parse_boolean
 from kproxy.agent.config.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from kproxy.agent.run import Agent
     from kproxy.agent.sources.files import FileSnapshot, FileWatch
     from kproxy.dataplane.query.report import Report
-
-KUBE_PROXY_VERSION: Final = "v1.36.2"
-"""The release whose behaviour this is."""
 
 
 def show_version(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:

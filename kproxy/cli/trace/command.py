@@ -11,7 +11,9 @@ import click
 import msgspec
 
 from kproxy.api.load.reader import RawObject
+from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
+from kproxy.cli.documents import answer, text_of
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import (
     colour_stdout,
@@ -57,7 +59,9 @@ LIMITS = {"within": True, "above": False}
     help="Of a cluster: the node. Default: hostnameOverride, else the only one. With --via as for kproxy collect.",
 )  # fmt: skip
 @feature_option
-@click.option("--netns", metavar="NAME", help="Or those of a network namespace, live.")
+@click.option(
+    "--netns", metavar="NAME", help="Or those of a network namespace, live.", shell_complete=names.network_namespaces
+)
 @snapshot_option
 @click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With --netns: of both variants' rules, these.")
 @click.option(
@@ -68,8 +72,14 @@ LIMITS = {"within": True, "above": False}
 @click.option("--dst", metavar="IP:PORT", help="Where it is sent to.")
 @click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --src.")
 @click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --dst.")
-@click.option("--from", "sender", metavar="REF", help="Of a cluster, for --src: pod/NS/NAME or node/NAME.")
-@click.option("--to", "receiver", metavar="REF", help="Of a cluster, for --dst: svc/NS/NAME:PORT, nodeport/...")
+@click.option(
+    "--from", "sender", metavar="REF", help="Of a cluster, for --src: pod/NS/NAME or node/NAME.",
+    shell_complete=names.senders,
+)  # fmt: skip
+@click.option(
+    "--to", "receiver", metavar="REF", help="Of a cluster, for --dst: svc/NS/NAME:PORT, nodeport/...",
+    shell_complete=names.receivers,
+)  # fmt: skip
 @click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
 @click.option("--in", "in_interface", metavar="IFACE", help="The interface it arrives on. Default: open.")
 @click.option("--origin", type=click.Choice(["arriving", "local"]), help="Whether it arrives or this host sends it.")
@@ -85,7 +95,7 @@ LIMITS = {"within": True, "above": False}
 @click.option("--pcap", metavar="FILE", help="Trace the packets of a capture.")
 @click.option("--packets", metavar="FILE", help="Trace packets given as JSON lines; - for stdin.")
 @click.option("--paths", is_flag=True, help="Keep outcomes apart that differ only in path.")
-@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json"]), help="Default: text.")
+@click.option("-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), help="Default: text.")
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture.")
 def command(
     rules: Sequence[str],
@@ -176,8 +186,8 @@ def command(
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
         resolve = names.resolve
     assumptions = _assumptions(assumed)
-    if summary and (output_format == "json" or html is not None):
-        raise click.UsageError("--summary is text: it goes with neither -o json nor --html")
+    if summary and (output_format in ("json", "yaml") or html is not None):
+        raise click.UsageError("--summary is text: it goes with neither -o json, -o yaml nor --html")
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
@@ -390,16 +400,15 @@ def _report(source: Source, asked: Asked, paths: bool, limit: bool | None, assum
 def _print(
     reports: Sequence[Report | InputError], asked: Sequence[Asked], label: str, output_format: str, *, lines: bool
 ) -> None:
-    if output_format == "json":
-        texts = [
-            refusal_record(each.question, item, each.source)
+    if output_format in ("json", "yaml"):
+        records = [
+            msgspec.json.decode(refusal_record(each.question, item, each.source))
             if isinstance(item, InputError)
-            else msgspec.json.encode(report_record(item, each.source))
+            else report_record(item, each.source)
             for item, each in zip(reports, asked, strict=True)
         ]
-        if not lines:
-            texts = [msgspec.json.format(text) for text in texts]
-        write_output("".join(f"{text.decode()}\n" for text in texts), None)
+        texts = [text_of(answer("Trace", each), output_format, indent=None if lines else 2) for each in records]
+        write_output(("---\n" if output_format == "yaml" else "").join(texts), None)
         return
     from kproxy.cli.trace.text import report_text, summary_line
 

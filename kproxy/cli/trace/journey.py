@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
-from kproxy.cli.output import colour_stdout, write_json, write_output
+from kproxy.cli.output import colour_stdout, write_answer, write_output
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
@@ -44,8 +44,8 @@ def trace_hosts(read: Callable[[], Cluster], given: Mapping[str, str], sport: in
         network, question.client, question.destination, question.protocol, source=question.source, source_port=sport
     )
     missing = missing_on_the_way(network, found)
-    if shown == "json":
-        write_json(journeys_record(question, found, tuple(network.notes), missing))
+    if shown in ("json", "yaml"):
+        write_answer("Journeys", journeys_record(question, found, tuple(network.notes), missing), shown)
         return
     lines = list(_summary(question, found, tuple(network.notes), missing))
     if shown == "text":

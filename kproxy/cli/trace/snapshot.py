@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kproxy.cli import names
 from kproxy.cli.cluster_source import KUBECTL_FLAGS, ClusterSource
 from kproxy.cli.gathering import VIA, Reading, agent_options, gather
 from kproxy.cli.output import report_note
@@ -24,7 +25,9 @@ def snapshot_option(function: Function) -> Function:
     """Adds the options that name a whole cluster, which go with few of the others."""
     options = (
         click.option("--snapshot", metavar="PATH", help="Or over all hosts of a snapshot (docs/snapshot.md)."),
-        click.option("--lab", metavar="NAME", help="Or over all hosts of a lab, as they are now."),
+        click.option(
+            "--lab", metavar="NAME", help="Or over all hosts of a lab, as they are now.", shell_complete=names.labs
+        ),
         click.option(
             "--via", type=click.Choice(VIA), help="Of a live cluster: over all nodes, read as kproxy collect does."
         ),

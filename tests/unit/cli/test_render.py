@@ -156,7 +156,7 @@ def test_list_and_narrowing(kproxy: Run) -> None:
         (("--format", "list", "--chain", "KUBE-NOPE"), "there is no chain 'KUBE-NOPE'"),
         (("--format", "list", "-t", "raw"), "no rules in table 'raw'"),
         (("--format", "json", "-t", "nope"), "no rules in table 'nope'"),
-        (("-t", "nat"), "narrow --format list and json"),
+        (("-t", "nat"), "narrow --format list, json and yaml"),
         (("--node", "nobody"), "node 'nobody' is not among the Nodes of the cluster: minikube"),
         (("--feature", "nope=on"), "'nope' is not a feature"),
         (("--feature", "nfacct=yes"), "a feature is on or off"),

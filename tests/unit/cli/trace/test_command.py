@@ -28,7 +28,7 @@ def outcomes(run: Run, *arguments: str | Path, stdin: str = "") -> list[dict[str
     done = run("trace", *arguments, "-o", "json", stdin=stdin)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     answer = json.loads(done.stdout)
-    assert list(answer)[:2] == ["packet", "outcomes"]
+    assert list(answer)[:4] == ["apiVersion", "kind", "packet", "outcomes"]
     found: list[dict[str, Any]] = answer["outcomes"]
     assert sum(Fraction(item["probability"]) for item in found) == 1
     return found

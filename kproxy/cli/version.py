@@ -1,0 +1,27 @@
+"""`kproxy version`."""
+
+from __future__ import annotations
+
+import platform
+
+import click
+
+from kproxy import KUBE_PROXY_VERSION, __version__
+from kproxy.cli.output import output_option, write_answer, write_output
+
+
+@click.command("version")
+@output_option
+def command(output_format: str) -> None:
+    """Show the version, and that of the kube-proxy whose rules are rendered.
+
+    \b
+    Examples:
+      kproxy version
+      kproxy version -o json
+    """
+    if output_format == "text":
+        write_output(f"kproxy {__version__}, as kube-proxy {KUBE_PROXY_VERSION}\n", None)
+        return
+    found = {"version": __version__, "kubeProxy": KUBE_PROXY_VERSION, "python": platform.python_version()}
+    write_answer("Version", found, output_format)
