@@ -250,6 +250,8 @@ class Explorer:
         spaces = {each.metadata.namespace for each in manifests.services} if manifests is not None else set()
         if cluster is not None:
             spaces |= {name.partition("/")[0] for name in cluster.pods}
+        else:
+            spaces |= {door.service.partition("/")[0] for door in model.told}
         return SourceView(
             kind=kind,
             label=self.source.label,
@@ -261,7 +263,7 @@ class Explorer:
             families=tuple(each.value for each in model.families),
             nodes=len(model.nodes),
             pods=len(cluster.pods) if cluster is not None else 0,
-            services=len(manifests.services) if manifests is not None else 0,
+            services=_service_count(model),
             namespaces=tuple(sorted(spaces)),
             namespace=self.namespace,
             warnings=known.warnings[:MAX_NOTES],
@@ -297,7 +299,7 @@ class Explorer:
             families=tuple(each.value for each in model.families),
             nodes=len(model.nodes),
             pods=len(cluster.pods) if cluster is not None else 0,
-            services=len(cluster.manifests.services) if cluster is not None else 0,
+            services=_service_count(model),
             warnings=known.warnings[:MAX_NOTES],
             missing=tuple(map(str, cluster.missing))[:MAX_NOTES] if cluster is not None else (),
             away=source.away(),
@@ -308,6 +310,12 @@ class Explorer:
         if not isinstance(self.source, LabSource):
             raise cannot("only a lab can be broken and healed: kproxy explore --lab NAME")
         return self.source
+
+
+def _service_count(model: Model) -> int:
+    """Services that there are objects of, or that a dump tells of."""
+    cluster = model.known.cluster
+    return len({door.service for door in model.told}) if cluster is None else len(cluster.manifests.services)
 
 
 def _compares(has_cluster: bool, rendered: bool, has_second: bool) -> tuple[str, ...]:

@@ -96,6 +96,8 @@ def test_a_node_whose_rules_are_not_known_has_the_chances_of_the_objects(tmp_pat
 def test_a_dump_tells_of_services_and_where_they_lead(form: str) -> None:
     with serving(Explorer(RulesSource([str(GOLDEN / f"node-0.v4.{form}")], b""))) as page:
         found = whole_map(page)
+        source = page.get("api/source")
+        assert (source["services"], source["namespaces"], source["can"]["services"]) == (2, ["shop"], False)
         services = {each["id"]: each for each in found["services"]}
         assert sorted(services) == ["svc/shop/frontend", "svc/shop/mail"]
         mail = services["svc/shop/mail"]
