@@ -139,17 +139,24 @@ def _default_pod_requests(spec: Json) -> None:
     asked = {name for each in _containers(spec) for name in each["resources"].get("requests") or ()}
     for name in _COMPUTE:
         if name in asked and name not in requests:
-            requests[name] = _effective(spec, name)
+            requests[name] = _effective(spec, "requests", name)
     for name, quantity in limits.items():
         if name in _COMPUTE or name.startswith("hugepages-"):
             requests.setdefault(name, quantity)
 
 
-def _effective(spec: Json, name: str) -> str:
-    """What all containers ask for at once: those that run together, or the largest of the init containers."""
+def pod_amounts(spec: Json, part: str) -> dict[str, str]:
+    """The requests or the limits of a Pod: what it says itself, else what its containers come to."""
+    names = {name for each in _containers(spec) for name in each["resources"].get(part) or ()}
+    whole = (spec.get("resources") or {}).get(part) or {}
+    return {name: _effective(spec, part, name) for name in names if name not in whole} | whole
+
+
+def _effective(spec: Json, part: str, name: str) -> str:
+    """What all containers have at once: those that run together, or the largest of the init containers."""
 
     def of(container: Json) -> str:
-        text: str = (container["resources"].get("requests") or {}).get(name, "0")
+        text: str = (container["resources"].get(part) or {}).get(name, "0")
         return text
 
     beside = [of(each) for each in spec.get("containers") or ()]

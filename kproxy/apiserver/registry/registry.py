@@ -30,6 +30,7 @@ from kproxy.apiserver.registry.checks import (
     require_namespace,
     update_errors,
 )
+from kproxy.apiserver.registry.limits import LimitRanges
 from kproxy.apiserver.registry.metadata import drop_repeated_owners, metadata_update_errors
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
@@ -78,6 +79,7 @@ class Registry:
         self._now = now
         self._access = access
         self._namespaces = store.tables["namespaces"]
+        self._limits = LimitRanges(store.tables["limitranges"])
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -151,6 +153,7 @@ class Registry:
         if owners:
             meta["managedFields"] = owners
         context = self._context(options.dry_run, user)
+        self._limits.set_defaults(resource, namespace, value)
         resource.strategy.prepare_create(value, context)
         errors = object_metadata_errors(resource, value)
         errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)
@@ -160,6 +163,7 @@ class Registry:
         if resource.namespaced:
             require_namespace(self._namespaces, resource, namespace, name)
         self._access.check_write(resource, value, None, user)
+        self._limits.check(resource, namespace, value, None)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
@@ -253,6 +257,7 @@ class Registry:
         refuse(resource, name, errors)
         self._access.check_write(resource, value, live, user)
         if not subresource:
+            self._limits.check(resource, old.get("namespace", ""), value, live)
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         warnings += resource.strategy.warnings(value, live)
         resource.strategy.prepare_storage(value)
