@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kproxy.netfilter.nftables.expression import AnonymousMap
-from kproxy.netfilter.nftables.json.document import json_commands, path_of_line
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 from kproxy.netfilter.nftables.statement import VerdictMap
@@ -37,6 +36,8 @@ class NftProblem:
 
     def in_json(self, text: str) -> str:
         """With the path of the object in the JSON document that the rule set was read from, in place of the line."""
+        from kproxy.netfilter.nftables.json.document import json_commands, path_of_line  # few dumps are JSON
+
         commands, paths, _ = json_commands(text)
         return f"{path_of_line(commands, paths, self.line)}: {self.words}"
 

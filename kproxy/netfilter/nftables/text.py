@@ -6,7 +6,6 @@ from typing import Final
 
 from kproxy.netfilter.nftables.apply import apply_commands
 from kproxy.netfilter.nftables.errors import NftApplyError
-from kproxy.netfilter.nftables.json.document import json_commands, path_of_line
 from kproxy.netfilter.nftables.reader.script import read_json, read_script
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 
@@ -28,6 +27,8 @@ def parse_nft(text: str, source: str = "", base: NftRuleset = EMPTY) -> NftRules
     try:
         return apply_commands(base, read_json(text, source, base), source)
     except NftApplyError as error:
+        from kproxy.netfilter.nftables.json.document import json_commands, path_of_line  # few dumps are JSON
+
         commands, paths, _ = json_commands(text, source)
         path = path_of_line(commands, paths, error.line)
         raise NftApplyError(error.expected, source=source, path=path) from None

@@ -16,7 +16,6 @@ from kproxy.netfilter.nftables.command import Command, Item
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.element import Elements
 from kproxy.netfilter.nftables.errors import NftSyntaxError
-from kproxy.netfilter.nftables.json.document import json_commands, path_of_line
 from kproxy.netfilter.nftables.lexer import END, Source
 from kproxy.netfilter.nftables.objects import OBJECT_WORDS, NamedObject
 from kproxy.netfilter.nftables.reader.blocks import (
@@ -73,6 +72,8 @@ def read_json(text: str, source: str = "", base: NftRuleset | None = None) -> li
     Raises:
         NftSyntaxError: it is not nft's JSON, or of another schema version; the message has the path in the document.
     """
+    from kproxy.netfilter.nftables.json.document import json_commands, path_of_line  # few dumps are JSON
+
     lines, paths, foreign = json_commands(text, source)
     lexed = Source("\n".join(lines), source, foreign)
     try:
