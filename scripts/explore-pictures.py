@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -25,7 +26,6 @@ PICTURES = {
     "ask-tunnel-dark": (place("ask", **ASK, step="8"), 1240, 760, "dark"),
     "service": (place("service/shop/web"), 1240, 980, "light"),
     "what-if": (place("whatif", sel="svc/shop/web", edits=json.dumps(TERMINATING)), 1240, 980, "light"),
-    "compare": (place("compare", kind="migrate"), 1240, 760, "light"),
     "audit": (place("audit"), 1240, 600, "light"),
     "phone": (place("ask", **ASK, step="6"), 390, 1200, "dark"),
 }
@@ -38,15 +38,26 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, running_browser(Path(scratch, "profile"), 1000) as browser:
         write_showcase(Path(scratch, "shop"))
-        with exploring("shop", directory=scratch) as url:
-            page = Page(browser, url)
-            for name, (fragment, width, height, scheme) in PICTURES.items():
-                page.size(width, height)
-                page.scheme(scheme)
-                page.open(fragment)
-                time.sleep(SETTLED)
-                browser.save_screenshot(str(target / f"explore-{name}.png"))
-                print(target / f"explore-{name}.png")
+        write_showcase(Path(scratch, "shop-after"), web_0_ready=False)
+        both = {"compare": (place("compare"), 1240, 960, "light")}
+        for arguments, pictures in (
+            (("shop",), PICTURES),
+            (("-f", "shop/objects", "--against", "shop-after/objects"), both),
+        ):
+            with exploring(*arguments, directory=scratch) as url:
+                take(browser, url, pictures, target)
+
+
+def take(browser: Any, url: str, pictures: dict[str, tuple[str, int, int, str]], target: Path) -> None:
+    """Pictures of one source: fragment, width, height and colours by name."""
+    page = Page(browser, url)
+    for name, (fragment, width, height, scheme) in pictures.items():
+        page.size(width, height)
+        page.scheme(scheme)
+        page.open(fragment)
+        time.sleep(SETTLED)
+        browser.save_screenshot(str(target / f"explore-{name}.png"))
+        print(target / f"explore-{name}.png")
 
 
 if __name__ == "__main__":

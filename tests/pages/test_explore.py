@@ -13,7 +13,7 @@ import pytest
 
 from kproxy.api.load.manifests import load_manifests
 from tests.support.browser import running_browser
-from tests.support.explore import Page, exploring, place, write_showcase
+from tests.support.explore import Page, exploring, place, serious, write_showcase
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -272,22 +272,37 @@ def test_light_dark_and_a_phone(page: Page) -> None:
 
 def test_axe_finds_nothing_serious(page: Page) -> None:
     subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
-    axe = (ROOT / "web/node_modules/axe-core/axe.min.js").read_text()
     dark = "{runOnly: ['color-contrast']}"
     found = []
     for view in VIEWS:
         page.open(view)
-        page.browser.execute_script(axe)
         for scheme, options in (("light", "{}"), ("dark", dark)):
             page.scheme(scheme)
-            result = page.browser.execute_async_script(f"axe.run({options}).then(arguments[0])")
-            found += [
-                (scheme, view, item["id"], [node["html"][:200] for node in item["nodes"][:3]])
-                for item in result["violations"]
-                if item["impact"] in ("serious", "critical")
-            ]
+            found += [(scheme, view, *each) for each in serious(page, options)]
         page.scheme("light")
     assert found == [], "\n".join(map(str, found))
+
+
+def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_path: Path) -> None:
+    for name, ready in (("before", True), ("after", False)):
+        write_showcase(tmp_path / name, web_0_ready=ready)
+    with exploring("-f", "before/objects", "--against", "after/objects", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.complaints()
+        page.open(place("compare"))
+        page.shows('[data-test="verdict"]', "1 difference for packets")
+        page.shows(".edge.gone text", "50% → 0%")
+        assert page.text(".edge.strong:not(.gone) text") == "50% → 100%"
+        assert page.text(".both dt").split() == ["before/objects", "after/objects"]
+        assert "all to web-1 (10.244.1.5:8080)" in page.text(".both")
+        page.button("Show both ways").click()
+        page.until(lambda: len(page.all(".pair .way-item")) == 3, "two ways before, one after")
+        page.all(".pair .way-item")[2].click()
+        page.shows(".note", "after/objects")
+        page.until(lambda: len(page.all(".ask .way-item")) == 1, "the way in the second source")
+        assert "source=against" in page.fragment
+        assert page.complaints() == []
 
 
 def test_bad_questions_are_said_and_the_page_goes_on(page: Page) -> None:

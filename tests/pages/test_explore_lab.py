@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.browser import running_browser
-from tests.support.explore import Page, exploring, place
+from tests.support.explore import Page, exploring, place, serious
 from tests.support.lab.labtools import deployment, lab_up, service
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -28,6 +30,8 @@ def test_a_lab_is_followed_broken_healed_and_captured(tmp_path: Path) -> None:
 
             page.item("node/node-2").click()
             page.shows('[data-test="faults"]', "Break the link of node-2")
+            subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
+            assert serious(page) == []
             page.button("Break the link of node-2").click()
             page.shows('[data-test="faults"] .note', "the link of node-2 is down")
             page.until(lambda: "bad" in page.item("node/node-2").get_attribute("class"), "a link that is down")

@@ -150,9 +150,28 @@ class Page:
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
 
 
-def write_showcase(directory: Path) -> Path:
-    """The snapshot that tests and pictures are made of."""
+def write_showcase(directory: Path, *, web_0_ready: bool = True) -> Path:
+    """The snapshot that tests and pictures are made of; and another one, in which the Pod web-0 is not ready."""
     from tests.support.cluster.showcase import showcase
     from tests.support.cluster.snapshots import write_files
 
-    return write_files(directory, showcase())
+    files = dict(showcase())
+    if not web_0_ready:
+        slices = json.loads(files["objects/EndpointSlice.json"])
+        for item in slices["items"]:
+            for endpoint in item["endpoints"]:
+                if endpoint["targetRef"]["name"] == "web-0":
+                    endpoint["conditions"] = {"ready": False}
+        files["objects/EndpointSlice.json"] = json.dumps(slices).encode()
+    return write_files(directory, files)
+
+
+def serious(page: Page, options: str = "{}") -> list[tuple[str, list[str]]]:
+    """What axe finds that is serious on the page as it is; its tool is installed by `scripts/web.sh tools`."""
+    page.browser.execute_script((ROOT / "web/node_modules/axe-core/axe.min.js").read_text())
+    result = page.browser.execute_async_script(f"axe.run({options}).then(arguments[0])")
+    return [
+        (item["id"], [node["html"][:200] for node in item["nodes"][:3]])
+        for item in result["violations"]
+        if item["impact"] in ("serious", "critical")
+    ]

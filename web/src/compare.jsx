@@ -74,7 +74,7 @@ function ComparedMap({ map, other, revision, findings, chosen, words }) {
   const [zoom, setZoom] = useState(1);
   const { data, error } = useAnswer(other, undefined, revision);
   const finding = chosen ? findings[Number(chosen)] : null;
-  const touched = useMemo(() => new Set((finding ? [finding] : findings).flatMap((item) => [...item.services, ...(finding ? item.nodes.map((name) => `node/${name}`) : [])])), [findings, finding]);
+  const touched = useMemo(() => new Set((finding ? [finding] : findings).flatMap((item) => [...item.services, ...(finding && item.nodes.length < map.nodes.length ? item.nodes.map((name) => `node/${name}`) : [])])), [findings, finding, map]);
   const shown = useMemo(() => {
     const both = other && data ? overlaid(withEndpoints(data), map) : map;
     const nodes = findings.flatMap((item) => item.nodes).slice(0, 6).map((name) => `node/${name}`);

@@ -412,7 +412,7 @@ function ServiceLines({ map, layout, selected, faint, before }) {
         return (
           <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : ""}`}>
             <path d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
-            {strong && <text x={x1 + (x2 - x1) * 0.42} y={y1 + (y2 - y1) * 0.36 - 4}>{words}</text>}
+            {strong && <text x={x1 + (x2 - x1) * (words.length > 8 ? 0.52 : 0.42)} y={y1 + (y2 - y1) * 0.36 - 4}>{words}</text>}
           </g>
         );
       })}
