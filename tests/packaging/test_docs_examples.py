@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import click
 import pytest
 
 from kproxy.cli.main import group
+from tests.support.cli import run_kproxy
 from tests.support.docs import AS_ROOT, DOCS, blocks, fits, pages, run_page
-from tests.support.paths import ROOT
+from tests.support.paths import REFERENCE, ROOT
 
 PLAIN = [page for page in pages() if AS_ROOT not in page.read_text()]
+SAVE = (DOCS / "examples" / "worker-1.save").read_text()
+RESTORE = (REFERENCE / "minikube" / "kube-proxy.v4.restore").read_text()
 QUICK = {"README.md", "docs/first-five-minutes.md"}
 
 
@@ -37,6 +42,51 @@ def test_python_examples_run(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+NFT = "table inet old {\n}\ntable ip shop {\n\tset clients {\n\t\ttype ipv4_addr\n\t}\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "given", "shown"),
+    [
+        ("netfilter", {"text": SAVE, "restore_text": RESTORE}, ":KUBE-SERVICES"),
+        ("nft-text", {"text": NFT}, "table ip shop {"),
+        ("dataplane", {"text": SAVE}, "1/2 DROP"),
+    ],
+)
+def test_python_examples_of_the_core(
+    page: str, given: dict[str, str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+    exec(compile(code, f"docs/{page}.md", "exec"), dict(given))
+    assert shown in capsys.readouterr().out
+
+
+FIELDS = re.compile(r"<!-- (?P<name>\w+) -->\n(?P<table>.*?)<!-- end of (?P=name) -->", re.DOTALL)
+
+
+def keys(value: Any) -> Iterator[str]:
+    """The names of all fields in a JSON document."""
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from keys(child)
+    yield from value if isinstance(value, dict) else ()
+
+
+@pytest.mark.parametrize("name", ["render", "explain"])
+def test_the_fields_of_json_are_those_that_are_printed(name: str) -> None:
+    table = next(
+        found["table"] for found in FIELDS.finditer((DOCS / "formats.md").read_text()) if found["name"] == name
+    )
+    described = set(re.findall(r"`(\w+)`", table))
+    shop = ("-f", "shop.yaml", "--config", "kube-proxy.yaml", "--node", "worker-1")
+    how = ("--format", "json") if name == "render" else ("--service", "shop/web", "-o", "json")
+    printed: set[str] = set()
+    for mode in ("iptables", "nftables"):
+        done = run_kproxy(name, *shop, "--mode", mode, *how, cwd=DOCS / "examples")
+        assert done.returncode == 0, done.stderr
+        printed |= set(keys(json.loads(done.stdout)))
+    assert printed - {"apiVersion", "kind"} <= described
 
 
 @pytest.mark.slow
