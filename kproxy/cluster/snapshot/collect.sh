@@ -65,6 +65,9 @@ take() {
     124 | 143) said="not done after $seconds s" ;;
     153) said="larger than ${KPROXY_KIB:-262144} KiB" ;;
     esac
+    case $said in
+    'BusyBox v'*) said="$tool is BusyBox's, which cannot do this" ;; # its version and usage come first
+    esac
     fail "$name" "${said:-exit code $code}"
     return 1
 }
