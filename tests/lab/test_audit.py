@@ -12,21 +12,22 @@ import pytest
 
 from kproxy.lab.lifecycle import processes
 from tests.support.cli import run_kproxy
-from tests.support.lab.audit_damages import DAMAGES, Damage
+from tests.support.lab.audit_damages import DAMAGES, NFTABLES_DAMAGES, Damage
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
 pytestmark = [pytest.mark.root]
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+@pytest.fixture(scope="module", params=["iptables", "nftables"])
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab whose proxies write rules when something changes only, and whose overlay does nothing more."""
     folder = tmp_path_factory.mktemp("labs")
     config = folder / "config.yaml"
     config.write_text(
-        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\niptables: {syncPeriod: 2h}\n"
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+        "iptables: {syncPeriod: 2h}\nnftables: {syncPeriod: 2h}\n"
     )
-    with lab_up(folder, "--config", str(config)) as lab:
+    with lab_up(folder, "--config", str(config), "--mode", request.param) as lab:
         build(lab)
         stop_overlays(lab, "STOP")
         try:
@@ -110,7 +111,7 @@ def problems(lab: Lab, damage: Damage, names: dict[str, str], folder: Path) -> l
     shell(lab, damage, replaced(damage.do, names), folder)
     try:
         live = audited(lab, "--lab", lab.name)
-        snapshot = folder / f"{DAMAGES.index(damage)}.tar.gz"
+        snapshot = folder / f"{damage.name}.tar.gz"
         run_kproxy("collect", "--lab", lab.name, "-o", str(snapshot), environment=lab.environment, timeout=180)
         kept = audited(lab, str(snapshot))
     finally:
@@ -131,6 +132,7 @@ def problems(lab: Lab, damage: Damage, names: dict[str, str], folder: Path) -> l
 def test_a_lab_is_audited_right_whatever_is_done_to_it(lab: Lab, tmp_path: Path) -> None:
     names = names_of(lab)
     assert audited(lab, "--lab", lab.name) == []
-    told = [problem for damage in DAMAGES for problem in problems(lab, damage, names, tmp_path)]
+    damages = NFTABLES_DAMAGES if lab.cluster().mode == "nftables" else DAMAGES
+    told = [problem for damage in damages for problem in problems(lab, damage, names, tmp_path)]
     assert not told, "\n".join(told)
     assert audited(lab, "--lab", lab.name) == []

@@ -137,3 +137,71 @@ DAMAGES: Final = (
     ),
     Damage("MTU", "node-3", "ip link set VXLAN mtu 1500", "ip link set VXLAN mtu 1450", "mtu"),
 )  # fmt: skip
+
+
+def table_edit(name: str, node: str, expression: str, kind: str, services: tuple[str, ...]) -> Damage:
+    """kube-proxy's table of nftables mode through sed -E, loaded in one transaction; and as it was."""
+    load = "{ echo delete table ip kube-proxy; cat; } | nft -f -"
+    do = f"nft -s list table ip kube-proxy > /tmp/$KEEP && sed -E '{expression}' /tmp/$KEEP | {load}"
+    return Damage(name, node, do, f"cat /tmp/$KEEP | {load}", kind, services)
+
+
+def element(name: str, node: str, item: str, key: str, kind: str, services: tuple[str, ...]) -> Damage:
+    """An element of the table's sets and maps deleted."""
+    edited = table_edit(name, node, "", kind, services)
+    return edited._replace(
+        do=f"nft -s list table ip kube-proxy > /tmp/$KEEP; nft delete element ip kube-proxy {item} '{{ {key} }}'"
+    )
+
+
+_ANY_MODE: Final = (
+    "DROP of a port", "REJECT of an endpoint", "DROP in raw", "DROP in mangle", "DROP where the endpoint is",
+    "OUTPUT refuses", "pods hidden", "DROP by nft", "no forwarding",
+    "bridge-nf", "route withdrawn", "blackhole", "route to the wrong node", "FDB entry wrong", "neighbour gone", "MTU",
+)  # fmt: skip
+_WALL: Final = (
+    "nft add table ip wall; nft add chain ip wall p '{ type nat hook prerouting priority -110; }'; "
+    "nft add rule ip wall p"
+)
+NFTABLES_DAMAGES: Final = (
+    Damage(
+        "node port shadowed by nft", "node-1", f"{_WALL} tcp dport 30080 redirect to :22", "nft delete table ip wall",
+        "node-port-shadowed", (WEB,), "redirect",
+    ),
+    Damage(
+        "cluster IP taken by nft", "node-2", f"{_WALL} ip daddr VIPDNS dnat to 192.0.2.1", "nft delete table ip wall",
+        "foreign-redirect", (DNS,), "dnat",
+    ),
+    *(each for each in DAMAGES if each.name in _ANY_MODE),
+    table_edit("stale endpoint", "node-1", r"s/WEB2 \. 8080/WEB2 . 8099/", "endpoint-stale", (WEB,)),
+    table_edit("endpoint elsewhere", "node-2", r"s/: DNS2 \. 53/: EDGE3 . 53/", "endpoint-stale", (DNS,)),
+    element("Service not known", "node-3", "service-ips", "VIPDNS . udp . 53", "refused", (DNS,)),
+    element("node port not known", "node-3", "service-nodeports", "tcp . 30443", "service-missing", (EDGE,)),
+    table_edit(
+        "endpoint left out", "node-1", r"s/mod 2 map \{ 0 : [^,]*, 1 : /mod 1 map { 0 : /", "endpoint-missing", (WEB,)
+    ),
+    table_edit(
+        "shares", "node-2", r"s/mod 2 map \{ 0 : ([^,]*), 1 :/mod 10 map { 0-8 : \1, 9 :/", "share-uneven", (WEB,)
+    ),
+    table_edit("mark without effect", "node-2", "/masquerade fully-random/d", "masquerade-missing", ()),
+    table_edit("no masquerade", "node-1", "/comment \"masquerade\"/d", "masquerade-missing", (EDGE, WEB)),
+    table_edit("dispatch gone", "node-1", "/jump services/d", "service-missing", ()),
+    table_edit("dispatch empty", "node-2", "/vmap @service-ips/d", "refused", ()),
+    table_edit(
+        "own chain returns", "node-3", r"s/^\tchain services \{/&\n meta l4proto udp return/", "refused", (DNS,)
+    ),
+    table_edit("refused", "node-1", r"s/^\tchain service-[^ ]*dns[^ ]* \{/&\n drop/", "refused", (DNS,)),
+    Damage(
+        "table deleted", "node-2", "nft -s list table ip kube-proxy > /tmp/$KEEP; nft delete table ip kube-proxy",
+        "nft -f /tmp/$KEEP", "rules-missing",
+    ),
+    Damage(
+        "leftovers of iptables mode", "node-3",
+        "iptables -w -t nat -N KUBE-SERVICES; iptables -w -t nat -A KUBE-SERVICES -d 10.96.9.9 -j RETURN; "
+        "iptables -w -t nat -A PREROUTING -j KUBE-SERVICES",
+        "iptables -w -t nat -D PREROUTING -j KUBE-SERVICES; iptables -w -t nat -F KUBE-SERVICES; "
+        "iptables -w -t nat -X KUBE-SERVICES", "leftover-rules",
+    ),
+)  # fmt: skip
+"""The same and others for a lab in nftables mode. Rules of iptables at PREROUTING of nat are at kube-proxy's priority:
+which comes first is not known, and said."""

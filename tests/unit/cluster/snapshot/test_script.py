@@ -97,9 +97,7 @@ def test_it_keeps_to_its_bounds(tools: Path, tmp_path: Path) -> None:
 
 def test_busybox_own_tools_are_named(tools: Path, tmp_path: Path) -> None:
     """They print their version and usage, of which the first line tells nothing."""
-    (tools / "ip").write_text(
-        "#!/bin/sh\necho 'BusyBox v1.35.0 multi-call.' >&2; echo 'Usage: ip' >&2; exit 1\n"
-    )
+    (tools / "ip").write_text("#!/bin/sh\necho 'BusyBox v1.35.0 multi-call.' >&2; echo 'Usage: ip' >&2; exit 1\n")
     (tmp_path / "collect.sh").write_text(script())
     assert run("sh", [str(tmp_path / "collect.sh"), "n1", str(tmp_path / "out")], tools).returncode == 0
     errors = (tmp_path / "out/nodes/n1/errors").read_text().splitlines()
