@@ -10,7 +10,7 @@ import click
 
 from kproxy.cli.cluster_source import PLUGIN, Connection, connection_options
 from kproxy.cli.gathering import Reading, gather, reading_options
-from kproxy.cli.output import colour_stdout, report_note, working, write_answer, write_files, write_output
+from kproxy.cli.output import colour_stdout, counted, report_note, working, write_answer, write_files, write_output
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -45,7 +45,8 @@ def command(
     collect reads it, with the same options: without --via, no node is.
     docs/audit.md lists the findings.
 
-    Exit 0 all well, 1 findings, 2 bad input.
+    Exit 0 all well, 1 findings, or something of a live cluster could not be
+    read, 2 bad input.
 
     \b
     Examples:
@@ -88,13 +89,18 @@ def command(
         text = "\n".join(report_lines(report)) + "\n"
         text = text if colour_stdout() else click.unstyle(text)
         write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)
-    if not report.is_well:
+    unread = [each.what for each in cluster.info.failed] if snapshot is None else []
+    if unread:
+        report_note(f"{counted(len(unread), 'part')} could not be read: {', '.join(unread[:8])}")
+    if unread or not report.is_well:
         raise click.exceptions.Exit(1)
 
 
 def _live(connection: Connection, reading: Reading) -> Cluster:
     from kproxy.cluster.snapshot.cluster import Cluster
 
+    if reading.chosen == "none":
+        report_note("no node is read without --via (exec, agent, netns or lab), so only the objects are looked at")
     return Cluster(gather(connection, reading, reading.label(connection)).files, tell=report_note)
 
 

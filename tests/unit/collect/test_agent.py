@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kproxy.cli.audit.command import command as audit_command
 from kproxy.cli.collect import command
 from kproxy.client import ClientConfig, HttpClient, RestClient
 from kproxy.cluster.snapshot.cluster import read_snapshot
@@ -114,6 +115,12 @@ def test_the_command_asks_without_an_api_server(agents: str, tmp_path: Path) -> 
     assert {name: each.via for name, each in found.info.nodes.items()} == dict.fromkeys(
         ("busy", "good", "token"), "agent"
     )
+
+
+def test_an_audit_says_what_it_could_not_read(agents: str) -> None:
+    asked = ["--via", "agent", "--agent-url", f"{agents}/{{node}}", "--node", "good", "--node", "busy"]
+    done = CliRunner().invoke(audit_command, asked)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, "note: 1 part could not be read: nodes/busy")
 
 
 def test_the_api_server_knows_nodes_and_hands_requests_on_to_them(agents: str) -> None:
