@@ -57,8 +57,8 @@ function Finding({ item, place }) {
       {item.details.length > 0 && <ul class="hints">{item.details.slice(0, 6).map((text) => <li key={text}>{text}</li>)}</ul>}
       {item.witness && (
         <dl class="both">
-          <div><dt>expected</dt><dd>{item.witness.expected}</dd></div>
-          <div><dt>found</dt><dd>{item.witness.found}</dd></div>
+          <div><dt>expected</dt><dd>{item.witness.expected.join(", ")}</dd></div>
+          <div><dt>found</dt><dd>{item.witness.found.join(", ")}</dd></div>
         </dl>
       )}
       {item.rules.slice(0, 4).map((rule) => <p key={`${rule.file} ${rule.line}`}><small>{rule.file}{rule.line ? `:${rule.line}` : ""} · {rule.table} {rule.chain}{rule.rule ? ` ${rule.rule}` : ""}</small><br /><code>{rule.text}</code></p>)}
