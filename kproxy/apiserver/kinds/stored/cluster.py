@@ -92,12 +92,6 @@ _BACKEND: Final = """
 """
 
 
-def _complete_ingress_class(value: Json) -> None:
-    found = (value.get("spec") or {}).get("parameters")
-    if found is not None:
-        found.setdefault("scope", "Cluster")
-
-
 def _backend_errors(backend: Json, path: str) -> Iterator[FieldError]:
     service = backend.get("service")
     if service and backend.get("resource"):
@@ -227,7 +221,7 @@ ROWS: Final = (
         spec.rules[].http.paths[].pathType    needed; one-of Exact ImplementationSpecific Prefix
     """ + indented(_BACKEND, "spec.defaultBackend") + "\n" + indented(_BACKEND, "spec.rules[].http.paths[].backend")),
     Stored("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=("spec",),
-           fixed=("spec.controller",), complete=_complete_ingress_class, rules="""
+           fixed=("spec.controller",), defaults='spec.parameters.scope  "Cluster"', rules="""
         spec.controller             needed; prefixed; bytes 250
         spec.parameters.kind        needed
         spec.parameters.name        needed
