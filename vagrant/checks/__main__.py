@@ -28,7 +28,7 @@ CHOSEN = {
         "no-endpoints",
     ),
     "legacy": ("minikube", "dual-stack", "session-affinity", "no-endpoints"),
-    NFTABLES: ("minikube", "dual-stack", "session-affinity", "no-endpoints"),
+    NFTABLES: ("dual-stack", "session-affinity"),
 }  # fmt: skip
 """What is checked unless told otherwise: each kind of address, policy and family once; with legacy, whose rules take
 twice as long to read back, each match and target."""
