@@ -74,6 +74,7 @@ def execute(
         query.append(("stdin", "true"))
     target = f"{PODS.path(namespace, pod, 'exec')}?{urlencode(query)}"
     with _open(client, target, timeout) as connection:
+        connection.settimeout(timeout)  # connecting has more, if that is less
         if stdin is not None:
             _write(client, connection, stdin)
         return _read(client, connection, deadline, timeout, max_octets)
