@@ -47,15 +47,15 @@ def require(extra: str, what: str) -> None:
 
     It looks and does not import: what is never used costs nothing.
     """
-    missing = _not_installed(extra)
+    missing = _not_installed(EXTRAS[extra])
     if missing:
         raise MissingExtraError(extra, missing, what)
 
 
 @functools.cache
-def _not_installed(extra: str) -> tuple[str, ...]:
+def _not_installed(modules: tuple[str, ...]) -> tuple[str, ...]:
     """Looked for once: a process that has given up root may not be able to read where the packages are."""
-    return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
+    return tuple(name for name in modules if importlib.util.find_spec(name) is None)
 
 
 def missing_extra(error: Exception, what: str = "") -> MissingExtraError | None:

@@ -153,7 +153,11 @@ def _print_tree(explanation: Explanation) -> None:
 
     # For programs a rule is one line, however long: wrapped rules cannot be searched.
     console = Console(
-        width=terminal_width() or 10_000, highlight=False, no_color=not colour_stdout(), force_terminal=colour_stdout()
+        width=terminal_width() or 10_000,
+        highlight=False,
+        no_color=not colour_stdout(),
+        force_terminal=colour_stdout(),
+        color_system="standard" if colour_stdout() else None,  # where --color asks for them, TERM=dumb does not count
     )
     console.print(_tree(explanation))
 

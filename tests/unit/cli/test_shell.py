@@ -148,7 +148,9 @@ def test_answers_for_programs_say_what_they_are(kproxy: Run, tmp_path: Path) -> 
     assert yaml.safe_load(kproxy("render", "-f", CLUSTER, "--format", "yaml").stdout) == listed
 
 
-def test_colours(kproxy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_colours_are_as_asked(kproxy: Run, monkeypatch: pytest.MonkeyPatch, terminal: str) -> None:
+    monkeypatch.setenv("TERM", terminal)
     rules = str(paths.GOLDEN / "minikube" / "expected" / "minikube.v4.save")
     words = ("trace", "--rules", rules, "--src", "10.244.0.9", "--dst", "10.96.0.10:53", "--proto", "udp")
     explain = ("explain", "-f", CLUSTER, "--service", "kube-system/kube-dns")
@@ -157,6 +159,8 @@ def test_colours(kproxy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "\x1b[" in kproxy(*each, "--color", "always").stdout
     assert "\x1b[" in kproxy("explain", "-f", "nosuch", "--service", "a/b", "--color=always").stderr
 
+
+def test_colours_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal: Callable[[], bool] = lambda: True  # noqa: E731
     monkeypatch.setattr(sys.stdout, "isatty", terminal)
     monkeypatch.delenv("NO_COLOR", raising=False)
