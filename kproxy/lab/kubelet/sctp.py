@@ -141,17 +141,19 @@ class Responder:
 
         if chunk.kind == INIT and len(chunk.value) >= 16:
             peer_tag, _, _, _, tsn = struct.unpack_from("!IIHHI", chunk.value)
-            mine = _Association(secrets.randbits(32) | 1, peer_tag, secrets.randbits(32), (tsn - 1) & 0xFFFFFFFF)
-            self._known[key] = mine
+            mine = self._known.get(key)
+            if mine is None or mine.peer_tag != peer_tag:
+                # Sent again, it gets the same tag: another would make what comes with the first invalid to conntrack.
+                mine = _Association(secrets.randbits(32) | 1, peer_tag, secrets.randbits(32), (tsn - 1) & 0xFFFFFFFF)
+                self._known[key] = mine
             if len(self._known) > 10_000:
                 self._known.pop(next(iter(self._known)))
             value = struct.pack("!IIHHI", mine.tag, _WINDOW, 1, 1, mine.next_tsn)
             cookie = struct.pack("!HH", _STATE_COOKIE, 8) + struct.pack("!I", mine.tag)
             return [reply(peer_tag, Chunk(INIT_ACK, 0, value + cookie))]
-        mine_or_none = self._known.get(key)
-        if mine_or_none is None:
+        mine = self._known.get(key)
+        if mine is None:
             return []
-        mine = mine_or_none
         if chunk.kind == COOKIE_ECHO:
             return [reply(mine.peer_tag, Chunk(COOKIE_ACK, 0, b""))]
         if chunk.kind == DATA and len(chunk.value) >= 12:
@@ -209,6 +211,8 @@ def ask(raw: socket.socket, target: tuple[str, int], source_port: int, data: byt
             continue
         for chunk in message.chunks:
             if chunk.kind == INIT_ACK:
+                if peer_tag:
+                    continue  # the answer to an INIT that was sent again (RFC 9260, 5.2.3)
                 peer_tag = struct.unpack_from("!I", chunk.value)[0]
                 sent = encode(Message(source_port, port, peer_tag, (Chunk(COOKIE_ECHO, 0, _cookie(chunk.value)),)))
             elif chunk.kind == COOKIE_ACK:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +21,7 @@ from kproxy.lab.kubelet.sctp import (
     Chunk,
     Message,
     Responder,
+    ask,
     crc32c,
     decode,
     encode,
@@ -64,9 +69,53 @@ def test_an_association_from_beginning_to_answer() -> None:
     value = b"\x00\x00\x00\x07\x00\x01\x00\x00\x00\x01\x00\x01\x00\x00\x00\x09"
     (answer,) = send(0, Chunk(INIT, 0, value))
     assert answer.kind == INIT_ACK
+    assert send(0, Chunk(INIT, 0, value)) == [answer], "sent again, it is the same association"
     tag = int.from_bytes(answer.value[:4], "big")
     assert [item.kind for item in send(tag, Chunk(COOKIE_ECHO, 0, answer.value[20:]))] == [COOKIE_ACK]
     sack, data = send(tag, Chunk(DATA, 3, b"\x00\x00\x00\x09" + bytes(8) + b"hello"))
     assert (sack.kind, sack.value[:4]) == (SACK, b"\x00\x00\x00\x09")
     assert data.value[12:] == b"10.0.0.1 4000 91 hello"
     assert responder.receive("10.0.0.1", encode(Message(4000, 92, 0, (Chunk(INIT, 0, value),)))) == []
+
+
+class _SlowWire:
+    """A raw socket whose peer answers an INIT twice, as if it had been sent again, with another tag each time."""
+
+    family = socket.AF_INET6
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self._answers: list[bytes] = []
+
+    def setsockopt(self, *_: int) -> None: ...
+
+    def settimeout(self, _: float) -> None: ...
+
+    def connect(self, _: tuple[str, int]) -> None: ...
+
+    def send(self, data: bytes) -> None:
+        message = decode(data)
+        assert message is not None
+        self.sent.append(message)
+        kind = message.chunks[0].kind
+        if kind == INIT:
+            self._tag = int.from_bytes(message.chunks[0].value[:4], "big")
+            for tag in (5, 6):
+                value = struct.pack("!IIHHI", tag, 1000, 1, 1, 9) + struct.pack("!HHI", 7, 8, tag)
+                self._answer(Chunk(INIT_ACK, 0, value))
+        elif kind == COOKIE_ECHO:
+            self._answer(Chunk(COOKIE_ACK, 0, b""))
+        elif kind == DATA:
+            self._answer(Chunk(DATA, 3, bytes(12) + b"hello"))
+
+    def _answer(self, chunk: Chunk) -> None:
+        self._answers.append(encode(Message(91, 4000, self._tag, (chunk,))))
+
+    def recv(self, _: int) -> bytes:
+        return self._answers.pop(0)
+
+
+def test_an_answer_that_comes_late_does_not_begin_again() -> None:
+    wire: Any = _SlowWire()
+    assert ask(wire, ("2001:db8::1", 91), 4000, b"hi", 5.0) == b"hello"
+    assert [message.tag for message in wire.sent] == [0, 5, 5, 5]
