@@ -106,8 +106,13 @@ def audited(lab: Lab, *source: str) -> list[Any]:
     return [each for each in findings if each["severity"] != "info"]
 
 
+def counted(findings: list[Any]) -> list[tuple[str, int, int]]:
+    """What redaction keeps of findings: their kinds, and of how many nodes and Services."""
+    return sorted((each["kind"], len(each["nodes"]), len(each["services"])) for each in findings)
+
+
 def problems(lab: Lab, damage: Damage, names: dict[str, str], folder: Path) -> list[str]:
-    """What is said of a damage that is not as it should be, live and from a snapshot of the same moment."""
+    """What is said of a damage that is not as it should be: live, from a snapshot then, and from that one redacted."""
     shell(lab, damage, replaced(damage.do, names), folder)
     try:
         live = audited(lab, "--lab", lab.name)
@@ -116,7 +121,12 @@ def problems(lab: Lab, damage: Damage, names: dict[str, str], folder: Path) -> l
         kept = audited(lab, str(snapshot))
     finally:
         shell(lab, damage, replaced(damage.undo, names), folder)
+    redacted = folder / f"{damage.name}.redacted.tar.gz"
+    done = run_kproxy("collect", "--from", str(snapshot), "--redact", "-o", str(redacted), environment=lab.environment)
+    assert done.returncode == 0, done.stderr
     told = []
+    if (hidden := counted(audited(lab, str(redacted)))) != counted(kept):
+        told.append(f"redacted: {damage.name}: {hidden}, and not {counted(kept)}")
     for where, found in (("live", live), ("snapshot", kept)):
         mine = [each for each in found if each["kind"] == damage.kind]
         summary = [(each["kind"], each["nodes"], each["services"]) for each in found]
