@@ -10,7 +10,7 @@ WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-soak test-churn docs fresh lint format bench golden dist web clean vm-image vm-test vm-validate
+.PHONY: help setup demo test test-slow test-soak test-churn docs fresh image image-test lint format bench golden dist web clean vm-image vm-test vm-validate
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ test-churn: $(READY)  ## Churn against the kernel: SEEDS=100 OPERATIONS=300 FIRS
 
 fresh:  ## As on a new machine: `make demo` and `make test` from a fresh clone on minimal Debian 12 and 13 (SUITES="...")
 	bash scripts/fresh.sh $(SUITES)
+
+image:  ## Build the container image with buildah on a base made with mmdebstrap, as root; print its size
+	bash scripts/image.sh
+
+image-test: $(READY)  ## Build the image and run it with podman: the API server, and the agent as its DaemonSet does, as root
+	bash scripts/image.sh --test "$(BIN)/python"
 
 lint: $(READY)  ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .

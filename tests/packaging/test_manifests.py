@@ -305,7 +305,7 @@ def test_the_image_has_what_kproxy_runs() -> None:
     """Every source exists, is not kept out by the ignore file, and every tool that kproxy starts is installed."""
     text = (DEPLOY / "Dockerfile").read_text()
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
-    for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
+    for line in re.findall(r"^COPY (?:--chmod=\d+ )?(?!--)(.*)$", text, re.MULTILINE):
         for source in line.split()[:-1]:
             assert (ROOT / source).exists()
             assert f"!{source}" in ignored
@@ -316,3 +316,13 @@ def test_the_image_has_what_kproxy_runs() -> None:
     assert looked_for == PACKAGES.keys()
     assert {"iptables", "iproute2", "kmod", "python3", *PACKAGES.values()} <= set(installed)
     assert 'ENTRYPOINT ["/opt/kproxy/bin/kproxy"]' in final
+    assert "HEALTHCHECK" in final
+
+
+def test_the_image_is_an_ordinary_users_and_the_manifests_say_who_is_root() -> None:
+    """Capabilities in a container are root's only; what the image does without a node needs none."""
+    user = re.findall(r"^USER (\d+):(\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert user == [("65532", "65532")]
+    for text in ((DEPLOY / name).read_text() for name in ("daemonset.yaml", "overlay/daemonset.yaml")):
+        pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+        assert pod["securityContext"] == {"runAsUser": 0, "runAsGroup": 0}
