@@ -33,8 +33,8 @@ test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containe
 	$(MAKE) --no-print-directory $(DOCS_READY)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
-test-soak: $(READY)  ## Long runs against the kernel that CI leaves out: 20,000 packets, thousands of applies under traffic
-	$(BIN)/pytest -n 2 -m soak
+test-soak: $(READY)  ## What CI leaves out: 20,000 packets, thousands of applies under traffic, other random examples
+	KPROXY_RANDOM=1 $(BIN)/pytest -n 2 -m "soak or hypothesis"
 
 test-churn: $(READY)  ## Churn against the kernel: SEEDS=100 OPERATIONS=300 FIRST=0; a failure tells its seed
 	KPROXY_CHURN_SEEDS=$(or $(SEEDS),100) KPROXY_CHURN_OPERATIONS=$(or $(OPERATIONS),300) KPROXY_CHURN_FIRST=$(or $(FIRST),0) \
