@@ -1,4 +1,4 @@
-"""What `meta`, `ct`, `rt` and `socket` can ask for, with the data type of each answer."""
+"""What `meta`, `ct`, `rt`, `socket`, `ipsec` and `fib` can ask for, with the data type of each answer."""
 
 from __future__ import annotations
 
@@ -50,6 +50,12 @@ SOCKET_KEYS: Final = _keys(
     {"transparent": "integer/8", "mark": "mark", "wildcard": "integer/8", "cgroupv2": "cgroupsv2"}
 )
 """`socket KEY`; `cgroupv2` has a level."""
+
+IPSEC_KEYS: Final = _keys({
+    "reqid": "integer/32", "spi": "integer/32", "ip saddr": "ipv4_addr", "ip daddr": "ipv4_addr",
+    "ip6 saddr": "ipv6_addr", "ip6 daddr": "ipv6_addr",
+})  # fmt: skip
+"""`ipsec DIRECTION [spnum N] KEY`."""
 
 FIB_RESULTS: Final = _keys({"oif": "iface_index", "oifname": "ifname", "type": "fib_addrtype"})
 """What `fib` can ask for; with `exists` or `missing` the answer is a `boolean`."""

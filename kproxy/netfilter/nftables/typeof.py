@@ -25,17 +25,9 @@ from kproxy.netfilter.nftables.expression import (
     Socket,
     Symhash,
 )
-from kproxy.netfilter.nftables.key import CT_KEYS, FIB_RESULTS, META_KEYS, RT_KEYS, SOCKET_KEYS
+from kproxy.netfilter.nftables.key import CT_KEYS, FIB_RESULTS, IPSEC_KEYS, META_KEYS, RT_KEYS, SOCKET_KEYS
 
 _UINT32: Final = INTEGER.sized(32)
-_IPSEC: Final = {
-    "reqid": _UINT32,
-    "spi": _UINT32,
-    "ip saddr": DATATYPES["ipv4_addr"],
-    "ip daddr": DATATYPES["ipv4_addr"],
-    "ip6 saddr": DATATYPES["ipv6_addr"],
-    "ip6 daddr": DATATYPES["ipv6_addr"],
-}
 
 
 def type_of(expression: Expression) -> DataType:
@@ -61,7 +53,7 @@ def type_of(expression: Expression) -> DataType:
         case Numgen() | Jhash() | Symhash():
             return _UINT32
         case Ipsec(_, key):
-            return _IPSEC[key]
+            return IPSEC_KEYS[key]
         case Osf(key):
             return DATATYPES["osf_name"] if key == "name" else STRING
         case Binary(_, left):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -22,7 +22,7 @@ from kproxy.netfilter.nftables.expression import (
     Socket,
     Symhash,
 )
-from kproxy.netfilter.nftables.key import CT_KEYS, FIB_RESULTS, META_KEYS, RT_KEYS, SOCKET_KEYS
+from kproxy.netfilter.nftables.key import CT_KEYS, FIB_RESULTS, IPSEC_KEYS, META_KEYS, RT_KEYS, SOCKET_KEYS
 from kproxy.netfilter.nftables.protocol import EXTENSION_HEADERS, HEADERS, Layer
 from kproxy.netfilter.nftables.reader.cursor import Cursor
 
@@ -40,7 +40,7 @@ _META_ALIASES: Final = {
 }  # fmt: skip
 LAYERS: Final = {f"@{layer.value}": layer for layer in Layer}
 _FIB_SELECTORS: Final = ("saddr", "daddr", "mark", "iif", "oif")
-_CT_FAMILIES: Final = frozenset({"ip", "ip6"})
+_FAMILIES: Final = frozenset({"ip", "ip6"})
 
 
 def unknown_name(cursor: Cursor) -> UnknownNameError:
@@ -129,17 +129,23 @@ def _read_unqualified(cursor: Cursor) -> Expression:
     return _META[cursor.take()]
 
 
+def _take_key(cursor: Cursor, known: Collection[str]) -> str:
+    """A key, which may have a family in front: `ip saddr`."""
+    key = cursor.peek()
+    if key in _FAMILIES:
+        cursor.i += 1
+        key = f"{key} {cursor.peek()}"
+    if key not in known:
+        raise unknown_name(cursor)
+    cursor.i += 1
+    return key
+
+
 def _read_ct(cursor: Cursor) -> Expression:
     cursor.i += 1
     direction = cursor.take() if cursor.peek() in ("original", "reply") else None
-    key = cursor.peek()
-    if key in _CT_FAMILIES:
-        cursor.i += 1
-        key = f"{key} {cursor.peek()}"
-    if key not in CT_KEYS:
-        raise unknown_name(cursor)
-    cursor.i += 1
-    if key in ("saddr", "daddr") and cursor.family.value in _CT_FAMILIES:
+    key = _take_key(cursor, CT_KEYS)
+    if key in ("saddr", "daddr") and cursor.family.value in _FAMILIES:
         key = f"{cursor.family.value} {key}"
     return Ct(key, direction)
 
@@ -148,14 +154,8 @@ def _read_rt(cursor: Cursor) -> Expression:
     if cursor.tokens[cursor.i + 1] in EXTENSION_HEADERS["ip6", "rt"].fields:
         return _read_extension(cursor)
     cursor.i += 1
-    key = cursor.peek()
-    if key in _CT_FAMILIES:
-        cursor.i += 1
-        key = f"{key} {cursor.peek()}"
-    if key not in RT_KEYS:
-        raise unknown_name(cursor)
-    cursor.i += 1
-    if key == "nexthop" and cursor.family.value in _CT_FAMILIES:
+    key = _take_key(cursor, RT_KEYS)
+    if key == "nexthop" and cursor.family.value in _FAMILIES:
         key = f"{cursor.family.value} {key}"
     return Rt(key)
 
@@ -242,14 +242,7 @@ def _read_ipsec(cursor: Cursor) -> Expression:
         cursor.fail("in or out expected")
     direction = cursor.take()
     spnum = cursor.number() if cursor.accept("spnum") else 0
-    key = cursor.peek()
-    if key in _CT_FAMILIES:
-        cursor.i += 1
-        key = f"{key} {cursor.peek()}"
-    if key not in ("reqid", "spi", "ip saddr", "ip daddr", "ip6 saddr", "ip6 daddr"):
-        raise unknown_name(cursor)
-    cursor.i += 1
-    return Ipsec(direction, key, spnum)
+    return Ipsec(direction, _take_key(cursor, IPSEC_KEYS), spnum)
 
 
 def _read_raw(cursor: Cursor) -> Expression:
