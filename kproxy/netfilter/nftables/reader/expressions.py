@@ -187,11 +187,6 @@ def _read_flags(cursor: Cursor, kind: DataType) -> int:
             return total
 
 
-def read_flag_list(cursor: Cursor, kind: DataType) -> int:
-    """Names of bits joined by commas. Raises UnexpectedError, UnknownNameError."""
-    return _read_flags(cursor, kind)
-
-
 def read_argument(cursor: Cursor, kind: DataType, *extra: DataType) -> Expression:
     """A constant of a type, or any expression that yields one: what `set`, `to` and element data take; with `extra`
     types a concatenation. Raises UnexpectedError, UnknownNameError."""
