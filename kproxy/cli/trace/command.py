@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import click
-import msgspec
 
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
@@ -402,7 +401,7 @@ def _print(
 ) -> None:
     if output_format in ("json", "yaml"):
         records = [
-            msgspec.json.decode(refusal_record(each.question, item, each.source))
+            refusal_record(each.question, item, each.source)
             if isinstance(item, InputError)
             else report_record(item, each.source)
             for item, each in zip(reports, asked, strict=True)

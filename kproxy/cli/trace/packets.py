@@ -47,11 +47,9 @@ def read_packets(path: str, resolve: Resolve) -> list[Asked]:
     return found
 
 
-def refusal_record(question: Question, error: InputError, source: str) -> bytes:
-    """The line of a packet that cannot be traced: no outcomes, and why."""
-    return msgspec.json.encode(
-        {"packet": write_question(question), "outcomes": [], "error": str(error), "source": source}
-    )
+def refusal_record(question: Question, error: InputError, source: str) -> dict[str, object]:
+    """The answer about a packet that cannot be traced: no outcomes, and why."""
+    return {"packet": write_question(question), "outcomes": [], "error": str(error), "source": source}
 
 
 def refusal_line(question: Question, error: InputError) -> str:
