@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -51,6 +54,19 @@ def left(syncer: TableSyncer, executor: NftExecutor) -> Change:
     return difference(read_table(executor, wanted).table, wanted)
 
 
+@contextmanager
+def syncer_of_a_cluster(
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[TableSyncer, Counting]]:
+    """A syncer that has written nothing yet."""
+    manifests, _ = load_nftables(CLUSTERS[3])
+    with fresh_namespace() as name, Namespace.named(name) as namespace:
+        executor = Counting(namespace, find_nft(), IPFamily.IPV4)
+        executor.scripts = []
+        state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
+        yield TableSyncer(executor, state, options_of(3, IPFamily.IPV4), namespace, clock), executor
+
+
 @pytest.mark.parametrize("family", list(IPFamily))
 @pytest.mark.parametrize("seed", [1, 2])
 def test_any_sequence_of_changes(family: IPFamily, seed: int) -> None:
@@ -91,19 +107,14 @@ def test_any_sequence_of_changes(family: IPFamily, seed: int) -> None:
 
 
 def test_a_change_writes_nothing_else_and_stale_chains_go_a_second_later() -> None:
-    manifests, _ = load_nftables(CLUSTERS[3])
     now = [0.0]
-    with fresh_namespace() as name, Namespace.named(name) as namespace:
-        executor = Counting(namespace, find_nft(), IPFamily.IPV4)
-        executor.scripts = []
-        state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
-        syncer = TableSyncer(executor, state, options_of(3, IPFamily.IPV4), namespace, lambda: now[0])
+    with syncer_of_a_cluster(lambda: now[0]) as (syncer, executor):
         syncer.sync()
-        gone = next(port for port in state.service_ports if state.endpoints.get(port))
+        gone = next(port for port in syncer.state.service_ports if syncer.state.endpoints.get(port))
         own = set(syncer._renderer.chains_of(gone))
         assert own
         executor.scripts.clear()
-        state.delete_service(gone.service)
+        syncer.state.delete_service(gone.service)
         report = syncer.sync()
         [script] = executor.scripts
         assert report.chains_deleted >= len(own)
@@ -126,12 +137,7 @@ def test_a_change_writes_nothing_else_and_stale_chains_go_a_second_later() -> No
 
 
 def test_after_a_failure_everything_is_compared() -> None:
-    manifests, _ = load_nftables(CLUSTERS[3])
-    with fresh_namespace() as name, Namespace.named(name) as namespace:
-        executor = Counting(namespace, find_nft(), IPFamily.IPV4)
-        executor.scripts = []
-        state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
-        syncer = TableSyncer(executor, state, options_of(3, IPFamily.IPV4), namespace)
+    with syncer_of_a_cluster() as (syncer, executor):
         executor.refuses = "add"
         with pytest.raises(LinuxError, match="made up"):
             syncer.sync()
@@ -139,7 +145,7 @@ def test_after_a_failure_everything_is_compared() -> None:
         executor.refuses = ""
         assert syncer.sync().full
         executor.run("flush chain ip kube-proxy services\n")
-        state.delete_service(manifests.services[0].metadata.key)
+        syncer.state.delete_service(load_nftables(CLUSTERS[3])[0].services[0].metadata.key)
         executor.refuses = "delete element"
         with pytest.raises(LinuxError, match="made up"):
             syncer.sync()
@@ -155,12 +161,7 @@ def test_a_first_load_that_fails_in_the_middle_is_finished_by_the_next_sync(monk
     monkeypatch.setattr(
         "kproxy.linux.sync.nftables.syncer.plan_transactions", partial(plan_transactions, rules_per_transaction=5)
     )
-    manifests, _ = load_nftables(CLUSTERS[3])
-    with fresh_namespace() as name, Namespace.named(name) as namespace:
-        executor = Counting(namespace, find_nft(), IPFamily.IPV4)
-        executor.scripts = []
-        state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
-        syncer = TableSyncer(executor, state, options_of(3, IPFamily.IPV4), namespace)
+    with syncer_of_a_cluster() as (syncer, executor):
         executor.refuses = "hook prerouting"
         with pytest.raises(LinuxError, match="made up"):
             syncer.sync()
