@@ -177,8 +177,7 @@ class Cluster(msgspec.Struct, frozen=True):
         """A fresh rendering."""
         options = render_options(config, family, NODE, self.node, features)
         state = ServiceState.of(family, NODE, self.services, self.slices)
-        renderer = Renderer(options)
-        return desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
+        return desired_rules(RenderedTarget.of(state, options))
 
 
 def _said(endpoints: Sequence[Endpoint]) -> list[Endpoint]:

@@ -171,8 +171,7 @@ class World:
             stale = tuple(chain for chain in found.change.stale_chains if rules.get(chain))
             return msgspec.structs.replace(found, change=msgspec.structs.replace(found.change, stale_chains=stale))
         state, options = self._wanted()
-        renderer = Renderer(options)
-        wanted = desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state)))
+        wanted = desired_rules(RenderedTarget.of(state, options))
         return find_difference(wanted, read_dump(self.kernel.memory, counters=False))
 
     def desired_table(self) -> TableText:

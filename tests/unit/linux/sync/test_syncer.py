@@ -30,8 +30,7 @@ def fresh(state: ServiceState) -> dict[str, dict[str, list[str]]]:
     from kproxy.linux.sync.reconcile import reconcile_rules
 
     executor = MemoryExecutor(IPFamily.IPV4)
-    renderer = Renderer(RenderOptions(node_name="node-0"))
-    reconcile_rules(executor, desired_rules(RenderedTarget(state, renderer, renderer.plan_full(state))))
+    reconcile_rules(executor, desired_rules(RenderedTarget.of(state, RenderOptions(node_name="node-0"))))
     return rules_of(executor)
 
 
