@@ -114,7 +114,7 @@ class Conditions:
                 parts.append(variables.signed(self._interface(level, name.value, present), name))
         if rule.fragment is not None:
             parts.append(diagrams.equals(variables.fragment, int(rule.fragment)))
-        return self.variables.diagrams.all_of(parts)
+        return diagrams.all_of(parts)
 
     def _interface(self, level: int, pattern: str, present: bool) -> Node:
         variables = self.variables
@@ -174,11 +174,11 @@ class Conditions:
     def _plain(self, match: Match, stage: Stage) -> Node | None:
         variables, diagrams = self.variables, self.variables.diagrams
         if isinstance(match, MarkMatch):
-            return self.variables.signed(variables.bits_equal(variables.mark, match.mark.value), match.mark)
+            return variables.signed(variables.bits_equal(variables.mark, match.mark.value), match.mark)
         if isinstance(match, ConnmarkMatch):
             if not stage.tracked:
                 return FALSE
-            return self.variables.signed(variables.bits_equal(variables.connmark, match.mark.value), match.mark)
+            return variables.signed(variables.bits_equal(variables.connmark, match.mark.value), match.mark)
         if isinstance(match, MultiportMatch):
             return self._multiport(match)
         if isinstance(match, IprangeMatch):
@@ -187,22 +187,22 @@ class Conditions:
                 if wanted is not None:
                     inside = variables.between(level, wanted.value.first.value, wanted.value.last.value)
                     parts.append(variables.signed(inside, wanted))
-            return self.variables.diagrams.all_of(parts)
+            return diagrams.all_of(parts)
         if isinstance(match, (IcmpMatch, Icmp6Match)):
             return self._icmp(match)
         if isinstance(match, LengthMatch):
-            return self.variables.signed(self._within(variables.length, match.length.value), match.length)
+            return variables.signed(self._within(variables.length, match.length.value), match.length)
         if isinstance(match, TtlMatch):
             return self._hops(match.ttl_eq, match.ttl_lt, match.ttl_gt)
         if isinstance(match, HlMatch):
             return self._hops(match.hl_eq, match.hl_lt, match.hl_gt)
         if isinstance(match, DscpMatch):
             value = match.dscp.value << 2
-            return self.variables.signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
+            return variables.signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
         if isinstance(match, EcnMatch):
             return self._ecn(match)
         if isinstance(match, TosMatch):
-            return self.variables.signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
+            return variables.signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
         return None
 
     def _within(self, level: int, wanted: Range) -> Node:
@@ -213,7 +213,7 @@ class Conditions:
     def _hops(self, equal: Negatable[int] | None, less: int | None, greater: int | None) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
         if equal is not None:
-            return self.variables.signed(diagrams.equals(variables.ttl, equal.value), equal)
+            return variables.signed(diagrams.equals(variables.ttl, equal.value), equal)
         if less is not None:
             return diagrams.among(variables.ttl, ((0, less - 1),)) if less else FALSE
         return diagrams.among(variables.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
@@ -244,7 +244,7 @@ class Conditions:
         if isinstance(match, SctpMatch) and match.chunks is not None:
             asked = self._free("header", f"SCTP chunks {match.chunks.value.text()}")
             parts.append(variables.signed(asked, match.chunks))
-        return self.variables.diagrams.all_of(parts)
+        return variables.diagrams.all_of(parts)
 
     def _multiport(self, match: MultiportMatch) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
@@ -262,7 +262,7 @@ class Conditions:
         for level in levels:
             for ports in wanted.value:
                 inside = diagrams.either(inside, variables.port_in(level, ports))
-        return diagrams.both(variables.has_ports(), self.variables.signed(inside, wanted))
+        return diagrams.both(variables.has_ports(), variables.signed(inside, wanted))
 
     def _icmp(self, match: IcmpMatch | Icmp6Match) -> Node:
         variables, diagrams = self.variables, self.variables.diagrams
@@ -270,7 +270,7 @@ class Conditions:
         if isinstance(match, IcmpMatch) and wanted.type == 255:
             return FALSE if match.icmp_type.negated else TRUE
         codes = self._within(variables.icmp_code, wanted.codes)
-        return self.variables.signed(diagrams.equals(variables.icmp_type, wanted.type, codes), match.icmp_type)
+        return variables.signed(diagrams.equals(variables.icmp_type, wanted.type, codes), match.icmp_type)
 
     def _addrtype(self, match: AddrtypeMatch, stage: Stage) -> Node:
         variables = self.variables
@@ -286,7 +286,7 @@ class Conditions:
                 if variables.family is Family.IPV6:
                     held = self._kind_v6(level, kind, wanted.value, match, stage)
                 parts.append(variables.signed(held, wanted))
-        return self.variables.diagrams.all_of(parts)
+        return variables.diagrams.all_of(parts)
 
     def _kind_v4(self, level: int, names: frozenset[str]) -> Node:
         numbers = {"UNICAST": UNICAST, "LOCAL": LOCAL, "BROADCAST": BROADCAST, "MULTICAST": MULTICAST}
@@ -309,7 +309,7 @@ class Conditions:
             parts.append(zero)
         if "LOCAL" in names:
             parts.append(diagrams.equals(kind, LOCAL))
-        return self.variables.diagrams.all_of(parts)
+        return diagrams.all_of(parts)
 
     def _recent(self, match: RecentMatch, stage: Stage) -> MatchEffect:
         action = match.action.value

@@ -20,13 +20,13 @@ class ConnectionConditions:
         self._variables = variables
 
     def match(self, match: ConntrackMatch | StateMatch, stage: Stage) -> Node:
-        wanted = match.state if isinstance(match, StateMatch) else match.ctstate
-        parts = [] if wanted is None else [self._variables.signed(self.state(wanted.value, stage), wanted)]
-        if isinstance(match, StateMatch):
-            return self._variables.diagrams.all_of(parts)
-        if not stage.tracked:
-            return self._variables.diagrams.all_of(parts) if parts else FALSE
         variables, diagrams = self._variables, self._variables.diagrams
+        wanted = match.state if isinstance(match, StateMatch) else match.ctstate
+        parts = [] if wanted is None else [variables.signed(self.state(wanted.value, stage), wanted)]
+        if isinstance(match, StateMatch):
+            return diagrams.all_of(parts)
+        if not stage.tracked:
+            return diagrams.all_of(parts) if parts else FALSE
         if match.ctdir is not None:
             backward = FALSE if stage.fresh else diagrams.equals(variables.reply, 1)
             parts.append(diagrams.negate(backward) if match.ctdir == "ORIGINAL" else backward)
@@ -40,7 +40,7 @@ class ConnectionConditions:
             if network is not None:
                 if level is None:
                     text = f"--{name} {network.value}"
-                    held = self._variables.free(FreeVariable("conntrack", text, (name, network.value)))
+                    held = variables.free(FreeVariable("conntrack", text, (name, network.value)))
                 else:
                     held = variables.address_under(level, network.value)
                 parts.append(variables.signed(held, network))
@@ -52,21 +52,19 @@ class ConnectionConditions:
         ):
             if ports is not None:
                 if level is None:
-                    held = self._variables.free(
+                    held = variables.free(
                         FreeVariable("conntrack", f"--{name} {ports.value.text()}", (name, ports.value))
                     )
                 else:
                     held = variables.port_in(level, ports.value)
                 parts.append(variables.signed(held, ports))
         if match.ctproto is not None:
-            parts.append(
-                self._variables.signed(diagrams.equals(variables.protocol, match.ctproto.value), match.ctproto)
-            )
+            parts.append(variables.signed(diagrams.equals(variables.protocol, match.ctproto.value), match.ctproto))
         if match.ctstatus is not None:
             parts.append(variables.signed(self.status(match.ctstatus.value, stage), match.ctstatus))
         if match.ctexpire is not None:
-            parts.append(self._variables.free(FreeVariable("opaque", match.to_save(), (stage.hook, stage.table))))
-        return self._variables.diagrams.all_of(parts)
+            parts.append(variables.free(FreeVariable("opaque", match.to_save(), (stage.hook, stage.table))))
+        return diagrams.all_of(parts)
 
     def state(self, names: frozenset[str], stage: Stage) -> Node:
         variables, diagrams = self._variables, self._variables.diagrams
