@@ -44,8 +44,7 @@ class LimitRanges:
                 raise forbidden(resource.group, resource.plural, value["metadata"]["name"], why)
 
     def _of(self, namespace: str) -> Iterator[list[Json]]:
-        entries = (entry for entry in self._table.heads() if entry.namespace == namespace)
-        for entry in sorted(entries, key=lambda each: each.key):
+        for entry in self._table.in_namespace(namespace):
             yield (entry.value.get("spec") or {}).get("limits") or []
 
 
