@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.client import ApiError, RestClient, TransportError
-from kproxy.lab.resources import EVENTS, Json, Object, now, timestamp
+from kproxy.lab.resources import EVENTS, KINDS, Json, Object, now, timestamp
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +110,15 @@ class Recorder:
         self._lock = threading.Lock()
 
     def event(self, item: Object, kind: str, reason: str, message: str, *, type: str = NORMAL, part: str = "") -> None:
-        """Says something of an object; `part` is the field that is meant (`spec.containers{web}`)."""
+        """Says something of an object, whose kind is one of `KINDS`; `part` is the field that is meant
+        (`spec.containers{web}`)."""
         meta = item["metadata"]
         about = {
             "kind": kind,
             "namespace": meta.get("namespace", ""),
             "name": meta["name"],
             "uid": meta.get("uid", ""),
-            "apiVersion": "apps/v1" if kind in ("Deployment", "ReplicaSet", "DaemonSet") else "v1",
+            "apiVersion": KINDS[kind].group_version,
             "resourceVersion": meta.get("resourceVersion", ""),
             "fieldPath": part,
         }

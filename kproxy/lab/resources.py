@@ -22,6 +22,15 @@ DEPLOYMENTS: Final = dynamic_resource("apps", "v1", "deployments", True)
 REPLICA_SETS: Final = dynamic_resource("apps", "v1", "replicasets", True)
 DAEMON_SETS: Final = dynamic_resource("apps", "v1", "daemonsets", True)
 LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
+KINDS: Final = {
+    "Pod": PODS,
+    "Node": NODES,
+    "Service": SERVICES,
+    "Deployment": DEPLOYMENTS,
+    "ReplicaSet": REPLICA_SETS,
+    "DaemonSet": DAEMON_SETS,
+}
+"""The resources of the kinds that others refer to, as events and owner references do."""
 LEASE_NAMESPACE: Final = "kube-node-lease"
 
 FAILED: Final = "lab.kproxy.io/failed"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kproxy.client import RestClient
 from kproxy.informer import selector_matches
-from kproxy.lab.resources import PODS, Json, Object, controller_of, is_active
+from kproxy.lab.resources import KINDS, PODS, Json, Object, controller_of, is_active
 
 OWNER_INDEX: Final = "owner"
 ORPHAN_INDEX: Final = "orphans"
@@ -33,7 +33,7 @@ def owner_reference(item: Object, kind: str) -> Json:
     """A reference to the controller of what is created."""
     meta = item["metadata"]
     return {
-        "apiVersion": "apps/v1",
+        "apiVersion": KINDS[kind].group_version,
         "kind": kind,
         "name": meta["name"],
         "uid": meta["uid"],
