@@ -63,7 +63,7 @@ class Collector:
             nonlocal count
             count += 1
             what = result.failure or f"{result.info.seconds:.1f} s"
-            parts = f", {result.errors} parts missing" if result.errors else ""
+            parts = f", {result.errors} part{'' if result.errors == 1 else 's'} missing" if result.errors else ""
             self._tell(f"[{count}/{len(readers)}] {result.name}: {what}{parts}")
 
         results = collect_nodes(readers, self.files, done)

@@ -33,17 +33,17 @@ class Printer:
 def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:
     told: list[str] = []
     collector = Collector("S", "exec", "prod", told.append)
-    runners = {
+    readers = {
         "n1": Printer({"iptables-save": b"", "errors": b"nft.json: nft: not found\n"}),
         "n2": Printer("no such pod"),
     }
-    found = collector.nodes(runners, {"n3": "no kube-proxy runs there"})
+    found = collector.nodes(readers, {"n3": "no kube-proxy runs there"})
     assert [(each.what, each.message) for each in found.info.failed] == [
         ("nodes/n2", "no such pod"),
         ("nodes/n3", "no kube-proxy runs there"),
     ]
     assert sorted(found.info.nodes) == ["n1", "n2", "n3"]
-    assert any("n1: " in each and "1 parts missing" in each for each in told)
+    assert any("n1: " in each and "1 part missing" in each for each in told)
     cluster = Cluster(found.files)
     assert list(cluster.hosts) == ["n1"]
     assert cluster.hosts["n1"].errors[0].message == "nft: not found"
