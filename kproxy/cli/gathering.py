@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 VIA = ("exec", "agent", "netns", "lab", "none")
+FIELDS = ("via", "lab", "selector", "agent_url", "token_file")
+"""What commands call the options of a `Reading`, but for --node."""
 _WITH_NODES = "exec, agent, netns or lab"
 
 
@@ -47,6 +49,11 @@ class Reading:
     selector: str | None = None
     agent_url: str | None = None
     token_file: str | None = None
+
+    @classmethod
+    def taken_from(cls, values: dict[str, Any], nodes: Sequence[str]) -> Reading:
+        """What a command was given: its options are taken out of `values`, but for --node."""
+        return cls(nodes=tuple(nodes), **{name: values.pop(name) for name in FIELDS})
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -93,9 +100,7 @@ def reading_options(function: Command) -> Command:
 
     @wraps(function)
     def with_reading(**values: Any) -> object:
-        names = ("via", "lab", "selector", "agent_url", "token_file")
-        chosen = {name: values.pop(name) for name in names}
-        return function(reading=Reading(nodes=tuple(values.pop("nodes")), **chosen), **values)
+        return function(reading=Reading.taken_from(values, values.pop("nodes")), **values)
 
     options = (
         click.option(

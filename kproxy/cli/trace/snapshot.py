@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from kproxy.cli import names
 from kproxy.cli.cluster_source import KUBECTL_FLAGS, ClusterSource
-from kproxy.cli.gathering import VIA, Reading, agent_options, gather
+from kproxy.cli.gathering import FIELDS, VIA, Reading, agent_options, gather
 from kproxy.cli.output import report_note
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def whole_cluster(
     Raises:
         click.UsageError: options do not go together.
     """
-    names = ("lab", "via", "selector", "agent_url", "token_file")
-    reading = Reading(nodes=tuple(nodes), **{name: fields.pop(name) for name in names})
+    reading = Reading.taken_from(fields, nodes)
     whole = reading.via is not None or reading.lab is not None
     if not whole:
         replace(reading, nodes=()).check(source.connection)
@@ -64,7 +63,7 @@ def whole_cluster(
         raise click.UsageError(f"--snapshot and {reading.given[0]} exclude each other")
     context = click.get_current_context()
     found = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    live = {"kubeconfig", "context", "nodes", *KUBECTL_FLAGS, *names} if whole else set()
+    live = {"kubeconfig", "context", "nodes", *KUBECTL_FLAGS, *FIELDS} if whole else set()
     if found - _WITH_ALL - live:
         raise click.UsageError(f"{reading.given[0] if whole else '--snapshot'} goes with {', '.join(_SPELLED)} only")
     if snapshot is not None:
