@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from kproxy.cli.cluster_source import Connection, connection_options
-from kproxy.cli.gathering import Reading, gather, reading_options
-from kproxy.cli.output import counted, report_note, write_output, write_private
+from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
+from kproxy.cli.output import report_note, write_output, write_private
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.snapshot.write import write_snapshot
@@ -80,9 +80,7 @@ def command(
         return
     collected = gather(connection, reading, target)
     _write(collected.files, target, redact, map_path)
-    failed = collected.info.failed
-    if failed:
-        report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
+    if report_unread(collected.info):
         sys.exit(1)
 
 

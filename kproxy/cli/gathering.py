@@ -14,12 +14,13 @@ import click
 
 from kproxy.cli import names
 from kproxy.cli.cluster_source import Connection
-from kproxy.cli.output import report_error, report_note
+from kproxy.cli.output import counted, report_error, report_note
 from kproxy.errors import InputError
 from kproxy.extras import require
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
+    from kproxy.cluster.snapshot.info import SnapshotInfo
     from kproxy.collect.collect import Collected
     from kproxy.collect.nodes import NodeReader
 
@@ -186,6 +187,14 @@ def gather(connection: Connection, reading: Reading, label: str) -> Collected:
         raise click.exceptions.Exit(1) from error
     finally:
         client.close()
+
+
+def report_unread(info: SnapshotInfo) -> bool:
+    """Names on stderr what of a live cluster could not be read, and returns whether there is any."""
+    failed = info.failed
+    if failed:
+        report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
+    return bool(failed)
 
 
 def _agents(

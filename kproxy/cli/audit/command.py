@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.cli.cluster_source import PLUGIN, Connection, connection_options
-from kproxy.cli.gathering import Reading, gather, reading_options
-from kproxy.cli.output import colour_stdout, counted, report_note, working, write_answer, write_files, write_output
+from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
+from kproxy.cli.output import colour_stdout, report_note, working, write_answer, write_files, write_output
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -89,9 +89,7 @@ def command(
         text = "\n".join(report_lines(report)) + "\n"
         text = text if colour_stdout() else click.unstyle(text)
         write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)
-    unread = [each.what for each in cluster.info.failed] if snapshot is None else []
-    if unread:
-        report_note(f"{counted(len(unread), 'part')} could not be read: {', '.join(unread[:8])}")
+    unread = snapshot is None and report_unread(cluster.info)
     if unread or not report.is_well:
         raise click.exceptions.Exit(1)
 
