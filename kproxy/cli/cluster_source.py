@@ -100,7 +100,7 @@ class ClusterSource:
 
     @property
     def is_live(self) -> bool:
-        return not self.filenames and (self.live or bool(self.connection.given) or _is_plugin())
+        return not self.filenames and (self.live or bool(self.connection.given) or is_plugin())
 
     @property
     def is_given(self) -> bool:
@@ -194,7 +194,8 @@ class ClusterSource:
             client.close()
 
 
-def _is_plugin() -> bool:
+def is_plugin() -> bool:
+    """Whether the command is kubectl's plugin."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_root().obj == PLUGIN
 

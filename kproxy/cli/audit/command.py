@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kproxy.cli.cluster_source import PLUGIN, Connection, connection_options
+from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
 from kproxy.cli.output import colour_stdout, report_note, working, write_answer, write_files, write_output
 
@@ -57,11 +57,10 @@ def command(
       kproxy audit --context prod --via exec
       kproxy audit --kubeconfig k.conf --node n1=kp-a --node n2=kp-b
     """
-    root = click.get_current_context().find_root()
     given = (*connection.given, *reading.given)
     if snapshot is not None and given:
         raise click.UsageError(f"SNAPSHOT or a live cluster expected: {given[0]} goes with the latter")
-    if snapshot is None and not given and root.obj != PLUGIN:
+    if snapshot is None and not given and not is_plugin():
         raise click.UsageError(
             "a cluster expected: SNAPSHOT, --lab NAME, or --kubeconfig FILE or --context NAME with --via"
         )
