@@ -16,6 +16,7 @@ import msgspec
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
+from kproxy.agent.status.ports import parse_address
 from kproxy.cluster.snapshot.script import MAX_OCTETS, SECONDS, stream_script
 from kproxy.cluster.snapshot.stream import pack_stream
 from kproxy.errors import KproxyError
@@ -68,7 +69,8 @@ class NodeCollection:
 
 
 def _reachable(address: str) -> str:
-    """Where a port that is bound to an address answers clients on this host."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    return join_host_port(_LOOPBACK.get(host, host), port) if port else ""
+    """Where a port that is bound to an address answers clients on this host; "" if there is none."""
+    if not address:
+        return ""
+    host, port = parse_address(address)
+    return join_host_port(_LOOPBACK.get(host, host), port)
