@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 import tempfile
@@ -59,10 +60,9 @@ class Server:
         Raises:
             InputError: the package kubernetes is not installed.
         """
-        try:
-            from kubernetes.config import new_client_from_config
-        except ModuleNotFoundError as error:
-            raise _missing(error, "kubernetes") from error
+        _need("kubernetes")
+        from kubernetes.config import new_client_from_config
+
         untyped: Any = new_client_from_config
         client: ApiClient = untyped(config_file=str(self.kubeconfig))
         self._closing.callback(client.close)
@@ -75,10 +75,9 @@ class Server:
         Raises:
             InputError: the package lightkube is not installed.
         """
-        try:
-            import lightkube
-        except ModuleNotFoundError as error:
-            raise _missing(error, "lightkube") from error
+        _need("lightkube")
+        import lightkube
+
         config = lightkube.KubeConfig.from_file(self.kubeconfig)
         client = lightkube.Client(config=config, field_manager="kproxy-testing", trust_env=False)
         self._closing.callback(client.close)
@@ -145,10 +144,9 @@ def _set_variable(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def _missing(error: ModuleNotFoundError, package: str) -> Exception:
-    """What is raised instead of an import's error: the error itself, if it is of another package."""
-    if error.name != package:
-        return error
-    return InputError(
-        f"the client {package} of kproxy.testing needs the Python package {package}: pip install {package}"
-    )
+def _need(package: str) -> None:
+    """Raises InputError: the package of a client is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise InputError(
+            f"the client {package} of kproxy.testing needs the Python package {package}: pip install {package}"
+        )
