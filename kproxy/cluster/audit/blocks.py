@@ -24,23 +24,23 @@ class Blocks(NamedTuple):
     ends: Sequence[int]
 
 
-def cut_blocks(text: str, like: Blocks | None) -> Blocks | None:
+NO_BLOCKS: Final = Blocks("", (), (), ())
+
+
+def cut_blocks(text: str, like: Blocks = NO_BLOCKS) -> Blocks | None:
     """Cuts rules as iptables-save prints them; None if something else is between them.
 
     Args:
         like: of nearly the same text.
     """
-    first, last, end = 0, 0, len(text)
-    if like is not None:
-        # The block at the edge of what is common may go on differently: it is left out.
-        same = _common_start(text, like.text)
-        first = max(0, bisect_right(like.ends, same) - 1)
-        begin = like.ends[first - 1] if first else 0
-        same = _common_end(text, like.text, begin)
-        last = len(like.ends) - 1 - bisect_left(like.ends, len(like.text) - same)
-        last = max(0, min(last, len(like.ends) - first) - 1)
-        end = len(text) - len(like.text) + like.ends[-last - 1] if last else len(text)
-    start = like.ends[first - 1] if like is not None and first else 0
+    # The block at the edge of what is common may go on differently: it is left out.
+    same = _common_start(text, like.text)
+    first = max(0, bisect_right(like.ends, same) - 1)
+    start = like.ends[first - 1] if first else 0
+    same = _common_end(text, like.text, start)
+    last = len(like.ends) - 1 - bisect_left(like.ends, len(like.text) - same)
+    last = max(0, min(last, len(like.ends) - first) - 1)
+    end = len(text) - len(like.text) + like.ends[-last - 1] if last else len(text)
     chains, rules, at = [], [], start
     for found in _RULES.finditer(text, start, end):
         if found.start() != at:
@@ -50,10 +50,9 @@ def cut_blocks(text: str, like: Blocks | None) -> Blocks | None:
         rules.append(found[0])
     if at != end:
         return None
-    if like is not None:
-        tail = len(like.rules) - last
-        chains = [*like.chains[:first], *chains, *like.chains[tail:]]
-        rules = [*like.rules[:first], *rules, *like.rules[tail:]]
+    tail = len(like.rules) - last
+    chains = [*like.chains[:first], *chains, *like.chains[tail:]]
+    rules = [*like.rules[:first], *rules, *like.rules[tail:]]
     return Blocks(text, chains, rules, list(accumulate(map(len, rules))))
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kproxy.cluster.audit.blocks import Blocks, cut_blocks
+from kproxy.cluster.audit.blocks import NO_BLOCKS, Blocks, cut_blocks
 from kproxy.netfilter import Family, parse_save
 from kproxy.render.iptables.chains import SERVICE_PORT_CHAIN_PREFIXES
 
@@ -75,7 +75,7 @@ class Dump:
                 length += len(found[0])
                 if found[2] != "-":
                     self.policies[table, found[1]] = found[2]
-            blocks = cut_blocks(body[rules:], like.get(table))
+            blocks = cut_blocks(body[rules:], like.get(table, NO_BLOCKS))
             if length != rules or blocks is None or not declared.keys() >= set(blocks.chains):
                 return False
             self._blocks[table] = blocks

@@ -15,17 +15,19 @@ LINES = st.lists(st.sampled_from([f"-A {chain} -j {to}\n" for chain in ("A", "AB
 @settings(deadline=None)
 def test_help_changes_nothing(start: list[str], one: list[str], other: list[str], end: list[str]) -> None:
     text, like = ("".join([*start, *middle, *end]) for middle in (one, other))
-    alone = cut_blocks(text, None)
+    alone, help_ = cut_blocks(text), cut_blocks(like)
     assert alone is not None
+    assert help_ is not None
     assert "".join(alone.rules) == text
-    assert cut_blocks(text, cut_blocks(like, None)) == alone
+    assert cut_blocks(text, help_) == alone
 
 
 def test_what_is_no_rule_is_not_cut() -> None:
-    like = cut_blocks("-A A -j x\n-A B -j x\n-A C -j x\n", None)
+    like = cut_blocks("-A A -j x\n-A B -j x\n-A C -j x\n")
+    assert like is not None
     for text in ("-A A -j x\nhello\n-A C -j x\n", "-A A -j x\n-A C -j x", "x", "-A A -j x\n\n-A B -j x\n-A C -j x\n"):
-        assert cut_blocks(text, None) is cut_blocks(text, like) is None
-    assert cut_blocks("", like) == cut_blocks("", None)
+        assert cut_blocks(text) is cut_blocks(text, like) is None
+    assert cut_blocks("", like) == cut_blocks("")
 
 
 def test_a_dump_is_the_same_with_another_beside_it() -> None:
