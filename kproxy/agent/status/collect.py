@@ -30,13 +30,15 @@ _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class NodeCollection:
-    """Reads this node."""
+    """Reads this node, while nobody else holds the lock `running`."""
 
-    def __init__(self, settings: Settings, *, seconds: float = SECONDS, max_octets: int = MAX_OCTETS) -> None:
+    def __init__(
+        self, settings: Settings, running: threading.Lock, *, seconds: float = SECONDS, max_octets: int = MAX_OCTETS
+    ) -> None:
         self._settings = settings
         self._seconds = seconds
         self._max_octets = max_octets
-        self._running = threading.Lock()
+        self._running = running
 
     def answer(self, _request: Request) -> Response:
         """The handler of the page, which may block."""

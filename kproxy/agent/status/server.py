@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +27,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.snapshot.page import COLLECT
 from kproxy.errors import InputError
 from kproxy.httpd.listener import HttpServers, open_socket
-from kproxy.httpd.protocol import Handler
+from kproxy.httpd.protocol import Handler, Request, Response
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables import nfacct
@@ -192,14 +193,14 @@ def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceTex
             trace_text,
         )
 
-    @functools.cache
-    def collection() -> Mapping[str, Handler]:
+    collecting = threading.Lock()
+
+    def collect(request: Request) -> Response:
         from kproxy.agent.status.collect import NodeCollection
 
-        return {COLLECT: NodeCollection(agent.settings).answer}
+        return NodeCollection(agent.settings, collecting).answer(request)
 
-    later = {path: _later(pages, path) for path in ("/debug/rules", "/debug/trace")}
-    return {**later, COLLECT: _later(collection, COLLECT)}
+    return {**{path: _later(pages, path) for path in ("/debug/rules", "/debug/trace")}, COLLECT: collect}
 
 
 def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:

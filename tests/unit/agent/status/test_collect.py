@@ -5,16 +5,21 @@ from __future__ import annotations
 import io
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kproxy.agent.config.options import Settings
+from kproxy.agent.status import collect, server
 from kproxy.agent.status.access import access
 from kproxy.agent.status.collect import NodeCollection
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.snapshot.files import read_archive
 from kproxy.httpd.protocol import Request
+from kproxy.linux.namespace import Namespace
 
 
 def request(peer: str, token: str = "") -> Request:
@@ -63,7 +68,7 @@ def tool(directory: Path, name: str, body: str) -> None:
 
 def collection(metrics: str = "0.0.0.0:10249", **bounds: float) -> NodeCollection:
     config = KubeProxyConfiguration(metrics_bind_address=metrics, healthz_bind_address="[::]:7")
-    return NodeCollection(Settings(config=config, node_name="n1"), **bounds)  # type: ignore[arg-type]
+    return NodeCollection(Settings(config=config, node_name="n1"), threading.Lock(), **bounds)  # type: ignore[arg-type]
 
 
 QUICK = ("iptables-save", "ip6tables-save", "iptables", "ip6tables", "nft", "ipset", "ip", "bridge", "conntrack")
@@ -107,3 +112,29 @@ def test_one_at_a_time_and_within_bounds(tools: Path, tmp_path: Path) -> None:
     tool(tools, "iptables-save", "exec sleep 60")
     late = collection(seconds=0.2).answer(request("127.0.0.1"))
     assert (late.status, late.body) == (503, b"error: sh had not ended after 0 s and was stopped\n")
+
+
+def test_the_first_two_requests_are_not_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What answers is imported when it is first asked for, which two may do at a time."""
+    both, answered = threading.Barrier(2), threading.Event()
+
+    class Slow(NodeCollection):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            both.wait(60)
+
+        def _collect(self) -> bytes:
+            answered.wait(5)
+            return b""
+
+    monkeypatch.setattr(collect, "NodeCollection", Slow)
+    agent: Any = SimpleNamespace(settings=Settings(config=KubeProxyConfiguration(), node_name="n1"))
+    page = server._debug_pages(agent, Namespace.current(), None)["/debug/collect"]
+
+    def ask(_number: int) -> int:
+        status = page(request("127.0.0.1")).status
+        answered.set()
+        return status
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(ask, range(2))) == [200, 503]
