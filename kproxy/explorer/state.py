@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -241,34 +241,24 @@ class Explorer:
 
     def view(self) -> SourceView:
         """What the page says of the source."""
-        model, kind = self._model, self.source.kind
-        known = model.known
-        cluster = known.cluster
+        model, kind, second = self._model, self.source.kind, self._second
+        known, cluster = model.known, model.known.cluster
         has_cluster = cluster is not None
-        second = self._second
-        manifests = cluster.manifests if cluster is not None else None
-        spaces = {each.metadata.namespace for each in manifests.services} if manifests is not None else set()
         if cluster is not None:
+            spaces = {each.metadata.namespace for each in cluster.manifests.services}
             spaces |= {name.partition("/")[0] for name in cluster.pods}
         else:
-            spaces |= {door.service.partition("/")[0] for door in model.told}
+            spaces = {door.service.partition("/")[0] for door in model.told}
+        against = None
+        if self.against is not None and second is not None:
+            against = AgainstView(**_seen(self.against, second), away=self.against.away())
         return SourceView(
-            kind=kind,
-            label=self.source.label,
+            **_seen(self.source, model),
             live=self.source.live,
             writable=kind == LAB,
-            revision=model.revision,
-            created=cluster.info.created if cluster is not None else "",
-            modes=_modes(model),
-            families=tuple(each.value for each in model.families),
-            nodes=len(model.nodes),
-            pods=len(cluster.pods) if cluster is not None else 0,
-            services=_service_count(model),
             namespaces=tuple(sorted(spaces)),
             namespace=self.namespace,
-            warnings=known.warnings[:MAX_NOTES],
-            missing=tuple(map(str, cluster.missing))[:MAX_NOTES] if cluster is not None else (),
-            notes=tuple(model.network.notes)[:MAX_NOTES] if cluster is not None else (),
+            notes=tuple(model.network.notes)[:MAX_NOTES] if has_cluster else (),
             away=self.away,
             can=Abilities(
                 ask=True,
@@ -281,28 +271,8 @@ class Explorer:
                 counters=kind == LAB,
             ),
             compares=_compares(has_cluster, known.rendered, second is not None),
-            against=self._against_view(),
+            against=against,
             version=f"kproxy {__version__}",
-        )
-
-    def _against_view(self) -> AgainstView | None:
-        model, source = self._second, self.against
-        if model is None or source is None:
-            return None
-        known, cluster = model.known, model.known.cluster
-        return AgainstView(
-            kind=source.kind,
-            label=known.label,
-            revision=model.revision,
-            created=cluster.info.created if cluster is not None else "",
-            modes=_modes(model),
-            families=tuple(each.value for each in model.families),
-            nodes=len(model.nodes),
-            pods=len(cluster.pods) if cluster is not None else 0,
-            services=_service_count(model),
-            warnings=known.warnings[:MAX_NOTES],
-            missing=tuple(map(str, cluster.missing))[:MAX_NOTES] if cluster is not None else (),
-            away=source.away(),
         )
 
     def lab(self) -> LabSource:
@@ -312,10 +282,23 @@ class Explorer:
         return self.source
 
 
-def _service_count(model: Model) -> int:
-    """Services that there are objects of, or that a dump tells of."""
-    cluster = model.known.cluster
-    return len({door.service for door in model.told}) if cluster is None else len(cluster.manifests.services)
+def _seen(source: Source, model: Model) -> dict[str, Any]:
+    """What is said of each source, by the names that `SourceView` and `AgainstView` share."""
+    known, cluster = model.known, model.known.cluster
+    return {
+        "kind": source.kind,
+        "label": source.label,
+        "revision": model.revision,
+        "created": "" if cluster is None else cluster.info.created,
+        "modes": _modes(model),
+        "families": tuple(each.value for each in model.families),
+        "nodes": len(model.nodes),
+        "pods": 0 if cluster is None else len(cluster.pods),
+        # Of a dump those that its rules tell of.
+        "services": len({door.service for door in model.told} if cluster is None else cluster.manifests.services),
+        "warnings": known.warnings[:MAX_NOTES],
+        "missing": () if cluster is None else tuple(map(str, cluster.missing))[:MAX_NOTES],
+    }
 
 
 def _compares(has_cluster: bool, rendered: bool, has_second: bool) -> tuple[str, ...]:
