@@ -76,13 +76,14 @@ class RuleChances:
         self._known: dict[tuple[str, Family], dict[Hashable, Asked]] = {}
 
     def of(
-        self, node: str, family: Family, doors: Iterable[Door], until: float, check: Callable[[], None] = lambda: None
+        self, node: str, family: Family, doors: Iterable[Door], seconds: float, check: Callable[[], None] = lambda: None
     ) -> Mapping[Hashable, Asked]:
-        """What is known by a time of the monotonic clock, or was before.
+        """What is known after some seconds, or was before.
 
         Raises:
             KproxyError: the node's rules cannot be read; whatever `check` raises.
         """
+        until = time.monotonic() + seconds
         known = self._known.setdefault((node, family), {})
         for key, destination, protocol in doors:
             if key in known:

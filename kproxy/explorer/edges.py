@@ -6,7 +6,6 @@ objects ask for something else, that is said. Of rules that are made from object
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
@@ -63,7 +62,7 @@ def asked_rules(
     doors: Iterator[Door] = (
         (port.name, join_host_port(port.cluster_ip, port.port), port.protocol.lower()) for port in ports
     )
-    return model.rule_chances.of(view.name, family, doors, time.monotonic() + seconds, work.check)
+    return model.rule_chances.of(view.name, family, doors, seconds, work.check)
 
 
 def _port_edges(
@@ -144,7 +143,7 @@ def told_of(model: Model, work: Work) -> tuple[tuple[ServiceView, ...], tuple[Ed
     pending = 0
     for family in model.families:
         doors = told_doors(model, family)
-        known = model.rule_chances.of(HOST, family, doors, time.monotonic() + ASKING, work.check)
+        known = model.rule_chances.of(HOST, family, doors, ASKING, work.check)
         for door, _, _ in doors:
             answer = known.get(door)
             pending += answer is None

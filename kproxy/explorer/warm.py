@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
+from functools import partial
 from typing import Final
 
 from kproxy.errors import KproxyError
@@ -94,13 +95,7 @@ def steps(model: Model) -> Iterator[None]:
         yield
         for family in model.families:
             ports = model.rendering.facts(first, family).service_ports[:MAX_PORTS]
-            known = -1
-            while True:
-                found = asked_rules(model, first, family, ports, _SLICE, work)
-                if found is None or len(found) == known:
-                    break
-                known = len(found)
-                yield
+            yield from _until_all(partial(asked_rules, model, first, family, ports, _SLICE, work))
         for family in model.families:
             model.rendering.explained(first, family)
             yield
@@ -116,13 +111,15 @@ def steps(model: Model) -> Iterator[None]:
 def _of_one_host(model: Model) -> Iterator[None]:
     for family in model.families:
         doors = told_doors(model, family)[:MAX_PORTS]
-        known = -1
-        while True:
-            found = model.rule_chances.of(HOST, family, doors, time.monotonic() + _SLICE)
-            if len(found) == known:
-                break
-            known = len(found)
-            yield
+        yield from _until_all(partial(model.rule_chances.of, HOST, family, doors, _SLICE))
+
+
+def _until_all(ask: Callable[[], Sized | None]) -> Iterator[None]:
+    """Asks again until no more is known than before."""
+    known = -1
+    while (found := ask()) is not None and len(found) != known:
+        known = len(found)
+        yield
 
 
 def _ready(model: Model, name: str) -> dict[int, int]:
