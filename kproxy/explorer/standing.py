@@ -95,8 +95,10 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
     report = Gathered(one, other)
     notes, compared = [] if node else unpaired(one, other), False
     for pair in pairs:
-        host = host_of(one, pair[0], len(pairs)) or host_of(other, pair[1], len(pairs))
-        notes += _other_addresses(one, other, pair, len(pairs))
+        first, second = (host_of(model, name, len(pairs)) for model, name in zip((one, other), pair, strict=True))
+        if first is not None and second is not None and first.local_addresses != second.local_addresses:
+            notes.append(f"{pair[0]} has other addresses on the two sides: those of {one.known.label} count")
+        host = first or second
         for each in families:
             work.check()
             sides = [rules_of(model, name, each) for model, name in zip((one, other), pair, strict=True)]
@@ -151,10 +153,3 @@ def unpaired(one: Model, other: Model) -> list[str]:
         for name in has.nodes
         if name not in lacking.nodes
     ]
-
-
-def _other_addresses(one: Model, other: Model, pair: tuple[str, str], count: int) -> Sequence[str]:
-    hosts = host_of(one, pair[0], count), host_of(other, pair[1], count)
-    if hosts[0] is None or hosts[1] is None or hosts[0].local_addresses == hosts[1].local_addresses:
-        return []
-    return [f"{pair[0]} has other addresses on the two sides: those of {one.known.label} count"]
