@@ -195,8 +195,7 @@ def _of_family(model: Model, asked: Ask, receiver: str) -> tuple[str, str | None
             raise bad_input(f"family: Service {key} has no {wanted.value} ClusterIP", "family")
         ports = [each for each in (service.spec.ports if service else ()) if port in ("", each.name, str(each.port))]
         if len(ports) == 1 and ips[0] != "None":
-            address = f"[{ips[0]}]" if ":" in ips[0] else ips[0]
-            return f"{address}:{ports[0].port}", ports[0].protocol.lower()
+            return join_host_port(ips[0], ports[0].port), ports[0].protocol.lower()
     return f"{body}{at}{node}", None
 
 

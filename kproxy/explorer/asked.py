@@ -18,6 +18,7 @@ from kproxy.dataplane import ACCEPT, INDETERMINATE, DataplaneError, Outcome, tra
 from kproxy.dataplane.model.packet import LOCAL, make_packet
 from kproxy.errors import InputError, KproxyError
 from kproxy.netfilter import Family
+from kproxy.services.names import family_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class NodeRules:
 
     def _find_client(self, node: str, family: Family) -> tuple[str, str] | None:
         for pod in self._network.cluster.pods.values():
-            own = [each for each in pod.addresses if (":" in each) == (family is Family.IPV6)]
+            own = [each for each in pod.addresses if family_of(each) is family]
             if pod.node == node and own and not pod.host_network and pod.phase in ("", "Running"):
                 try:
                     device = self._network.out_of_pod(self._network.host(f"{POD}{pod.name}"), "").device

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
+from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.asked import Asked, Door
@@ -169,7 +170,7 @@ def _told_edges(door: ToldDoor, asked: Asked) -> Iterator[EdgeView]:
             protocol=door.protocol,
             family=door.family.value,
             endpoint=address,
-            target=f"outside/{ip}",
+            target=f"{OUTSIDE}{ip}",
             node="",
             state="",
             used=True,

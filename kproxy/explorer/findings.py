@@ -21,6 +21,7 @@ from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.services.names import family_of
 
 MAX_FINDINGS: Final = 200
 
@@ -197,11 +198,11 @@ def question(model: Model, node: str, sent: Sent) -> AskHint:
         sender = owner
     else:
         pods = model.cluster.pods.values()
-        v6 = ":" in sent.destination
+        family = family_of(sent.destination)
         near = (
             pod.name
             for pod in pods
-            if pod.node == node and not pod.host_network and any((":" in each) == v6 for each in pod.addresses)
+            if pod.node == node and not pod.host_network and any(family_of(each) is family for each in pod.addresses)
         )
         found = next(near, "")
         sender = f"pod/{found}" if found else f"node/{node}"

@@ -40,6 +40,7 @@ from kproxy.explorer.told import Door, doors_told
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.render import Features
+from kproxy.services.names import family_of
 
 HOST: Final = "host"
 """What the one host of a dump is called."""
@@ -190,7 +191,7 @@ class Model:
         if self.known.cluster is None:
             return tuple(each for each in Family if self._has_rules(each))
         texts = {ip for service in self.manifests.services for ip in service.spec.cluster_ips if ip != "None"}
-        found = {Family.IPV6 if ":" in text else Family.IPV4 for text in texts}
+        found = set(map(family_of, texts))
         return tuple(each for each in Family if each in found) or (Family.IPV4,)
 
     @cached_property

@@ -29,6 +29,7 @@ from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
 from kproxy.services.endpoints import Endpoint
+from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints, why_unused
 
@@ -165,8 +166,7 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
 
 
 def _families(service: Service) -> tuple[Family, ...]:
-    ips = [ip for ip in service.spec.cluster_ips if ip != "None"]
-    return tuple(dict.fromkeys(Family.IPV6 if ":" in ip else Family.IPV4 for ip in ips))
+    return tuple(dict.fromkeys(family_of(ip) for ip in service.spec.cluster_ips if ip != "None"))
 
 
 # --- the fan ---
@@ -258,7 +258,7 @@ def _clients(
         for _, pod in sorted(model.cluster.pods.items())
         if not pod.host_network
         and pod.phase in ("", "Running")
-        and any((":" in address) == (family is Family.IPV6) for address in pod.addresses)
+        and any(family_of(address) is family for address in pod.addresses)
     ]
     kinds = (
         ("an endpoint itself", [pod for pod in own if f"pod/{pod.name}" in targets]),
@@ -290,7 +290,7 @@ def _two_nodes(model: Model, homes: Sequence[str], family: Family) -> list[tuple
             (
                 each.address
                 for each in node.addresses
-                if each.type in ("InternalIP", "ExternalIP") and (":" in each.address) == (family is Family.IPV6)
+                if each.type in ("InternalIP", "ExternalIP") and family_of(each.address) is family
             ),
             "",
         )

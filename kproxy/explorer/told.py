@@ -17,7 +17,8 @@ from kproxy.netfilter.nftables.printer.expressions import print_element
 from kproxy.netfilter.nftables.printer.style import Style
 from kproxy.netfilter.nftables.ruleset import Table
 from kproxy.render.iptables.chains import EXTERNAL_SERVICES, NODEPORTS, SERVICES
-from kproxy.render.nftables.names import TABLE
+from kproxy.render.nftables.names import TABLE, nft_family
+from kproxy.services.names import family_of
 
 CLUSTER_IP: Final = "clusterIP"
 EXTERNAL_IP: Final = "externalIP"
@@ -75,7 +76,7 @@ def _of_iptables(rules: HostRules) -> Iterator[Door]:
                         kind = _KINDS.get(words) or (
                             NODE_PORT if not address else CLUSTER_IP if chain.name == SERVICES else EXTERNAL_IP
                         )
-                        family = ruleset.family or (Family.IPV6 if ":" in address else Family.IPV4)
+                        family = ruleset.family or family_of(address)
                         yield Door(
                             f"{match['namespace']}/{match['name']}", match["port"] or "", match["protocol"].upper(),
                             family, kind, address, int(match["number"]),
@@ -84,12 +85,9 @@ def _of_iptables(rules: HostRules) -> Iterator[Door]:
 
 def _of_nftables(rules: HostRules) -> Iterator[Door]:
     for table in () if rules.nftables is None else rules.nftables.tables:
-        family = next((each for each in Family if table.family.value == _FAMILIES[each]), None)
+        family = next((each for each in Family if table.family.value == nft_family(each)), None)
         if table.name == TABLE and family is not None:
             yield from _of_table(table, family)
-
-
-_FAMILIES: Final = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 
 
 def _of_table(table: Table, family: Family) -> Iterator[Door]:
