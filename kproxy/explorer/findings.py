@@ -143,13 +143,12 @@ class Gathered:
     def _finding(self, group: _Group) -> Finding:
         item = group.item
         sent = Sent.of(item.witness.packet)
-        one, other = (
-            None if sent is None else question(model, node, sent)
-            for model, node in zip(self._models, group.shown_on, strict=True)
-        )
-        services = dict.fromkeys(
-            name for model in self._models for name in (() if sent is None else services_at(model, sent))
-        )
+        asks: tuple[AskHint | None, AskHint | None] = (None, None)
+        services: dict[str, None] = {}
+        if sent is not None:
+            one, other = (question(model, node, sent) for model, node in zip(self._models, group.shown_on, strict=True))
+            asks = (one, other)
+            services = dict.fromkeys(name for model in self._models for name in services_at(model, sent))
         return Finding(
             nodes=tuple(group.nodes),
             families=tuple(group.families),
@@ -161,8 +160,8 @@ class Gathered:
             before=item.one,
             after=item.other,
             witness=difference_record(item)["witness"],
-            ask=one,
-            asks=(one, other),
+            ask=asks[0],
+            asks=asks,
         )
 
 
