@@ -30,6 +30,8 @@ from kproxy.errors import InputError
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
+    from kproxy.explorer.source import Source
+    from kproxy.render import Features
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -161,6 +163,17 @@ class ClusterSource:
         for remark in (*remark_no_slices(cluster), *(remark_no_config(cluster, seen) if config_path is None else ())):
             report_note(remark)
         return config, cluster
+
+    def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:
+        """The same as the explorer reads it; `stdin` is what `-` stands for."""
+        if self.is_live:
+            from kproxy.explorer import live
+
+            connection = self.connection
+            return live.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
+        from kproxy.explorer.source import ManifestSource
+
+        return ManifestSource(self.filenames, config_path, mode, features, stdin, self.allocate)
 
     def default_namespace(self) -> str:
         """The namespace of names that say none: that of -n, else the context's."""

@@ -38,8 +38,6 @@ from kproxy.services import IPFamily
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from kproxy.explorer.source import Source
-
 
 @click.command("explain")
 @partial(manifest_options, namespace_help=NAMES_NAMESPACE)
@@ -118,26 +116,14 @@ def _write_page(
     from kproxy.explorer.exports import explain_page
     from kproxy.explorer.model import Model
 
+    stdin = sys.stdin.buffer.read() if "-" in source.filenames else b""
     with working("reading the cluster"):
-        known = _explored(source, *rendering).read()
+        known = source.explored(*rendering, stdin).read()
     for note in known.warnings:
         report_note(note)
     with working("rendering"):
         page = explain_page(Model(known, 1), key, node or "", None if family is None else family.value, _plain)
     write_files({Path(html): page})
-
-
-def _explored(source: ClusterSource, config_path: str | None, mode: str | None, features: Features) -> Source:
-    """The same cluster as the explorer reads it."""
-    if source.is_live:
-        from kproxy.explorer import live
-
-        connection = source.connection
-        return live.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
-    from kproxy.explorer.source import ManifestSource
-
-    stdin = sys.stdin.buffer.read() if "-" in source.filenames else b""
-    return ManifestSource(source.filenames, config_path, mode, features, stdin, source.allocate)
 
 
 def _plain(explanation: Explanation) -> str:

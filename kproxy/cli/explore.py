@@ -116,7 +116,7 @@ def _sources(
     if sum((*given, bool(source.filenames or source.connection.given), live and not source.connection.given)) != 1:
         raise click.UsageError("one source expected: SNAPSHOT, -f, --rules, --lab, --kubeconfig or --context")
     from kproxy.explorer.named import kind_of, source_named
-    from kproxy.explorer.source import MANIFESTS, ManifestSource, RulesSource, SnapshotSource
+    from kproxy.explorer.source import MANIFESTS, RulesSource, SnapshotSource
 
     rendered = bool(source.filenames) or live or any(kind_of(name) == MANIFESTS for name in against)
     if not rendered and (config_path or mode or features != Features()):
@@ -131,15 +131,10 @@ def _sources(
         return SnapshotSource(snapshot), second
     if rule_files:
         return RulesSource(rule_files, stdin), second
-    if source.filenames:
-        return ManifestSource(source.filenames, config_path, mode, features, stdin, source.allocate), second
-    from kproxy.explorer import live as following
-
     if lab is not None:
         require("lab", "--lab")
         from kproxy.cli.lab.common import open_lab
+        from kproxy.explorer.live import LabSource
 
-        return following.LabSource(*open_lab(lab)), second
-    connection = source.connection
-    client = following.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
-    return client, second
+        return LabSource(*open_lab(lab)), second
+    return source.explored(config_path, mode, features, stdin), second
