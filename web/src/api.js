@@ -15,7 +15,7 @@ export const command = embedded?.command ?? "";
 export function holds(view) {
   if (!embedded) return true;
   const found = { map: embedded.map, ask: embedded.asks, services: embedded.services, audit: embedded.audit, compare: embedded.compare }[view];
-  return Boolean(found && (view === "map" || view === "audit" || view === "compare" || Object.keys(found).length));
+  return Object.keys(found ?? {}).length > 0;
 }
 
 /** A failure that is shown: one line, the field that it is about, and whether the source is away. */
@@ -60,12 +60,9 @@ export const post = (path, body, signal, form) => request(path, body, signal, fo
 const NEEDS_SERVER = "This file was exported: that question is not in it, and needs kproxy explore";
 
 function fromFile(path, body) {
-  const [name, query = ""] = path.split("?");
+  const [name] = path.split("?");
   if (name === "api/source") return embedded.source;
-  if (name === "api/map" && !body?.edits?.length) {
-    const node = new URLSearchParams(query).get("node") || body?.node;
-    return embedded.maps?.[node] ?? embedded.map ?? null;
-  }
+  if (name === "api/map" && !body?.edits?.length) return embedded.map ?? null;
   if (name === "api/services") return { services: Object.keys(embedded.services ?? {}) };
   const service = /^api\/services\/(.+)$/.exec(name);
   if (service) {

@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { useAnswer } from "./api.js";
-import { Findings, Undecided, gathered, podNames } from "./findings.jsx";
+import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
 import { Zoom } from "./mapview.jsx";
 import { Busy, Problem } from "./parts.jsx";
@@ -41,7 +41,8 @@ export function CompareView({ route, map, source, revision }) {
   const shown = data && (data.kind ?? kind) === kind ? data : null;
   const findings = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], shown.asks) : []), [shown]);
   const undecided = shown?.undecided ?? shown?.report?.undecided ?? [];
-  const sides = (chosenKind?.words ?? ["", ""]).map((words, each) => ({ words, source: shown?.sides?.[each]?.source ?? "", edits: shown?.sides?.[each]?.edits ?? [] }));
+  const sides = sidesOf(chosenKind?.words ?? ["", ""], shown);
+  const notes = [...(shown?.remarks ?? []), ...(shown?.notes ?? [])];
   return (
     <section class="view">
       <div class="bar-top"><h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
@@ -62,7 +63,7 @@ export function CompareView({ route, map, source, revision }) {
           {map && <ComparedMap map={map} other={sides[1].source === "against" ? "api/map?source=against" : ""} revision={revision} findings={findings} chosen={query.finding ?? ""} words={sides.map((side) => side.words)} />}
           <Findings findings={findings} sides={sides} names={podNames(map)} chosen={query.finding ?? ""} choose={map ? (place) => to({ finding: place }) : null} />
           <Undecided items={undecided} />
-          {[...(shown.remarks ?? []), ...(shown.notes ?? [])].length > 0 && <ul class="hints">{[...(shown.remarks ?? []), ...(shown.notes ?? [])].map((item) => <li key={item}>{item}</li>)}</ul>}
+          {notes.length > 0 && <ul class="hints">{notes.map((item) => <li key={item}>{item}</li>)}</ul>}
         </>
       )}
     </section>

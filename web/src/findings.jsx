@@ -22,7 +22,7 @@ export function gathered(findings, asks = []) {
     const packet = { destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "" };
     const one = {
       services, nodes: item.nodes ?? [], packets: packet.destinations.length ? [packet] : [], before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
-      title: packet.destinations.length ? "" : (item.statement ?? item.title ?? ""), advice: item.advice ?? [], asks: item.asks ?? asks[place] ?? [item.ask, item.ask], witness: item.witness ?? null, cause: item.cause ?? null,
+      title: packet.destinations.length ? "" : (item.statement ?? item.title ?? ""), advice: item.advice ?? [], asks: item.asks ?? asks[place] ?? [], witness: item.witness ?? null, cause: item.cause ?? null,
     };
     const key = one.title ? String(place) : JSON.stringify([services, one.nodes, one.before, one.after]);
     const known = found.get(key);
@@ -31,6 +31,9 @@ export function gathered(findings, asks = []) {
   });
   return [...found.values()];
 }
+
+/** Both sides of an answer, with the words for them: what `source` and `edits` ask of each. */
+export const sidesOf = (words, answer) => words.map((each, place) => ({ words: each, source: answer?.sides?.[place]?.source ?? "", edits: answer?.sides?.[place]?.edits ?? [] }));
 
 /**
  * @param findings as `gathered` gives them

@@ -2,7 +2,7 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { post, useAnswer } from "./api.js";
-import { Findings, Undecided, gathered, podNames } from "./findings.jsx";
+import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
 import { Zoom } from "./mapview.jsx";
 import { Busy, Problem, Select, saveFile } from "./parts.jsx";
@@ -27,7 +27,6 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const touched = useMemo(() => new Set(finding && query.finding ? [...(finding.services ?? []), ...(finding.nodes ?? []).map((name) => `node/${name}`)] : (data?.touched ?? [])), [data, query.finding]);
   const few = useMemo(() => (copy && copy.nodes.length > 12 && touched.size ? new Set(copy.nodes.filter((node) => touched.has(node.id)).slice(0, 6).map((node) => node.id)) : null), [copy, touched]);
   const shown = useMemo(() => (few?.size ? narrow(copy, { only: few, services: touched }) : copy), [copy, few]);
-  const sides = [{ words: "now", source: data?.sides?.[0]?.source ?? "", edits: data?.sides?.[0]?.edits ?? [] }, { words: "after the change", source: data?.sides?.[1]?.source ?? "", edits: data?.sides?.[1]?.edits ?? edits }];
   const save = async () => {
     try {
       saveFile("what-if.yaml", "application/yaml", await post("api/whatif/save", { edits }, undefined, "text"));
@@ -47,7 +46,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
           </p>
         )}
         {copy && <CopyMap map={shown} before={question && data ? map : null} touched={touched} query={query} to={to} zoom={zoom} setZoom={setZoom} />}
-        {question && data && <Findings findings={findings} sides={sides} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
+        {question && data && <Findings findings={findings} sides={sidesOf(["now", "after the change"], data)} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
         {question && data && <Undecided items={data.undecided} />}
         {question && data?.notes?.length > 0 && <ul class="hints">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
       </div>
