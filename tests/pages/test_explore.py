@@ -13,6 +13,7 @@ import pytest
 
 from kproxy.api.load.manifests import load_manifests
 from tests.support.browser import running_browser
+from tests.support.cluster.snapshots import vxlan_cluster
 from tests.support.explore import Page, exploring, place, serious, write_showcase
 from tests.support.paths import ROOT
 
@@ -302,6 +303,23 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         page.shows(".note", "after/objects")
         page.until(lambda: len(page.all(".ask .way-item")) == 1, "the way in the second source")
         assert "source=against" in page.fragment
+        assert page.complaints() == []
+
+
+def test_what_one_host_does_is_not_said_to_be_an_answer(browser: Any, tmp_path: Path) -> None:
+    rules = vxlan_cluster()["nodes/n1/iptables-save"]
+    (tmp_path / "before.save").write_bytes(rules)
+    (tmp_path / "after.save").write_bytes(rules.replace(b"10.244.2.5:8080", b"10.244.2.77:8080"))
+    with exploring("--rules", "before.save", "--against", "after.save", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.open(place("compare"))
+        page.shows('[data-test="verdict"]', "for packets")
+        page.button("Show both ways").click()
+        page.until(lambda: page.all(".pair .way-item"), "the ways on both sides")
+        page.shows(".pair .ending", "accepted")
+        page.shows(".pair .where", "10.244.")
+        assert "answered" not in page.text(".pair")
         assert page.complaints() == []
 
 

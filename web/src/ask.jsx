@@ -11,11 +11,9 @@ import { Busy, Chance, End, Field, Problem } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { narrow } from "./shape.js";
 import { Hooks, Strip } from "./strip.jsx";
-import { ENDS, count, endOf, endWords, exactly, fit, hostId, plain, shortName } from "./words.js";
+import { ENDS, count, endOf, endWords, exactly, fit, hostId, plain, shortName, whereOf } from "./words.js";
 
 const FEW_HOSTS = 6;
-
-const whereOf = (way) => (endOf(way) !== way.end ? way.target : way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`);
 
 /** The question that a URL asks, as the server takes it. */
 export function questionOf(query, edits = []) {

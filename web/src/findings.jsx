@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { embedded, useAnswer } from "./api.js";
 import { Busy, Chance, End, Problem } from "./parts.jsx";
 import { href } from "./route.js";
-import { ENDS, count, fit, hostId, plain, shortName } from "./words.js";
+import { ENDS, count, endOf, fit, hostId, plain, shortName, whereOf } from "./words.js";
 
 const MOST = 100;
 const FEW_WAYS = 4;
@@ -133,7 +133,7 @@ function SideWays({ ask, side }) {
           <li key={place}>
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={link(place)}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
-              <End end={way.end} /><span class="where">{way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`}</span>
+              <End end={endOf(way)} /><span class="where">{whereOf(way)}</span>
               <span class="more-words hops-words">{hostsOf(way).join(" → ")}{way.reason ? `: ${way.reason}` : ""}</span>
             </a>
           </li>

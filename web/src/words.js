@@ -122,6 +122,12 @@ export function endOf(way) {
   return way.at === "host" ? ({ answered: "accepted", lost: "dropped", refused: "rejected" }[way.end] ?? way.end) : way.end;
 }
 
+/** Where a way ends: at whom who is answered, else the host where it is lost. */
+export function whereOf(way) {
+  if (endOf(way) !== way.end) return way.target;
+  return way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`;
+}
+
 /** One way's end in a sentence's half: "answered by shop/web-0 at 10.244.1.5:8080". */
 export function endWords(way) {
   const end = ENDS[endOf(way)]?.words ?? way.end;
