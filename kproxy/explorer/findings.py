@@ -189,23 +189,21 @@ def question(model: Model, node: str, sent: Sent) -> AskHint:
     if model.known.cluster is None:
         sender = f"node/{node}" if sent.local or not sent.source else f"{OUTSIDE}{sent.source}"
         return AskHint(sender, receiver, sent.protocol)
-    owners = model.owners
+    owners, family = model.owners, family_of(sent.destination)
     owner = owners.target(sent.source)[0] if sent.source else ""
     if sent.local or sent.to_loopback:
         sender = f"node/{node}"
     elif owner.startswith(("pod/", "node/")):
         sender = owner
     else:
-        pods = model.cluster.pods.values()
-        family = family_of(sent.destination)
         near = (
             pod.name
-            for pod in pods
+            for pod in model.cluster.pods.values()
             if pod.node == node and not pod.host_network and any(family_of(each) is family for each in pod.addresses)
         )
         found = next(near, "")
         sender = f"pod/{found}" if found else f"node/{node}"
-    own = next((each for each, name in owners.nodes.items() if name == node), "")
+    own = next((each for each, name in owners.nodes.items() if name == node and family_of(each) is family), "")
     elsewhere = owners.target(sent.destination)[0].startswith(OUTSIDE) and not sent.to_loopback
     if own and elsewhere and model.doors.is_node_port(sent.port, sent.protocol):
         receiver = join_host_port(own, sent.port)

@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.errors import InputError
+from kproxy.explorer.findings import Sent, question
+from kproxy.explorer.model import Model
 from kproxy.explorer.named import source_named
-from kproxy.explorer.source import RulesSource, SnapshotSource
+from kproxy.explorer.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
@@ -122,6 +124,20 @@ def test_a_dump_beside_a_dump_and_beside_a_cluster(snapshot: Path, tmp_path: Pat
         assert [len(each) for each in ways(page, found, finding)] == [2, 2]
         # Without a node the first one is compared, and the answer says so.
         assert page.post("api/compare", DIFF)["notes"] == ["compared with the rules that n1 has"]
+
+
+def test_a_node_port_is_asked_at_the_nodes_address_of_the_packets_family(tmp_path: Path) -> None:
+    manifest = tmp_path / "both.yaml"
+    manifest.write_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus:\n  addresses:\n"
+        "  - {type: InternalIP, address: 172.30.0.11}\n  - {type: InternalIP, address: fd00::11}\n---\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n"
+        "spec: {type: NodePort, clusterIPs: [10.96.0.7, fd00:10::7], ports: [{port: 80, nodePort: 30080}]}\n"
+    )
+    model = Model(ManifestSource([str(manifest)], None, None, Features()).read(), 1)
+    for elsewhere, wanted in (("198.51.100.7", "172.30.0.11:30080"), ("2001:db8:7::7", "[fd00::11]:30080")):
+        asked = question(model, "n1", Sent("", elsewhere, 30080, "tcp", local=False))
+        assert (asked.sender, asked.to) == ("node/n1", wanted)
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path, snapshot: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
@@ -83,6 +84,9 @@ def test_questions_are_answered_during_an_audit(snapshot: Path) -> None:
 
 
 def test_work_that_nobody_waits_for_ends() -> None:
-    work = Work(0.0)
-    with pytest.raises(Exception, match="too long"):
-        work.check()
+    late, left = Work(0.0), Work(60.0)
+    left.check()
+    left.cancel()
+    for work in (late, left):
+        with pytest.raises(Refusal, match="too long"):
+            work.check()
