@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import gc
 import importlib
@@ -47,6 +46,8 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args and args[0] not in self.list_commands(ctx) and args[0][:1] != "-":
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 2)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{meant}")
