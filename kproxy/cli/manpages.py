@@ -17,18 +17,19 @@ def manual_pages(root: click.Context) -> Iterator[tuple[str, str]]:
     Raises:
         MissingExtraError: a command cannot be imported without its extra.
     """
-    for context in _contexts(root):
+    for context in contexts(root):
         name = context.command_path.replace(" ", "-")
         yield f"{name}.1", "\n".join(_page(name, context)) + "\n"
 
 
-def _contexts(context: click.Context) -> Iterator[click.Context]:
+def contexts(context: click.Context) -> Iterator[click.Context]:
+    """A command's context, and those of all commands below it."""
     yield context
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):
             found = context.command.get_command(context, name)
             if found is not None and not found.hidden:
-                yield from _contexts(click.Context(found, context, info_name=name))
+                yield from contexts(click.Context(found, context, info_name=name))
 
 
 def _page(name: str, context: click.Context) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import click
 from mkdocs.structure.files import File
 
 from kproxy.cli.main import COMMANDS, group
+from kproxy.cli.manpages import contexts
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = "Options of every command"
@@ -73,25 +73,15 @@ def with_lists_apart(markdown: str) -> str:
 
 def options_page(name: str) -> str:
     """`kproxy NAME --help` and that of its subcommands, as a page."""
-    parent = click.Context(group, info_name="kproxy")
+    parent = click.Context(group, info_name="kproxy", terminal_width=WIDTH)
     command = group.get_command(parent, name)
     assert command is not None, name
     parts = [f"# kproxy {name}", ""]
-    for context in contexts(command, click.Context(command, parent, info_name=name, terminal_width=WIDTH)):
+    for context in contexts(click.Context(command, parent, info_name=name)):
         if context.parent is not parent:
             parts += [f"## {context.command_path}", ""]
         parts += ["```text", context.get_help(), "```", ""]
     return "\n".join(parts)
-
-
-def contexts(command: click.Command, context: click.Context) -> Iterator[click.Context]:
-    """A command's context, and those of its subcommands."""
-    yield context
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None, name
-            yield from contexts(found, click.Context(found, context, info_name=name, terminal_width=WIDTH))
 
 
 def examples_archive() -> bytes:

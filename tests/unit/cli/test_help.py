@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 import pytest
 
 from kproxy.cli.main import group
-
-
-def _contexts(command: click.Command, context: click.Context) -> Iterator[click.Context]:
-    yield context
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from _contexts(found, click.Context(found, context, info_name=name))
-
+from kproxy.cli.manpages import contexts
 
 # A terminal's last two columns are left free.
-CONTEXTS = list(_contexts(group, click.Context(group, info_name="kproxy", terminal_width=78)))
+CONTEXTS = list(contexts(click.Context(group, info_name="kproxy", terminal_width=78)))
 
 
 def test_every_command_is_tried() -> None:
