@@ -117,6 +117,8 @@ def test_the_chart_is_of_this_version_and_its_notes_render() -> None:
     [
         "{{ .Values.nothing }}", "{{ include \"name\" . }}", "{{ if .Values.proxy }}", "{{ end }}",
         "{{ with .Values.image }}{{ .Values.proxy }}{{ end }}", "{{ .Values.image }}", "{{ nindent 2 }}", "{{ $x }}",
+        "{{ if .Values.proxy }}{{ else }}{{ end }}", "{{ $.Values.proxy.mode }}", "{{ .Release.Name -}} a",
+        "{{/* a comment */}}", "{{ quote \"a\" }}", "{{ .Release.Name | indent 2 }}",
     ],
 )  # fmt: skip
 def test_the_renderer_refuses_what_it_does_not_know(text: str, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Renders deploy/chart for tests, since neither Debian nor PyPI has Helm's program.
 
 This is not Helm: it knows the part of Go's text/template and of Helm's functions that the chart uses, and refuses the
-rest, so that a template which it cannot judge fails a test. It has no `include`, no variables, no comparisons, no
-hooks, no `lookup`; a value that is missing is an error. Values are merged as Helm merges them: mappings by key,
-everything else replaced.
+rest, so that a template which it cannot judge fails a test. It has no `include`, no `else`, no variables, no
+comparisons, no comments, no hooks, no `lookup`; a value that is missing is an error. Values are merged as Helm merges
+them: mappings by key, everything else replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-ACTION = re.compile(r"\{\{(-(?=\s))?\s*(.*?)\s*((?<=\s)-)?\}\}", re.DOTALL)
+ACTION = re.compile(r"\{\{(-(?=\s))?\s*(.*?)\s*\}\}", re.DOTALL)
 WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s|]+|\|')
 
 
@@ -37,10 +37,6 @@ class Block:
     keyword: str
     argument: str = ""
     inside: list[Block] = field(default_factory=list)
-    otherwise: list[Block] | None = None
-
-    def add(self, block: Block) -> None:
-        (self.inside if self.otherwise is None else self.otherwise).append(block)
 
 
 def render_chart(chart: Path, values: Mapping[str, Any] | None = None, *, namespace: str) -> list[dict[str, Any]]:
@@ -64,7 +60,7 @@ def render_file(path: Path, chart: Path, values: Mapping[str, Any] | None = None
         "Chart": {key[0].upper() + key[1:]: value for key, value in metadata.items()},
     }
     try:
-        return _rendered(_parsed(path.read_text()).inside, root, root)
+        return _rendered(_parsed(path.read_text()).inside, root)
     except TemplateError as error:
         raise TemplateError(f"{path.name}: {error}") from None
 
@@ -79,50 +75,45 @@ def merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, 
 
 
 def _parsed(text: str) -> Block:
-    stack, position, trim = [Block("file")], 0, False
+    stack, position = [Block("file")], 0
     for found in ACTION.finditer(text):
         before = text[position : found.start()]
-        before = before.lstrip() if trim else before
-        stack[-1].add(Block("text", before.rstrip() if found[1] else before))
-        position, trim = found.end(), bool(found[3])
+        stack[-1].inside.append(Block("text", before.rstrip() if found[1] else before))
+        position = found.end()
         keyword, _, argument = found[2].partition(" ")
-        if found[2].startswith("/*"):
-            continue
         if keyword in ("if", "with", "range"):
             block = Block(keyword, argument.strip())
-            stack[-1].add(block)
+            stack[-1].inside.append(block)
             stack.append(block)
-        elif found[2] == "else" and len(stack) > 1 and stack[-1].otherwise is None:
-            stack[-1].otherwise = []
         elif found[2] == "end" and len(stack) > 1:
             stack.pop()
         elif keyword in ("else", "end", "define", "template", "block", "break", "continue"):
             raise TemplateError(f"not known here: {found[0]}")
         else:
-            stack[-1].add(Block("print", found[2]))
+            stack[-1].inside.append(Block("print", found[2]))
     if len(stack) > 1:
         raise TemplateError(f"no end of: {stack[-1].keyword} {stack[-1].argument}")
-    stack[-1].add(Block("text", text[position:].lstrip() if trim else text[position:]))
+    stack[0].inside.append(Block("text", text[position:]))
     return stack[0]
 
 
-def _rendered(blocks: list[Block], dot: Any, root: Any) -> str:
-    return "".join(_block(block, dot, root) for block in blocks)
+def _rendered(blocks: list[Block], dot: Any) -> str:
+    return "".join(_block(block, dot) for block in blocks)
 
 
-def _block(block: Block, dot: Any, root: Any) -> str:
+def _block(block: Block, dot: Any) -> str:
     if block.keyword == "text":
         return block.argument
-    value = _pipeline(block.argument, dot, root)
+    value = _pipeline(block.argument, dot)
     if block.keyword == "print":
         return _text(value)
     if not value:  # empty: false, 0, nil, or nothing in it
-        return _rendered(block.otherwise or [], dot, root)
+        return ""
     if block.keyword == "range":
         if not isinstance(value, list):
             raise TemplateError(f"range over a list only: {block.argument}")
-        return "".join(_rendered(block.inside, item, root) for item in value)
-    return _rendered(block.inside, value if block.keyword == "with" else dot, root)
+        return "".join(_rendered(block.inside, item) for item in value)
+    return _rendered(block.inside, value if block.keyword == "with" else dot)
 
 
 def _text(value: Any) -> str:
@@ -133,8 +124,8 @@ def _text(value: Any) -> str:
     raise TemplateError(f"printed as Go prints it, which is not YAML: {value!r}")
 
 
-def _indent(width: int, text: str) -> str:
-    return "\n".join(" " * width + line for line in text.split("\n"))
+def _nindent(width: int, text: str) -> str:
+    return "".join("\n" + " " * width + line for line in text.split("\n"))
 
 
 def _to_yaml(value: Any) -> str:
@@ -144,15 +135,14 @@ def _to_yaml(value: Any) -> str:
 
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "default": (2, lambda fallback, value: value or fallback),
-    "indent": (2, _indent),
-    "nindent": (2, lambda width, text: "\n" + _indent(width, text)),
+    "nindent": (2, _nindent),
     "quote": (1, lambda value: json.dumps(_text(value))),
     "toYaml": (1, _to_yaml),
 }
 """Each with the count of its arguments; in a pipeline, the last is what comes from the left."""
 
 
-def _pipeline(text: str, dot: Any, root: Any) -> Any:
+def _pipeline(text: str, dot: Any) -> Any:
     commands: list[list[str]] = [[]]
     for word in WORD.findall(text):
         if word == "|":
@@ -165,26 +155,24 @@ def _pipeline(text: str, dot: Any, root: Any) -> Any:
             raise TemplateError(f"an empty command in: {text}")
         if words[0] in FUNCTIONS:
             count, function = FUNCTIONS[words[0]]
-            arguments = [*(_operand(word, dot, root) for word in words[1:]), *piped]
+            arguments = [*(_operand(word, dot) for word in words[1:]), *piped]
             if len(arguments) != count:
                 raise TemplateError(f"{words[0]} takes {count} arguments: {text}")
             piped = [function(*arguments)]
         elif len(words) == 1 and not piped:
-            piped = [_operand(words[0], dot, root)]
+            piped = [_operand(words[0], dot)]
         else:
             raise TemplateError(f"not known here: {text}")
     return piped[0]
 
 
-def _operand(word: str, dot: Any, root: Any) -> Any:
-    if word.startswith('"'):
-        return json.loads(word)
+def _operand(word: str, dot: Any) -> Any:
     if re.fullmatch(r"-?\d+", word):
         return int(word)
-    if not re.fullmatch(r"\$|\$?(\.\w+)+|\.", word):
+    if not re.fullmatch(r"(\.\w+)+|\.", word):
         raise TemplateError(f"not known here: {word}")
-    value = root if word.startswith("$") else dot
-    for name in filter(None, word.removeprefix("$").split(".")):
+    value = dot
+    for name in filter(None, word.split(".")):
         if not isinstance(value, Mapping) or name not in value:
             raise TemplateError(f"no value: {word}")
         value = value[name]
