@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from kproxy import KUBE_PROXY_VERSION, __version__
+from kproxy.apiserver import running_apiserver
 from kproxy.cli.completion import SHELLS
 from kproxy.cli.lab.status import command as status
 from kproxy.cli.loading import COMPLETE
@@ -22,6 +24,7 @@ from kproxy.cli.main import COMMANDS, group
 from kproxy.cli.manpages import manual_pages
 from kproxy.cli.output import choose_colour, colour_stdout
 from tests.support import paths
+from tests.support.apiserver.server import rest_client
 from tests.support.cli import Run, run_kproxy
 from tests.support.client.kubeconfig import kubeconfig
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
@@ -64,6 +67,28 @@ def test_names_of_contexts_and_labs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "labs" / "old").mkdir(parents=True)
     assert offered("lab status --name") == ["old"]
     assert offered("trace --lab") == ["old"]
+
+
+def test_names_of_a_live_cluster_and_of_a_labs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the API server that a flag names, that kubectl would ask, or that is the lab's."""
+    lab = tmp_path / "labs" / "old"
+    monkeypatch.setenv("KPROXY_LAB_DIR", str(lab.parent))
+    monkeypatch.delenv("KPROXY_LAB", raising=False)
+    with running_apiserver(tmp_path / "data") as server, rest_client(server.kubeconfig) as client:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+        client.raw("POST", "/api/v1/nodes", body=json.dumps(node).encode())
+        assert offered(f"render --kubeconfig {server.kubeconfig} --node") == ["n1"]
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+        assert offered("explain --service") == []
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        assert offered("explain --service") == ["default/kubernetes"]
+        monkeypatch.delenv("KUBECONFIG")
+        lab.mkdir(parents=True)
+        shutil.copyfile(server.kubeconfig, lab / "kubeconfig")
+        for line in ("lab trace --name old", "lab trace"):
+            assert offered(f"{line} --from") == ["client", "n1"]
+            assert offered(f"{line} --to", "svc/") == ["svc/default/kubernetes"]
+        assert offered("trace --lab old --to", "svc/") == ["svc/default/kubernetes"]
 
 
 def test_what_cannot_be_read_offers_files(tmp_path: Path) -> None:
@@ -128,6 +153,13 @@ def test_every_command_has_a_manual_page_that_can_be_formatted() -> None:
     trace = pages["kproxy-trace.1"]
     assert "\\-\\-snapshot" in trace
     assert trace.index(".SH OPTIONS") < trace.index(".SH EXAMPLES")
+
+
+def test_text_of_a_manual_page_is_no_request_and_can_be_copied() -> None:
+    shown = click.Command("x", help=".so file\n\n\b\nExamples:\n  x --all\n'quoted \\fB")
+    _, found, examples = dict(manual_pages(click.Context(shown, info_name="x")))["x.1"].split(".PP\n")
+    assert found.startswith("\\&.so file\n")
+    assert examples == ".nf\n  x \\-\\-all\n\\&'quoted \\efB\n.fi\n"
 
 
 def test_answers_for_programs_say_what_they_are(kproxy: Run, tmp_path: Path) -> None:
