@@ -69,7 +69,7 @@ def run(*words: str | Path, stdin: str = "") -> str:
 
 
 def eventually(what: str, holds: Callable[[], object]) -> None:
-    """Waits until `holds` is true; a ImageError in it is what it says when time is over."""
+    """Waits until `holds` is true; an ImageError in it is what it says when time is over."""
     end, problem = time.monotonic() + PATIENCE, ""
     while time.monotonic() < end:
         try:

@@ -37,7 +37,7 @@ COMMANDS = {
     "lab": "A cluster network on this machine: nodes, pods, Services, packets.",
     "completion": "Print the script that completes commands and names in a shell.",
     "help": "Show the help of a command, or write manual pages.",
-    "version": "Show the version, and that of the kube-proxy that is meant.",
+    "version": "Show the version, and that of the kube-proxy whose rules are rendered.",
 }
 
 

@@ -90,13 +90,13 @@ def command(
       save     what iptables-save prints once the rules are loaded
       restore  one full text for `iptables-restore --noflush`
       list     what `iptables -L -v -n --line-numbers` of 1.8.9 prints
-      json     every rule, and the object that it was made for
+      json     every rule, and the object that it was made for; yaml the same
 
     \b
     Formats in nftables mode:
       save     what `nft list table` prints once the rules are loaded
       restore  input for `nft -f`, one object a line
-      json     every object, and the object that it was made for
+      json     every object, and the object that it was made for; yaml the same
 
     \b
     Examples:

@@ -36,6 +36,12 @@ def test_findings_of_the_audit() -> None:
     assert dict(rows) == {kind.id: kind.severity.value for kind in KINDS.values()}
 
 
+def test_kinds_of_answers() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "kproxy" / "cli").rglob("*.py"))
+    listed = page("formats.md").partition("the `kind` of what it is:")[2].partition(". Only")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == set(re.findall(r'answer\("(\w+)"', sources))
+
+
 def test_scenarios() -> None:
     rows = re.findall(r"^\| `([a-z0-9-]+)` \|.*\| IPv", page("scenarios.md"), re.MULTILINE)
     assert sorted(rows) == sorted(path.parent.name for path in (ROOT / "rules_golden").glob("*/packets.yaml"))

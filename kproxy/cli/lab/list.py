@@ -11,7 +11,7 @@ from kproxy.lab.state import LabDirectory, list_labs
 
 
 class _Lab(msgspec.Struct, rename="camel"):
-    """A lab. `phase` is `up`, where it was left when something went wrong, or `unknown`."""
+    """A lab. `phase` is that of its record, `unknown` without one."""
 
     name: str
     phase: str
