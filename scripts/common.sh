@@ -91,6 +91,17 @@ need_sources() { # need_sources SUITE: the same; asks apt to read its sources fi
     printf '%s\n' "$found"
 }
 
+# Whom clients of this machine trust.
+authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
+
+apt_settings() { # apt_settings FILE: how apt of this machine reaches its sources, as lines of apt.conf
+    # Proxies, authorities and what it tolerates of dates. FILE: where the authorities will be, "" for nowhere.
+    local settings
+    settings=$(apt-config dump | grep -E '^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)' || true)
+    printf '%s\n' "$settings"
+    [ -z "$1" ] || grep -q '^Acquire::https::.*CaInfo' <<<"$settings" || echo "Acquire::https::CaInfo \"$1\";"
+}
+
 lent=()
 lend_configuration() { # lend_configuration ROOT: pip and npm in ROOT fetch as this machine's do; sets lent, their environment
     local root=$1 name
@@ -102,7 +113,6 @@ lend_configuration() { # lend_configuration ROOT: pip and npm in ROOT fetch as t
         chmod a+r "$root/etc/lent/pip.conf"
         lent+=(PIP_CONFIG_FILE=/etc/lent/pip.conf)
     fi
-    local authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
     if [ -f "$authorities" ]; then
         cp "$authorities" "$root/etc/lent/authorities.crt"
         chmod a+r "$root/etc/lent/authorities.crt"

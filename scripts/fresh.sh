@@ -199,14 +199,12 @@ prepare() { # prepare SUITE: $root, a copy with this machine's configuration, a 
     chmod 0755 "$scratch"
     lent=()
     lend_configuration "$root"
-    # How apt of this machine reaches its sources: proxies, authorities and what it tolerates of dates.
-    apt-config dump | grep -E '^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)' >"$root/etc/apt/apt.conf.d/00machine" || true
-    local item
+    local item there=/etc/lent/authorities.crt
+    [ -f "$root$there" ] || there=""
+    apt_settings "$there" >"$root/etc/apt/apt.conf.d/00machine"
     for item in /etc/apt/auth.conf /etc/apt/auth.conf.d /usr/local/share/ca-certificates; do
         [ ! -e "$item" ] || cp -RT "$item" "$root$item"
     done
-    [ ! -f "$root/etc/lent/authorities.crt" ] || grep -q '^Acquire::https::.*CaInfo' "$root/etc/apt/apt.conf.d/00machine" ||
-        echo 'Acquire::https::CaInfo "/etc/lent/authorities.crt";' >>"$root/etc/apt/apt.conf.d/00machine"
     # As Debian's installer writes it.
     printf '127.0.0.1\tlocalhost\n127.0.1.1\tkproxy-fresh\n::1\tlocalhost ip6-localhost ip6-loopback\n' >"$root/etc/hosts"
     echo kproxy-fresh >"$root/etc/hostname"

@@ -111,8 +111,6 @@ lend() { # a folder with what apt and pip need to reach their mirrors, mounted w
     local setting value
     mkdir -p "$scratch/lent"
     printf '%s\n' "$sources" >"$scratch/lent/sources.list"
-    apt-config dump | grep -E '^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)' >"$scratch/lent/apt.conf" || true
-    printf 'Dir::Etc::SourceList "/run/lent/sources.list";\n' >>"$scratch/lent/apt.conf"
     echo "[global]" >"$scratch/lent/pip.conf"
     for setting in index-url extra-index-url trusted-host timeout retries proxy; do
         value=$(python3 -m pip config get "global.$setting" 2>/dev/null || python3 -m pip config get ":env:.$setting" 2>/dev/null || true)
@@ -120,14 +118,21 @@ lend() { # a folder with what apt and pip need to reach their mirrors, mounted w
         value=$(printf '%s' "$value" | tr ' ' '\n' | { grep -v '^file:' || true; } | tr '\n' ' ')
         [ -z "${value// /}" ] || echo "$setting = $value" >>"$scratch/lent/pip.conf"
     done
-    local authorities=${PIP_CERT:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}}
+    local there=""
     if [ -f "$authorities" ]; then
         cp "$authorities" "$scratch/lent/authorities.crt"
-        echo "cert = /run/lent/authorities.crt" >>"$scratch/lent/pip.conf"
-        grep -q '^Acquire::https::.*CaInfo' "$scratch/lent/apt.conf" ||
-            echo 'Acquire::https::CaInfo "/run/lent/authorities.crt";' >>"$scratch/lent/apt.conf"
+        there=/run/lent/authorities.crt
+        echo "cert = $there" >>"$scratch/lent/pip.conf"
     fi
-    [ ! -d /etc/apt/auth.conf.d ] || cp -R /etc/apt/auth.conf.d "$scratch/lent/auth.conf.d"
+    for setting in auth.conf auth.conf.d; do
+        [ ! -e "/etc/apt/$setting" ] || cp -R "/etc/apt/$setting" "$scratch/lent/$setting"
+    done
+    {
+        apt_settings "$there"
+        echo 'Dir::Etc::SourceList "/run/lent/sources.list";'
+        echo 'Dir::Etc::netrc "/run/lent/auth.conf";'
+        echo 'Dir::Etc::netrcparts "/run/lent/auth.conf.d/";'
+    } >"$scratch/lent/apt.conf"
     # apt reads the sources as a user of its own.
     chmod -R a+rX "$scratch/lent"
     chmod a+rx "$scratch"
