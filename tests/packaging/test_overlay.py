@@ -292,6 +292,7 @@ def test_the_package_has_a_launcher_that_needs_nothing(tmp_path: Path) -> None:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (source / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
     environment = os.environ | {"KPROXY_LAUNCHER": "1"}
