@@ -33,12 +33,18 @@ EXTRAS: Final = {
 """The modules of each extra. An extra stands before those that have its modules too."""
 
 
+_NAMED: Final = 3
+"""Modules that a message names, so that it is not longer than what is to be done about them."""
+
+
 class MissingExtraError(InputError):
     """Something was asked for whose extra is not installed."""
 
     def __init__(self, extra: str, modules: tuple[str, ...], what: str = "") -> None:
         noun = "the Python package" if len(modules) == 1 else "the Python packages"
-        super().__init__(f"{what or 'this'} needs {noun} {', '.join(modules)}: pip install 'kproxy[{extra}]'")
+        more = f" and {len(modules) - _NAMED} more" if len(modules) > _NAMED else ""
+        named = ", ".join(modules[:_NAMED]) + more
+        super().__init__(f"{what or 'this'} needs {noun} {named}: pip install 'kproxy[{extra}]'")
         self.extra = extra
 
 

@@ -7,16 +7,16 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kproxy.apiserver.auth.authentication import load_token_file
-from kproxy.apiserver.auth.certs import load_public_keys, write_private
-from kproxy.apiserver.controllers.chosen import parse_controllers
-from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 from kproxy.cli.options import parse_listen
 from kproxy.cli.output import OutputError, report_note
 from kproxy.errors import InputError
+
+if TYPE_CHECKING:
+    from kproxy.apiserver.server import ApiServer
 
 
 @click.command("apiserver")
@@ -68,6 +68,11 @@ def command(
       kproxy apiserver --data state --listen 127.0.0.1:0 --token-file tokens.csv
       kproxy apiserver --data state --controllers '*,-endpointslice-controller'
     """
+    from kproxy.apiserver.auth.authentication import load_token_file
+    from kproxy.apiserver.auth.certs import load_public_keys
+    from kproxy.apiserver.controllers.chosen import parse_controllers
+    from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}
     keys = tuple(key for file in key_files for key in load_public_keys(Path(file)))
@@ -119,6 +124,8 @@ async def _serve(server: ApiServer, kubeconfig: str | None) -> None:
     await server.start()
     try:
         if kubeconfig is not None:
+            from kproxy.apiserver.auth.certs import write_private
+
             try:
                 write_private(Path(kubeconfig), server.kubeconfig().encode())
             except OSError as error:

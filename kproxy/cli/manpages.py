@@ -12,11 +12,7 @@ from kproxy import __version__
 
 
 def manual_pages(root: click.Context) -> Iterator[tuple[str, str]]:
-    """The name and text of a page for each command: kproxy.1, kproxy-render.1, kproxy-lab-up.1...
-
-    Raises:
-        MissingExtraError: a command cannot be imported without its extra.
-    """
+    """The name and text of a page for each command: kproxy.1, kproxy-render.1, kproxy-lab-up.1..."""
     for context in contexts(root):
         name = context.command_path.replace(" ", "-")
         yield f"{name}.1", "\n".join(_page(name, context)) + "\n"

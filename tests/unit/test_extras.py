@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import click
 import pytest
 
 from kproxy import extras
+from kproxy.cli.main import group
+from kproxy.cli.manpages import contexts
 from kproxy.extras import EXTRAS, MissingExtraError
 from tests.support import paths
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
@@ -63,11 +66,15 @@ def without_extras(light: Path, commands: list[list[str]], cwd: Path) -> list[tu
     return list(zip(codes, said, strict=False))
 
 
+def paths_of_commands() -> list[list[str]]:
+    """The words of every command: `lab`, `lab up`..."""
+    return [each.command_path.split()[1:] for each in contexts(click.Context(group, info_name="kproxy"))]
+
+
 def test_what_is_light_needs_no_extra(light: Path, tmp_path: Path) -> None:
     manifests = ["-f", str(CLUSTER / "cluster.yaml"), "--config", str(CLUSTER / "config.yaml")]
     rules = CLUSTER / "expected" / "minikube.v4.save"
     snapshot = write_files(tmp_path / "snapshot", vxlan_cluster())
-    helps = [[name, "--help"] for name in ("explore", "collect", "get", "run", "apply", "overlay", "lab")]
     wanted = {
         0: [
             ["render", *manifests],
@@ -75,8 +82,8 @@ def test_what_is_light_needs_no_extra(light: Path, tmp_path: Path) -> None:
             ["trace", "--rules", str(rules), "--src", "10.244.0.9", "--dst", "10.96.0.10:53", "--proto", "udp"],
             ["diff", str(rules), str(rules)],
             ["golden", "check", str(CLUSTER)],
-            *helps,
-            ["lab", "up", "--help"],
+            *([*path, "--help"] for path in paths_of_commands()),
+            ["help", "--man", "man"],
         ],
         # Packets for which the modes differ, and findings.
         1: [["migrate", *manifests, "--to", "nftables"], ["audit", str(snapshot)]],
@@ -85,6 +92,7 @@ def test_what_is_light_needs_no_extra(light: Path, tmp_path: Path) -> None:
     found = without_extras(light, [words for _, words in commands], tmp_path)
     assert [code for code, _ in found] == [code for code, _ in commands], found
     assert "pip install" not in str(found)
+    assert len(list((tmp_path / "man").iterdir())) == len(paths_of_commands()) > 30
 
 
 def wanting() -> Iterator[tuple[str, list[str]]]:
@@ -101,6 +109,7 @@ def wanting() -> Iterator[tuple[str, list[str]]]:
     yield "lab", ["lab", "status"]
     yield "lab", ["audit", "--lab", "lab"]
     yield "pcap", ["trace", "--rules", "rules", "--pcap", "no.pcap"]
+    yield "linux", ["migrate", *manifests, "--verify"]
     yield "zstd", ["audit", "no.tar.zst"]
 
 
@@ -114,6 +123,7 @@ def test_a_command_without_its_extra_says_in_one_line_which(light: Path, tmp_pat
         assert code == 2, (words, said)
         assert len(said.splitlines()) == 1, (words, said)
         assert f"pip install 'kproxy[{extra}]'" in said, (words, said)
+        assert len(said) < 160, (words, said)
 
 
 def test_the_lists_are_those_of_the_package() -> None:

@@ -11,7 +11,6 @@ import click
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.lab.trace import write_bytes
 from kproxy.cluster.journey.network import POD
-from kproxy.lab.capture.frames import Capture, pcapng
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.targets import client_host
 from kproxy.lab.model.hosts import LabModel
@@ -34,6 +33,8 @@ def command(name: str, path: str, hosts: Sequence[str], seconds: float | None) -
       kproxy lab capture -w all.pcap --for 5
       kproxy lab capture -w node.pcap --host node-1
     """
+    from kproxy.lab.capture.frames import Capture, pcapng
+
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
     model = LabModel(record.spec, cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,13 +14,14 @@ from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_answer, write_output
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
-from kproxy.lab.capture.dissect import ObservedPacket
-from kproxy.lab.capture.expect import Expected
-from kproxy.lab.capture.frames import pcapng
 from kproxy.lab.cluster import read_cluster
-from kproxy.lab.inspect.follow import Followed, follow
 from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.model.hosts import LabModel
+
+if TYPE_CHECKING:
+    from kproxy.lab.capture.dissect import ObservedPacket
+    from kproxy.lab.capture.expect import Expected
+    from kproxy.lab.inspect.follow import Followed
 
 
 @click.command("trace")
@@ -62,6 +63,9 @@ def command(
       kproxy lab trace --from web-6d4cf --to svc/web --rules
       kproxy lab trace --from node-2 --to 10.96.0.10:53/udp -w dns.pcap
     """
+    from kproxy.lab.capture.frames import pcapng
+    from kproxy.lab.inspect.follow import follow
+
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
     model = LabModel(record.spec, cluster)

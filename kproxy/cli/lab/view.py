@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +13,12 @@ from kproxy.cli.output import working, write_output
 from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import ClusterView, read_cluster
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.inspect.follow import Followed, follow
 from kproxy.lab.inspect.targets import Target, client_host, find_target, service_targets
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import CLIENT
+
+if TYPE_CHECKING:
+    from kproxy.lab.inspect.follow import Followed
 
 MAX_FLOWS = 8
 
@@ -38,6 +41,8 @@ def command(name: str, path: str, flows: Sequence[str], timeout: float) -> None:
       kproxy lab view --html lab.html
       kproxy lab view --html lab.html --flow client=nodeport/web
     """
+    from kproxy.lab.inspect.follow import follow
+
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
     model = LabModel(record.spec, cluster)

@@ -12,6 +12,7 @@ from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
 from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_answer
 from kproxy.cli.text_files import read_rule_files
+from kproxy.extras import require
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
 
@@ -74,6 +75,8 @@ def command(
         raise click.UsageError("--node and --all-nodes exclude each other")
     if rule_files and all_nodes:
         raise click.UsageError("--rules are those of one node: --all-nodes and --rules exclude each other")
+    for extra in ("linux", "pcap") if verify else ():
+        require(extra, "--verify")
     gc.disable()  # many objects and next to no garbage
     with working("reading the cluster"):
         config, cluster = source.read(config_path)
