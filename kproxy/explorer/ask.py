@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from kproxy.cluster.journey.known import OUTSIDE
+from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
-from kproxy.cluster.journey.record import HopRecord, JourneyRecord, journey_record
+from kproxy.cluster.journey.record import HopRecord, JourneyRecord, journey_record, missing_on_the_way
 from kproxy.dataplane import ACCEPT, INDETERMINATE, REJECT, DataplaneError, Packet
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Reported, report
@@ -99,30 +100,29 @@ def answer(model: Model, asked: Ask) -> Answer:
         if model.known.cluster is None:
             return _of_host(model, asked)
         question, found = walk(model, asked)
-        network = model.network
-        hosts = dict.fromkeys(hop.host for item in found for hop in (*item.there, *item.back))
-        known = [network.cluster.hosts[name] for name in hosts if name in network.cluster.hosts]
-        missing = tuple(str(each) for host in known for each in host.missing if each.decides)
-        shown = found[:MAX_WAYS]
-        reasons = {
-            reason: hop.outcome.hints
-            for item in found
-            for hop in (*item.there, *item.back)
-            for reason in hop.outcome.reasons
-        }
-        switches, hints = _switches(asked, reasons.items())
-        return Answer(
-            model.revision,
-            question.client,
-            question.destination,
-            question.protocol,
-            tuple(way_record(item) for item in shown),
-            tuple(network.notes),
-            missing,
-            switches,
-            hints,
-            len(found),
-        )
+        return journeys_answer(model.network, question, found, asked.assume, model.revision)
+
+
+def journeys_answer(
+    network: KnownNetwork,
+    question: Question,
+    found: Sequence[Journey],
+    assumed: Mapping[str, bool] = MappingProxyType({}),
+    revision: int = 1,
+) -> Answer:
+    """All journeys of a connection as an answer. `assumed`: what was decided although it is open."""
+    reasons = {
+        reason: hop.outcome.hints
+        for item in found
+        for hop in (*item.there, *item.back)
+        for reason in hop.outcome.reasons
+    }
+    switches, hints = _switches(assumed, reasons.items())
+    ways = tuple(map(way_record, found[:MAX_WAYS]))
+    return Answer(
+        revision, question.client, question.destination, question.protocol, ways, tuple(network.notes),
+        missing_on_the_way(network, found), switches, hints, len(found),
+    )  # fmt: skip
 
 
 def walk(model: Model, asked: Ask) -> tuple[Question, list[Journey]]:
@@ -213,9 +213,11 @@ def way_record(item: Journey) -> Way:
     return Way(**fields, percent=percent(item.probability))
 
 
-def _switches(asked: Ask, reasons: Iterable[tuple[str, Sequence[str]]]) -> tuple[tuple[Switch, ...], tuple[str, ...]]:
+def _switches(
+    assumed: Mapping[str, bool], reasons: Iterable[tuple[str, Sequence[str]]]
+) -> tuple[tuple[Switch, ...], tuple[str, ...]]:
     """A switch for each thing that may be assumed, those that are chosen first; and what else would help."""
-    found = {text: Switch(text, f"assumed: {text}", (True, False), value) for text, value in asked.assume.items()}
+    found = {text: Switch(text, f"assumed: {text}", (True, False), value) for text, value in assumed.items()}
     hints: dict[str, None] = {}
     for reason, options in reasons:
         for option in options:
@@ -257,7 +259,7 @@ def host_answer(
     """What becomes of a packet on one host, as a journey of one hop for each outcome."""
     ways = tuple(_host_way(each, question.packet) for each in reported)
     reasons = {reason: each.outcome.hints for each in reported for reason in each.outcome.reasons}
-    switches, hints = _switches(asked, reasons.items())
+    switches, hints = _switches(asked.assume, reasons.items())
     packet = question.packet
     return Answer(
         revision, packet.source, packet.destination, protocol_name(packet.protocol), ways[:MAX_WAYS],

@@ -9,20 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from kproxy import __version__
 from kproxy.cluster.audit import Report as AuditReport
+from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
+from kproxy.cluster.journey.path import Journey
+from kproxy.cluster.journey.question import Question
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.dataplane.compare.compare import Comparison
 from kproxy.dataplane.compare.record import comparison_record
+from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError
-from kproxy.explorer.ask import MAX_WAYS, Answer, Ask, host_answer, way_record
+from kproxy.explorer.ask import MAX_WAYS, Answer, Ask, host_answer, journeys_answer, way_record
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
+from kproxy.explorer.owners import Doors
 from kproxy.explorer.page import page_with
 from kproxy.explorer.services import ServiceQuery, service_page
 from kproxy.explorer.source import Known
+from kproxy.explorer.views import MapView
+from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.render.explain import Explanation
 
@@ -58,18 +67,65 @@ def trace_page(found: Report, label: str, title: str, text: str) -> str:
     return _page("trace", ("ask", request), title, label, data, text)
 
 
+def journeys_page(network: KnownNetwork, question: Question, found: Sequence[Journey], text: str) -> str:
+    """A connection's ways over all hosts of a cluster, with the map; of a large one only what is on the ways.
+
+    Args:
+        text: the ways as `kproxy trace --snapshot` prints them.
+    """
+    cluster = network.cluster
+    known = journeys_answer(network, question, found)
+    missing: list[str] = []
+    home = cluster.pods[question.client.removeprefix(POD)].node if question.client.startswith(POD) else question.client
+    drawn = _map_of(cluster, missing, home if home in network.cluster.hosts and cluster.hosts[home].has_node else "")
+    if drawn is not None and _is_large(cluster):
+        drawn = _on_the_way(drawn, known, cluster)
+        missing.append(f"Of {cluster.label} this file has the hosts on the way only.")
+    asked = {"from": question.client, "to": question.destination, "protocol": question.protocol}
+    request = {"from": asked["from"], "to": asked["to"], "proto": asked["protocol"]}
+    data = {"map": drawn, "asks": [{"request": asked, "answer": known}], "missing": missing}
+    title = f"{question.protocol} {question.client.removeprefix(OUTSIDE)} → {question.destination}"
+    return _page("trace", ("ask", request), title, cluster.label, data, text)
+
+
+def _map_of(cluster: Cluster, missing: list[str], node: str = "") -> MapView | None:
+    """The map as clients on a node have it; None if it cannot be drawn, and why into `missing`."""
+    try:
+        return draw_map(Model(Known(cluster.label, cluster, cluster.files), 1), node, Work(_SECONDS))
+    except KproxyError as error:
+        missing.append(f"There is no map: {' '.join(str(error).splitlines())}")
+        return None
+
+
+def _is_large(cluster: Cluster) -> bool:
+    return len(cluster.hosts) > MAX_NODES or len(cluster.manifests.services) > MAX_SERVICES
+
+
+def _on_the_way(drawn: MapView, known: Answer, cluster: Cluster) -> MapView:
+    """The part of a map that an answer's ways come by, with the Services at the address that was asked."""
+    hops = {hop.host for way in known.journeys for hop in (*way.there, *way.back)}
+    on_way = {name if name.startswith((POD, OUTSIDE)) else f"node/{name}" for name in hops}
+    pods = tuple(each for each in drawn.pods if each.id in on_way)
+    hosts = on_way | {each.node for each in pods}
+    asked = parse_endpoint(known.to)
+    at = Doors(cluster.manifests.services).at(
+        format_address(asked.address, asked.family), asked.port or 0, known.protocol
+    )
+    names = {f"svc/{each}" for each in at}
+    services = tuple(each for each in drawn.services if each.id in names)
+    edges = tuple(each for each in drawn.edges if each.service in names)
+    nodes = tuple(each for each in drawn.nodes if each.id in hosts)
+    return msgspec.structs.replace(drawn, nodes=nodes, pods=pods, services=services, edges=edges)
+
+
 def audit_page(report: AuditReport, cluster: Cluster, text: str) -> str:
     """What is wrong in a cluster, on its map. `text` is what `kproxy audit` prints."""
     missing: list[str] = []
     drawn: object = None
-    if len(report.nodes) <= MAX_NODES and report.services <= MAX_SERVICES:
-        try:
-            model = Model(Known(report.source, cluster, cluster.files), 1)
-            drawn = draw_map(model, "", Work(_SECONDS))
-        except KproxyError as error:
-            missing.append(f"There is no map: {' '.join(str(error).splitlines())}")
-    else:
+    if _is_large(cluster):
         missing.append("There is no map of so large a cluster in this file.")
+    else:
+        drawn = _map_of(cluster, missing)
     data = {"audit": report, "map": drawn, "missing": missing}
     return _page("audit", ("audit", {}), report.source, report.source, data, text, created=report.created)
 

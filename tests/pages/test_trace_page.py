@@ -186,6 +186,27 @@ def test_other_ends(
 
 
 @pytest.mark.slow
+def test_the_way_over_all_hosts_on_the_map(browser: Any, tmp_path: Path) -> None:
+    """`kproxy trace --snapshot --html`, without a server: the rewritten header, the tunnel, the way back."""
+    snapshot, file = write_showcase(tmp_path / "shop"), tmp_path / "way.html"
+    asked = ("--from", "pod/shop/cart-0", "--to", "svc/shop/web:http")
+    subprocess.run([*KPROXY, "trace", "--snapshot", snapshot, *asked, "--html", file], check=True)
+    page = Page(browser, file.as_uri())
+    page.size(1400, 1000)
+    page.open("")
+    assert [item.text for item in page.all(".way-item .chance b")] == ["50%", "50%"]
+    page.all(".way-item")[1].click()
+    page.until(lambda: page.all(".way-item")[1].get_attribute("aria-current") == "true", "the second way")
+    for css in (".field.dst.lit", ".strips.wrapped", ".rail .back.here"):
+        for _ in range(60):
+            if page.all(css):
+                break
+            page.step()
+        page.one(css)
+    assert page.complaints() == []
+
+
+@pytest.mark.slow
 def test_the_pages_of_diff_and_audit(browser: Any, tmp_path: Path) -> None:
     other = GOLDEN / "no-endpoints/cluster.yaml"
     file = tmp_path / "diff.html"

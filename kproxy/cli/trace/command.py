@@ -138,6 +138,7 @@ def command(
       kproxy trace --snapshot s.tgz --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --lab lab --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --context prod --via exec --from node/n1 --to svc/shop/web
+      kproxy trace --snapshot s.tgz --from node/n1 --to svc/web --html way.html
       kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """
@@ -148,7 +149,8 @@ def command(
     if read_whole is not None:
         from kproxy.cli.trace.journey import trace_hosts
 
-        trace_hosts(read_whole, given, sport, "summary" if summary else output_format or "text")
+        _check_summary(summary, output_format, html)
+        trace_hosts(read_whole, given, sport, "summary" if summary else output_format, html)
         return
     cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
     _check_usage(
@@ -185,8 +187,7 @@ def command(
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
         resolve = names.resolve
     assumptions = _assumptions(assumed)
-    if summary and (output_format in ("json", "yaml") or html is not None):
-        raise click.UsageError("--summary is text: it goes with neither -o json, -o yaml nor --html")
+    _check_summary(summary, output_format, html)
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
@@ -336,6 +337,11 @@ def _check_packet(
         raise click.UsageError("--packets answers in JSON lines")
     if [*rules, packets, *filenames].count("-") > 1:
         raise click.UsageError("only one input can be standard input")
+
+
+def _check_summary(summary: bool, output_format: str | None, html: str | None) -> None:
+    if summary and (output_format in ("json", "yaml") or html is not None):
+        raise click.UsageError("--summary is text: it goes with neither -o json, -o yaml nor --html")
 
 
 def _refuse_names(fields: Mapping[str, object]) -> Mapping[str, object]:

@@ -4,16 +4,17 @@ back."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import click
 
-from kproxy.cli.output import colour_stdout, write_answer, write_output
+from kproxy.cli.output import colour_stdout, write_answer, write_files, write_output
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
-from kproxy.cluster.journey.record import journeys_record
+from kproxy.cluster.journey.record import journeys_record, missing_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 
 MAX_SHOWN = 8
@@ -21,13 +22,16 @@ MAX_SHOWN = 8
 COLOURS = {ANSWERED: "green", OPEN: "yellow"}
 
 
-def trace_hosts(read: Callable[[], Cluster], given: Mapping[str, str], sport: int | None, shown: str) -> None:
+def trace_hosts(
+    read: Callable[[], Cluster], given: Mapping[str, str], sport: int | None, shown: str | None, html: str | None
+) -> None:
     """Reads a cluster, asks, and prints.
 
     Args:
         read: reads it, once the question is one.
         given: the fields `from`, `to` and `proto`; `src` and `dst` stand for addresses in the first two.
-        shown: `text`, `summary` or `json`.
+        shown: `text`, `summary`, `json` or `yaml`; None for text, or for nothing beside a page.
+        html: the file of the page; None for none.
 
     Raises:
         KproxyError: the snapshot cannot be read, or a name stands for nothing.
@@ -44,27 +48,32 @@ def trace_hosts(read: Callable[[], Cluster], given: Mapping[str, str], sport: in
         network, question.client, question.destination, question.protocol, source=question.source, source_port=sport
     )
     missing = missing_on_the_way(network, found)
+    if html is not None:
+        from kproxy.explorer.exports import journeys_page
+
+        plain = click.unstyle(_text(question, found, tuple(network.notes), missing))
+        write_files({Path(html): journeys_page(network, question, found, plain)})
+        if shown is None:
+            return
     if shown in ("json", "yaml"):
         write_answer("Journeys", journeys_record(question, found, tuple(network.notes), missing), shown)
         return
-    lines = list(_summary(question, found, tuple(network.notes), missing))
-    if shown == "text":
-        for item in found[:MAX_SHOWN]:
-            lines += ["", *_journey(item)]
-    text = "\n".join(lines) + "\n"
+    text = _text(question, found, tuple(network.notes), missing, hops=shown != "summary")
     write_output(text if colour_stdout() else click.unstyle(text), None)
-
-
-def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> list[str]:
-    """What the snapshot lacks of the hosts that the journeys come by, as far as it decides ways."""
-    hosts = dict.fromkeys(hop.host for item in found for hop in (*item.there, *item.back))
-    facts = [network.cluster.hosts[name] for name in hosts if name in network.cluster.hosts]
-    return [str(each) for host in facts for each in host.missing if each.decides]
 
 
 def short(host: str) -> str:
     """A host for people."""
     return f"{host.removeprefix(OUTSIDE)} (outside)" if host.startswith(OUTSIDE) else host
+
+
+def _text(
+    question: Question, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str], *, hops: bool = True
+) -> str:
+    lines = list(_summary(question, found, notes, missing))
+    for item in found[:MAX_SHOWN] if hops else ():
+        lines += ["", *_journey(item)]
+    return "\n".join(lines) + "\n"
 
 
 def _summary(

@@ -81,8 +81,8 @@ def whole_cluster(
     return gathered
 
 
-_SPELLED: Final = ("--from", "--to", "--src", "--dst", "--proto", "--sport", "--summary", "-o")
+_SPELLED: Final = ("--from", "--to", "--src", "--dst", "--proto", "--sport", "--summary", "-o", "--html")
 _WITH_ALL: Final = {
     "snapshot", "sender", "receiver", "src", "dst", "proto", "sport", "summary",
-    "output_format",
+    "output_format", "html",
 }  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.network import Outer
 from kproxy.cluster.journey.path import Hop, Journey
 from kproxy.cluster.journey.question import Question
@@ -121,6 +122,13 @@ def journeys_record(
     return JourneysRecord(
         question.client, question.destination, question.protocol, found, tuple(assumptions), tuple(missing)
     )
+
+
+def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[str, ...]:
+    """What the snapshot lacks of the hosts that the journeys come by, as far as it decides ways."""
+    hosts = dict.fromkeys(hop.host for item in found for hop in (*item.there, *item.back))
+    facts = [network.cluster.hosts[name] for name in hosts if name in network.cluster.hosts]
+    return tuple(str(each) for host in facts for each in host.missing if each.decides)
 
 
 def journey_record(item: Journey, *, steps: bool = False) -> JourneyRecord:

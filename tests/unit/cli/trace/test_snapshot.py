@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli.trace.command import command
 from kproxy.errors import InputError
+from kproxy.explorer import exports
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 
 
@@ -74,7 +76,7 @@ def test_json_has_all_hops_exact_chances_and_what_is_missing(snapshot: Path) -> 
     [
         (("--from", "pod/shop/cart-0"), "a way over all hosts needs --from and --to"),
         ((*ASKED, "--netns", "x"), "--snapshot goes with --from, --to,"),
-        ((*ASKED, "--html", "x.html"), "--snapshot goes with --from, --to,"),
+        ((*ASKED, "--html", "x.html", "--summary"), "--summary is text"),
         ((*ASKED, "--src", "10.0.0.1"), "--from and --src exclude each other"),
         ((*ASKED, "--lab", "x"), "--snapshot and --lab exclude each other"),
         ((*ASKED, "--selector", "a=b"), "--selector goes with --via exec"),
@@ -87,6 +89,42 @@ def test_bad_questions(snapshot: Path, arguments: tuple[str, ...], message: str)
     code = done.exception.exit_code if isinstance(done.exception, InputError) else done.exit_code
     assert code == 2
     assert message in done.output + str(done.exception)
+
+
+def test_a_page_holds_the_ways_and_the_map(snapshot: Path, tmp_path: Path) -> None:
+    path = tmp_path / "way.html"
+    done = run(snapshot, *ASKED, "--html", str(path))
+    assert (done.exit_code, done.output) == (0, "")
+    held = embedded(path)
+    assert held["start"]["query"] == {"from": "pod/shop/cart-0", "to": "10.96.0.7:80", "proto": "tcp"}
+    (asked,) = held["asks"]
+    assert asked["request"] == {"from": "pod/shop/cart-0", "to": "10.96.0.7:80", "protocol": "tcp"}
+    assert sorted(way["pod"] for way in asked["answer"]["journeys"]) == ["shop/web-0", "shop/web-1"]
+    assert any(each.startswith("nodes/n2/sysctl") for each in asked["answer"]["missing"])
+    assert [node["name"] for node in held["map"]["nodes"]] == ["n1", "n2"]
+    assert "answered by pod/shop/web-1" in path.read_text(), "what shows where scripts do not run"
+    both = run(snapshot, *ASKED, "--html", str(path), "-o", "json")
+    assert len(json.loads(both.stdout)["journeys"]) == 2
+
+
+def test_of_a_large_cluster_the_page_has_what_is_on_the_way(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "MAX_NODES", 1)
+    path = tmp_path / "way.html"
+    assert run(snapshot, "--from", "node/n1", "--to", "10.244.2.5:8080", "--html", str(path)).exit_code == 0
+    held = embedded(path)
+    assert [node["name"] for node in held["map"]["nodes"]] == ["n1", "n2"]
+    assert [pod["id"] for pod in held["map"]["pods"]] == ["pod/shop/web-1"]
+    assert held["map"]["services"] == held["map"]["edges"] == []
+    assert "the hosts on the way only" in held["missing"][0]
+
+
+def embedded(path: Path) -> Any:
+    """What a page holds."""
+    found = re.search(r'id="kproxy-data">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
 
 
 def test_addresses_stand_for_those_who_have_them(snapshot: Path) -> None:
