@@ -21,6 +21,9 @@ ENDPOINT_SLICES: Final = dynamic_resource("discovery.k8s.io", "v1", "endpointsli
 DEPLOYMENTS: Final = dynamic_resource("apps", "v1", "deployments", True)
 REPLICA_SETS: Final = dynamic_resource("apps", "v1", "replicasets", True)
 DAEMON_SETS: Final = dynamic_resource("apps", "v1", "daemonsets", True)
+STATEFUL_SETS: Final = dynamic_resource("apps", "v1", "statefulsets", True)
+CONTROLLER_REVISIONS: Final = dynamic_resource("apps", "v1", "controllerrevisions", True)
+CLAIMS: Final = dynamic_resource("", "v1", "persistentvolumeclaims", True)
 LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
 KINDS: Final = {
     "Pod": PODS,
@@ -29,6 +32,7 @@ KINDS: Final = {
     "Deployment": DEPLOYMENTS,
     "ReplicaSet": REPLICA_SETS,
     "DaemonSet": DAEMON_SETS,
+    "StatefulSet": STATEFUL_SETS,
 }
 """The resources of the kinds that others refer to, as events and owner references do."""
 LEASE_NAMESPACE: Final = "kube-node-lease"

@@ -12,6 +12,7 @@ from kproxy.lab.controllers.loadbalancer import LoadBalancerController
 from kproxy.lab.controllers.nodes import NodeLifecycleController
 from kproxy.lab.controllers.replicaset import ReplicaSetController
 from kproxy.lab.controllers.scheduler import Scheduler
+from kproxy.lab.controllers.statefulset import StatefulSetController
 from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory
 
@@ -24,6 +25,7 @@ def run_controllers(lab: LabDirectory, spec: LabSpec) -> None:
         DeploymentController(client, factory),
         ReplicaSetController(client, factory),
         DaemonSetController(client, factory),
+        StatefulSetController(client, factory),
         Scheduler(client, factory),
         NodeLifecycleController(client, factory),
         LoadBalancerController(client, factory, spec),

@@ -8,10 +8,6 @@ twice.
 
 from __future__ import annotations
 
-import threading
-import time
-from typing import Final
-
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import (
@@ -22,6 +18,7 @@ from kproxy.lab.controllers.claims import (
     owner_index,
     selects,
 )
+from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.template import pod_of
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
@@ -34,40 +31,6 @@ from kproxy.lab.resources import (
     is_ready,
     key_of,
 )
-
-_EXPECTED: Final = 60.0
-"""Seconds after which an expectation is given up: its event was lost."""
-
-
-class Expectations:
-    """Uids of pods that were created or deleted and that the informer does not show so yet."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._created: dict[str, float] = {}
-        self._deleted: dict[str, float] = {}
-
-    def created(self, uid: str) -> None:
-        with self._lock:
-            self._created[uid] = time.monotonic()
-
-    def deleted(self, uid: str) -> None:
-        with self._lock:
-            self._deleted[uid] = time.monotonic()
-
-    def is_deleted(self, uid: str) -> bool:
-        with self._lock:
-            return uid in self._deleted
-
-    def pending(self, mine: set[str], shown: set[str]) -> int:
-        """How many of `mine` were created and are not `shown`."""
-        limit = time.monotonic() - _EXPECTED
-        with self._lock:
-            for uid in [uid for uid, when in self._created.items() if when < limit or uid in shown]:
-                del self._created[uid]
-            for uid in [uid for uid, when in self._deleted.items() if when < limit]:
-                del self._deleted[uid]
-            return len(mine & self._created.keys())
 
 
 class ReplicaSetController(Controller):

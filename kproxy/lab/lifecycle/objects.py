@@ -21,6 +21,7 @@ from kproxy.lab.resources import (
     NODES,
     PODS,
     REPLICA_SETS,
+    STATEFUL_SETS,
     Json,
     is_ready,
     is_terminating,
@@ -186,6 +187,15 @@ def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
             or min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)) < desired
         ):
             missing.append(f"daemonset {item.metadata.key} has not a pod available on each of {desired} nodes")
+    for item in client.list(STATEFUL_SETS).items:
+        desired, status = int(item.raw["spec"].get("replicas", 1)), item.raw.get("status") or {}
+        owned += desired
+        if (
+            status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
+            or min(status.get("replicas", 0), status.get("availableReplicas", 0)) < desired
+        ):
+            have = status.get("availableReplicas", 0)
+            missing.append(f"statefulset {item.metadata.key} has {have} of {desired} pods available")
     alone = [pod for pod in pods if not pod["metadata"].get("ownerReferences")]
     missing += [f"pod {key_of(pod)} is not ready" for pod in alone if not is_ready(pod)]
     return Progress(len(nodes) - len(unready), len(nodes), ready, owned + len(alone), tuple(missing))
