@@ -28,7 +28,7 @@ from kproxy.explorer.errors import Refusal
 from kproxy.explorer.exchange import HANDLERS, read_body, read_query
 from kproxy.explorer.hop_rules import hop_rules
 from kproxy.explorer.lab_actions import Done, Fault, Follow, break_or_heal, counters, follow_connection
-from kproxy.explorer.maps import draw_map
+from kproxy.explorer.maps import map_answer
 from kproxy.explorer.model import Work
 from kproxy.explorer.page import encode, static_file
 from kproxy.explorer.services import ServiceQuery, service_names, service_page
@@ -141,9 +141,10 @@ class Api:
 
     async def _drawn(self, body: MapQuery) -> Response:
         state = self.explorer.state
-        return await self._run(
-            lambda work: draw_map(state(body.source, body.edits), body.node, work), heavy=bool(body.edits)
+        data = await self._in_thread(
+            lambda work: map_answer(state(body.source, body.edits), body.node, work), heavy=bool(body.edits)
         )
+        return Response(data, media_type="application/json")
 
     async def _ask(self, request: Request) -> Response:
         body = await read_body(request, Ask)

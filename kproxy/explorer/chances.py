@@ -32,6 +32,12 @@ def chances(count: int, mode: str) -> tuple[Fraction, ...]:
     return (*found, left)
 
 
+@lru_cache(maxsize=4096)
+def shown_chances(count: int, mode: str) -> tuple[tuple[Fraction, str, float], ...]:
+    """The same, each as it is, for programs and for people."""
+    return tuple((each, exact(each), percent(each)) for each in chances(count, mode))
+
+
 def percent(chance: Fraction) -> float:
     """For people: rounded to hundredths."""
     return round(float(chance) * 100, 2)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
+import msgspec
+
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.asked import Asked, Door
-from kproxy.explorer.chances import chances, exact, percent
+from kproxy.explorer.chances import chances, exact, percent, shown_chances
 from kproxy.explorer.model import HOST, Model, Work
-from kproxy.explorer.owners import Owners
 from kproxy.explorer.told import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
 from kproxy.explorer.told import Door as ToldDoor
 from kproxy.explorer.views import EdgeView, PortView, ServiceView
@@ -31,6 +32,7 @@ ASKING: Final = 0.15
 RULES: Final = "rules"
 OBJECTS: Final = "objects"
 NOT_THERE: Final = "not among the endpoints that the objects have"
+_NO_CHANCE: Final = (Fraction(0), exact(Fraction(0)), 0.0)
 
 
 def edges_of(model: Model, view: HostFacts, family: Family, work: Work) -> tuple[list[EdgeView], int]:
@@ -43,13 +45,12 @@ def edges_of(model: Model, view: HostFacts, family: Family, work: Work) -> tuple
     facts = model.rendering.facts(view, family)
     mode = model.rendering.mode_of(view)
     known = asked_rules(model, view, family, facts.service_ports, ASKING, work)
-    owners = model.owners
     edges: list[EdgeView] = []
     pending = 0
     for port in facts.service_ports:
         asked = None if known is None else known.get(port.name)
         pending += known is not None and asked is None
-        edges += _port_edges(facts, port, mode, family, asked, owners)
+        edges += _port_edges(model, facts, port, mode, family, asked)
     return edges, pending
 
 
@@ -67,47 +68,91 @@ def asked_rules(
 
 
 def _port_edges(
-    facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked | None, owners: Owners
-) -> Iterator[EdgeView]:
-    endpoints, selected = facts.state.endpoints.get(port.name, ()), facts.selected[port.name]
-    shares = shares_of(selected.local if port.internal_policy_local else selected.cluster, mode)
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked | None
+) -> Sequence[EdgeView]:
+    endpoints = facts.state.endpoints.get(port.name, ())
     varies = port.internal_policy_local or any(each.zone_hints or each.node_hints for each in endpoints)
-    by_rules = asked is not None and not asked.open
+    if asked is None and not varies and not port.uses_local_endpoints:
+        key = (port.name, family, mode)
+        found = model.edges.get(key)
+        if found is None:
+            found = model.edges[key] = tuple(_by_objects(model, facts, port, mode, family, varies))
+        return found
+    if asked is None:
+        return tuple(_by_objects(model, facts, port, mode, family, varies))
+    return tuple(_by_rules(model, facts, port, mode, family, asked, varies))
 
-    def edge(address: str, ip: str, state: str, why: str) -> EdgeView:
-        wanted = shares.get(address, Fraction(0))
-        chance = asked.chances.get(address, Fraction(0)) if asked is not None and by_rules else wanted
-        if chance:
-            why = ""
-        elif wanted and asked is not None:
-            why = asked.lost or "the rules do not lead there"
-        if asked is not None and asked.open:
-            why = f"not decided: {asked.open}"
-        target, node = owners.target(ip)
-        return EdgeView(
-            service=f"svc/{port.name.service}",
+
+def _by_objects(
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, varies: bool
+) -> Iterator[EdgeView]:
+    """The edges as the objects ask for them."""
+    selected, owners = facts.selected[port.name], model.owners
+    used = selected.local if port.internal_policy_local else selected.cluster
+    shares = dict(zip((each.address for each in used), shown_chances(len(used), mode), strict=True))
+    service = f"svc/{port.name.service}"
+    for each in facts.state.endpoints.get(port.name, ()):
+        address = each.address
+        share = shares.get(address)
+        _, shown, percents = share or _NO_CHANCE
+        target, node = owners.target(each.ip)
+        yield EdgeView(
+            service=service,
             port=port.name.port,
             protocol=port.name.protocol,
             family=family.value,
             endpoint=address,
             target=target,
             node=node,
-            state=state,
+            state=state_of(each),
+            used=share is not None,
+            why="" if share is not None else why_not(each, port, selected),
+            chance=shown,
+            percent=percents,
+            varies=varies,
+        )
+
+
+def _by_rules(
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked, varies: bool
+) -> Iterator[EdgeView]:
+    """The edges as rules have them that were asked, also to endpoints that only the rules know."""
+    wanted = {each.endpoint: each for each in _by_objects(model, facts, port, mode, family, varies)}
+    for edge in wanted.values():
+        if asked.open:
+            yield msgspec.structs.replace(edge, why=f"not decided: {asked.open}")
+            continue
+        chance = asked.chances.get(edge.endpoint, Fraction(0))
+        why = "" if chance else (asked.lost or "the rules do not lead there") if edge.used else edge.why
+        yield msgspec.structs.replace(
+            edge,
             used=bool(chance),
             why=why,
             chance=exact(chance),
             percent=percent(chance),
-            varies=varies,
-            by=RULES if by_rules else OBJECTS,
-            objects=exact(wanted) if wanted != chance else "",
+            by=RULES,
+            objects=edge.chance if edge.chance != exact(chance) else "",
         )
-
-    for each in endpoints:
-        yield edge(each.address, each.ip, state_of(each), why_not(each, port, selected))
-    ours = {each.address for each in endpoints}
-    for address in asked.chances if asked is not None else ():
-        if address not in ours:
-            yield edge(address, address_of(address), NOT_THERE, "")
+    for address, chance in asked.chances.items():
+        if address not in wanted:
+            target, node = model.owners.target(address_of(address))
+            yield EdgeView(
+                service=f"svc/{port.name.service}",
+                port=port.name.port,
+                protocol=port.name.protocol,
+                family=family.value,
+                endpoint=address,
+                target=target,
+                node=node,
+                state=NOT_THERE,
+                used=True,
+                why="",
+                chance=exact(chance),
+                percent=percent(chance),
+                varies=varies,
+                by=RULES,
+                objects=exact(Fraction(0)),
+            )
 
 
 def address_of(endpoint: str) -> str:
@@ -122,6 +167,8 @@ def shares_of(endpoints: Sequence[Endpoint], mode: str) -> dict[str, Fraction]:
 
 def state_of(endpoint: Endpoint) -> str:
     """An endpoint's conditions in words."""
+    if endpoint.ready and not endpoint.terminating:
+        return "ready"
     conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
     names = [name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds]
     return ", ".join(names) or "not ready"

@@ -20,6 +20,7 @@ from kproxy.errors import KproxyError
 from kproxy.explorer.edges import edges_of, told_of
 from kproxy.explorer.model import CLIENT, CLIENT6, Model, Work
 from kproxy.explorer.owners import Owners
+from kproxy.explorer.page import encode
 from kproxy.explorer.views import (
     DeviceView,
     EdgeView,
@@ -38,6 +39,17 @@ from kproxy.netfilter.address import format_address
 from kproxy.services.serviceport import why_skipped
 
 _SHOWN_DEVICES: Final = 64
+
+
+def map_answer(model: Model, node: str, work: Work) -> bytes:
+    """The map as it is sent; kept once all chances on it are known. As `draw_map`."""
+    name = model.node(node).name if model.nodes else node
+
+    def draw() -> tuple[bytes, bool]:
+        drawn = draw_map(model, name, work)
+        return encode(drawn), not drawn.pending
+
+    return model.maps.get(name, draw)
 
 
 def draw_map(model: Model, node: str, work: Work) -> MapView:

@@ -33,10 +33,12 @@ from kproxy.errors import InputError
 from kproxy.explorer.asked import Asked, NodeRules, RuleChances, asked_of
 from kproxy.explorer.edits import Edit, Edited, Object, edit, edited_files, read_objects
 from kproxy.explorer.errors import Refusal, cannot, not_found
+from kproxy.explorer.kept import KeptAnswers
 from kproxy.explorer.owners import Doors, Owners
 from kproxy.explorer.rendering import RenderedCluster, Rendering
 from kproxy.explorer.source import Known
 from kproxy.explorer.told import Door, doors_told
+from kproxy.explorer.views import EdgeView
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.render import Features
@@ -76,6 +78,8 @@ class Model:
         edited: the edits, of a copy.
         lock: held by whoever asks.
         audited, audit_lock: the audit, once it has been made, and what is held while it is.
+        maps: as they are sent, by node.
+        edges: of ports of Services, where they are the same on all nodes; see `edges`.
     """
 
     def __init__(self, known: Known, revision: int, edited: Edited | None = None) -> None:
@@ -85,6 +89,8 @@ class Model:
         self.lock = threading.RLock()
         self.audit_lock = threading.Lock()
         self.audited: Report | None = None
+        self.maps = KeptAnswers()
+        self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
         self._indexes: dict[Family, Index] = {}
 
     @property

@@ -16,7 +16,7 @@ from typing import Final
 
 from kproxy.errors import KproxyError
 from kproxy.explorer.edges import asked_rules, told_doors
-from kproxy.explorer.maps import draw_map
+from kproxy.explorer.maps import map_answer
 from kproxy.explorer.model import HOST, Model, Work
 
 MAX_RULES: Final = 200_000
@@ -88,7 +88,7 @@ def steps(model: Model) -> Iterator[None]:
     # What the map needs, then the first node, from which it is drawn, then what Services' pages need, then the rest.
     work = Work(float("inf"))
     first = model.node("") if model.nodes else None
-    draw_map(model, "", work)
+    map_answer(model, "", work)
     yield
     if first is not None:
         _ready(model, first.name)

@@ -20,6 +20,8 @@ const byName = new Intl.Collator("en", { numeric: true }).compare;
 const MAX_PODS = 9;
 const MAX_ROOMS = 6;
 const MAX_TILES = 48;
+/** More are not drawn one by one. */
+const MAX_SQUARES = 3000;
 export const MAX_SERVICES = 24;
 
 /**
@@ -31,7 +33,7 @@ export const MAX_SERVICES = 24;
  */
 export function arrange(map, { open = new Set(), order = null } = {}) {
   const nodes = map.nodes.filter(isNode).length;
-  const size = nodes <= MAX_ROOMS ? "room" : nodes <= MAX_TILES ? "tile" : "dot";
+  const size = nodes <= MAX_ROOMS ? "room" : nodes <= MAX_TILES && map.pods.length <= MAX_SQUARES ? "tile" : "dot";
   const podsOf = podsByNode(map);
   const groups = size === "room" ? null : grouped(map, podsOf, size);
   const graph = new graphlib.Graph();

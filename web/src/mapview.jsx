@@ -5,7 +5,7 @@ import { Drawing, useLayout } from "./map.jsx";
 import { serviceTarget } from "./names.js";
 import { Busy, Field, LongTable, Problem, Select } from "./parts.jsx";
 import { go, href } from "./route.js";
-import { narrow } from "./shape.js";
+import { edgesBy, narrow } from "./shape.js";
 import { count, percent, plain } from "./words.js";
 
 const MAX_FOUND = 40;
@@ -178,7 +178,7 @@ function NodePanel({ node, map, to, query }) {
 }
 
 function PodPanel({ pod, map, to }) {
-  const edges = map.edges.filter((edge) => edge.target === pod.id);
+  const edges = edgesBy(map, "target", pod.id);
   return (
     <>
       <h2>{pod.bare ? "Endpoint" : "Pod"} {pod.name}</h2>
@@ -199,7 +199,7 @@ function PodPanel({ pod, map, to }) {
 }
 
 function ServicePanel({ service, map, to, query }) {
-  const edges = map.edges.filter((edge) => edge.service === service.id);
+  const edges = edgesBy(map, "service", service.id);
   const view = query.node ?? map.view;
   return (
     <>
@@ -240,16 +240,16 @@ function Tables({ map, to }) {
   return (
     <details class="tables">
       <summary>The same as tables</summary>
-      <LongTable caption="Services" head={["Service", "type", "addresses", "ports", "endpoints with chances"]} rows={map.services.map((service) => [
+      <LongTable caption="Services" head={["Service", "type", "addresses", "ports", "endpoints with chances"]} rows={map.services} cells={(service) => [
         link(service.id), service.type, [...service.clusterIPs, ...service.externalIPs, ...service.loadBalancerIPs].join(" "),
         service.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (${port.nodePort})` : ""}`).join(" "),
-        map.edges.filter((edge) => edge.service === service.id && edge.used).slice(0, 12).map((edge) => `${edge.endpoint} ${percent(edge.chance)}`).join(", "),
-      ])} />
-      <LongTable caption="Pods" head={["Pod", "node", "addresses", "state"]} rows={map.pods.map((pod) => [link(pod.id), plain(pod.node), pod.addresses.join(" "), pod.terminating ? "terminating" : pod.ready === false ? "not ready" : pod.phase])} />
-      <LongTable caption="Nodes and other hosts" head={["Host", "addresses", "Pod network", "tunnels", "state"]} rows={map.nodes.map((node) => [
+        edgesBy(map, "service", service.id).filter((edge) => edge.used).slice(0, 12).map((edge) => `${edge.endpoint} ${percent(edge.chance)}`).join(", "),
+      ]} />
+      <LongTable caption="Pods" head={["Pod", "node", "addresses", "state"]} rows={map.pods} cells={(pod) => [link(pod.id), plain(pod.node), pod.addresses.join(" "), pod.terminating ? "terminating" : pod.ready === false ? "not ready" : pod.phase]} />
+      <LongTable caption="Nodes and other hosts" head={["Host", "addresses", "Pod network", "tunnels", "state"]} rows={map.nodes} cells={(node) => [
         link(node.id), node.addresses.join(" "), node.podCIDRs.join(" "), (node.tunnels ?? []).map((tunnel) => `${tunnel.device} ${tunnel.kind}${tunnel.vni ? ` ${tunnel.vni}` : ""}`).join(" "),
         [node.ready === false ? "not ready" : "", node.linkUp === false ? "link down" : ""].filter(Boolean).join(", "),
-      ])} />
+      ]} />
     </details>
   );
 }

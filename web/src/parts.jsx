@@ -53,12 +53,12 @@ export function Table({ caption, head, rows, hidden = false, classes = "" }) {
   );
 }
 
-/** A long table shows its first rows, and more on demand. */
-export function LongTable({ rows, most = 100, ...rest }) {
+/** A long table shows its first rows, and more on demand; `cells` makes a row of an item that is shown. */
+export function LongTable({ rows, cells = (row) => row, most = 100, ...rest }) {
   const [shown, setShown] = useState(most);
   return (
     <>
-      <Table rows={rows.slice(0, shown)} {...rest} />
+      <Table rows={rows.slice(0, shown).map(cells)} {...rest} />
       {rows.length > shown && <button type="button" onClick={() => setShown(shown + 500)}>Show more of {count(rows.length, "row")}</button>}
     </>
   );

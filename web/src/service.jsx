@@ -25,14 +25,14 @@ export function ServiceList({ route, map, error, busy }) {
         <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => go(href("services", { ...route.query, q: text }))} />
         <Select label="Namespace" value={ns} onChange={(value) => go(href("services", { ...route.query, ns: value }))} options={[["", "all"], ...names.map((name) => [name, name])]} />
       </form>
-      <LongTable caption="Services" hidden head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found.map((item) => {
+      <LongTable caption="Services" hidden head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found} cells={(item) => {
         const ends = used.get(item.id);
         return [
           <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
           <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
           item.skipped ? "" : <span class={ends?.used.size ? "" : "bad-text"}>{ends?.used.size ? `${ends.used.size} used` : "none used"}{[...(ends?.left ?? [])].filter((each) => !ends.used.has(each)).length ? `, ${[...ends.left].filter((each) => !ends.used.has(each)).length} left out` : ""}</span>,
         ];
-      })} />
+      }} />
       {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
     </section>
   );

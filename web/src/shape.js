@@ -22,17 +22,36 @@ export function withEndpoints(map) {
   return pods.length || outside.length ? { ...map, pods: [...map.pods, ...pods], outside: [...map.outside, ...outside] } : map;
 }
 
+const ends = new WeakMap();
+
+/** The edges of a map by their Service, or by what they lead to; looked through once, for there may be tens of thousands. */
+export function edgesBy(map, key, id) {
+  if (!ends.has(map.edges)) ends.set(map.edges, {});
+  const known = ends.get(map.edges);
+  known[key] ??= Map.groupBy(map.edges, (edge) => edge[key]);
+  return known[key].get(id) ?? [];
+}
+
+const orders = new WeakMap();
+
+/** More Services than are drawn, by name; sorted once. */
+function inOrder(services) {
+  if (services.length <= MAX_SERVICES) return services;
+  if (!orders.has(services)) orders.set(services, [...services].sort((one, other) => byName(one.id, other.id)));
+  return orders.get(services);
+}
+
 /** The part of a map that is shown: of some nodes, one namespace, or what has a word in its name. */
 export function narrow(map, { ns = "", only = null, q = "", services = null, sel = "" } = {}) {
   if (!map) return null;
   const nodes = only ? map.nodes.filter((node) => only.has(node.id)) : map.nodes;
   const shown = new Set(nodes.map((node) => node.id));
   const pods = map.pods.filter((pod) => (!ns || pod.namespace === ns) && (!only || shown.has(pod.node)));
-  let found = map.services.filter((service) => (!ns || service.namespace === ns) && (!services || services.has(service.id)));
+  let found = inOrder(map.services).filter((service) => (!ns || service.namespace === ns) && (!services || services.has(service.id)));
   if (found.length > MAX_SERVICES) {
     // What is looked for is drawn, whatever its name.
-    const wanted = (service) => Number(service.id === sel || Boolean(q && `${service.namespace}/${service.name}`.includes(q)));
-    found = found.sort((one, other) => wanted(other) - wanted(one) || byName(one.id, other.id));
+    const wanted = (service) => service.id === sel || Boolean(q && `${service.namespace}/${service.name}`.includes(q));
+    found = [...found.filter(wanted), ...found.filter((service) => !wanted(service))];
   }
   const held = new Set(found.map((service) => service.id));
   const edges = map.edges.filter((edge) => held.has(edge.service) && (!only || !edge.node || shown.has(edge.node)));
