@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
-from kproxy.cli.output import counted, report_note, terminal_width, write_answer, write_lines
+from kproxy.cli.output import counted, report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.services import IPFamily
@@ -47,7 +47,11 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     else:
         for note in report.notes:
             report_note(note)
-        write_lines(describe(report, terminal_width()))
+        lines = describe(report, terminal_width())
+        if repair:
+            write_lines(lines)
+        else:
+            write_report(lines)
     if report.findings and not report.repaired:
         raise click.exceptions.Exit(1)
     if report.unread:

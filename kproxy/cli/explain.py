@@ -29,6 +29,7 @@ from kproxy.cli.output import (
     working,
     write_answer,
     write_files,
+    write_report,
 )
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
@@ -101,7 +102,7 @@ def command(
     if output_format != "text":
         write_answer("Explanation", explanation, output_format)
     else:
-        _print_tree(explanation)
+        write_report(_text(explanation, terminal_width(), colour_stdout()).removesuffix("\n").split("\n"))
 
 
 def _write_page(
@@ -122,30 +123,25 @@ def _write_page(
     for note in known.warnings:
         report_note(note)
     with working("rendering"):
-        page = explain_page(Model(known, 1), key, node or "", None if family is None else family.value, _plain)
+        page = explain_page(Model(known, 1), key, node or "", None if family is None else family.value, _text)
     write_files({Path(html): page})
 
 
-def _plain(explanation: Explanation) -> str:
+def _text(explanation: Explanation, width: int | None = None, colour: bool = False) -> str:
     from rich.console import Console
 
     text = io.StringIO()
-    Console(file=text, width=10_000, no_color=True).print(_tree(explanation))
-    return text.getvalue()
-
-
-def _print_tree(explanation: Explanation) -> None:
-    from rich.console import Console
-
     # For programs a rule is one line, however long: wrapped rules cannot be searched.
     console = Console(
-        width=terminal_width() or 10_000,
+        file=text,
+        width=width or 10_000,
         highlight=False,
-        no_color=not colour_stdout(),
-        force_terminal=colour_stdout(),
-        color_system="standard" if colour_stdout() else None,  # where --color asks for them, TERM=dumb does not count
+        no_color=not colour,
+        force_terminal=colour,
+        color_system="standard" if colour else None,  # where --color asks for them, TERM=dumb does not count
     )
     console.print(_tree(explanation))
+    return text.getvalue()
 
 
 def _tree(explanation: Explanation) -> Tree:

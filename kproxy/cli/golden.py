@@ -13,13 +13,13 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import (
-    colour_stdout,
     output_option,
     report_error,
     report_note,
     working,
     write_answer,
     write_files,
+    write_report,
 )
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
@@ -118,12 +118,12 @@ def check(
             report_error(error)
             found = ScenarioReport(str(scenario), error=str(error))
         reports.append(found)
-        if output_format == "text" and found.status == "differs":
-            for text in _show_scenario(found):
-                click.echo(text, color=colour_stdout())
     report = CheckReport(tuple(reports))
     if output_format != "text":
         write_answer("GoldenCheck", report, output_format)
+    else:
+        differing = (each for each in reports if each.status == "differs")
+        write_report((line for each in differing for line in _show_scenario(each)), fold=False)
     broken, packets = report.count("unreadable"), sum(each.packets for each in reports)
     unread = f"; {broken} could not be checked" if broken else ""
     fine = report.count("as expected")

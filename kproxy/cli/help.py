@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kproxy.cli.manpages import manual_pages
-from kproxy.cli.output import OutputError, write_files, write_output
+from kproxy.cli.output import OutputError, write_files, write_page
 
 
 @click.command("help")
@@ -42,4 +42,4 @@ def command(words: Sequence[str], directory: str | None) -> None:
         name, found, _ = context.command.resolve_command(context, [word])
         assert found is not None
         context = click.Context(found, context, info_name=name, max_content_width=context.max_content_width)
-    write_output(context.get_help() + "\n", None)
+    write_page(context.get_help() + "\n")

@@ -10,8 +10,11 @@ from typing import Any, Final
 
 import click
 
-from kproxy.cli.output import choose_colour
+from kproxy.cli import pager
+from kproxy.cli.output import choose_colour, write_page
 from kproxy.extras import missing_extra, require
+
+HELP_NAMES: Final = ("-h", "--help")
 
 COMPLETE: Final = "_KPROXY_COMPLETE"
 """The environment variable of a shell that asks for completions: click's convention."""
@@ -35,8 +38,17 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
     for each in (command.commands.values() if isinstance(command, click.Group) else ()) or (command,):
         if extra:
             each.callback = _asking(each.callback, extra, program)
-        each.params.append(_color_option())
+        add_common_options(each)
     return command
+
+
+def add_common_options(command: click.Command) -> None:
+    """Adds the options that every command has: --color, --no-pager, and a --help that is shown in the pager."""
+    command.params += [_color_option(), _pager_option()]
+    # click makes the option when it is first asked for, and keeps it.
+    shown = command.get_help_option(click.Context(command, help_option_names=list(HELP_NAMES)))
+    assert shown is not None
+    shown.callback = _show_help
 
 
 class SuggestingGroup(click.Group):
@@ -54,10 +66,28 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _show_help(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        write_page(context.get_help() + "\n")
+        context.exit()
+
+
+def _pager_option() -> click.Option:
+    return click.Option(
+        ["--no-pager"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=lambda _context, _parameter, given: pager.refuse() if given else None,
+        help="Print text that is longer than the screen as it is.",
+    )
+
+
 def _color_option() -> click.Option:
     return click.Option(
         ["--color"],
         type=click.Choice(["auto", "always", "never"]),
+        is_eager=True,
         expose_value=False,
         callback=lambda _context, _parameter, when: choose_colour(when) if when else None,
         help="Colours. Default: auto, where output is a terminal and NO_COLOR is not set.",

@@ -12,7 +12,7 @@ import click
 
 from kproxy import __version__
 from kproxy.cli import interrupts
-from kproxy.cli.loading import COMPLETE, SuggestingGroup, load_command
+from kproxy.cli.loading import COMPLETE, HELP_NAMES, SuggestingGroup, add_common_options, load_command
 from kproxy.cli.output import report_error
 from kproxy.errors import KproxyError
 from kproxy.extras import missing_extra
@@ -73,7 +73,7 @@ class LazyGroup(SuggestingGroup):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(cls=LazyGroup, context_settings={"help_option_names": HELP_NAMES, "max_content_width": 110})
 @click.version_option(__version__, prog_name="kproxy")
 def group() -> None:
     """A kube-proxy you can read, replay and interrogate.
@@ -85,6 +85,9 @@ def group() -> None:
       kproxy trace --rules dump.txt --src 10.244.0.9 --dst 10.96.0.10:80
       kproxy golden check
     """
+
+
+add_common_options(group)
 
 
 def main(*, plugin: bool = False) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import click
 
+from kproxy.cli import pager
 from kproxy.errors import KproxyError
 
 
@@ -254,8 +255,25 @@ def write_answer(kind: str, value: object, output_format: str) -> None:
 
 def write_lines(lines: Iterable[str]) -> None:
     """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
+    write_output(_text(lines), None)
+
+
+def write_report(lines: Iterable[str], *, fold: bool = True) -> None:
+    """Writes what a person asked for to stdout: lines with their colours if it has them, folded to the terminal's width
+    unless they are to be copied as they are; what is longer than the screen goes through the pager."""
+    text = _text(folded(lines, terminal_width() if fold else None))
+    write_page(text if colour_stdout() else click.unstyle(text))
+
+
+def write_page(text: str) -> None:
+    """Writes text as it is to stdout, on a terminal through the pager if it is longer than the screen."""
+    if not pager.show(text):
+        write_output(text, None)
+
+
+def _text(lines: Iterable[str]) -> str:
     text = "".join(f"{line}\n" for line in lines)
-    write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def counted(count: int, noun: str) -> str:

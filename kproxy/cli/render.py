@@ -25,7 +25,7 @@ from kproxy.cli.options import (
     manifest_options,
     tell_unused_options,
 )
-from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output
+from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output, write_page
 from kproxy.errors import InputError
 from kproxy.render import (
     Features,
@@ -135,7 +135,10 @@ def command(
             text = _format_table(_render_table(cluster, config, features, target, family), output_format, chain, nft)
         else:
             text = _format(_render(cluster, config, features, target, family), output_format, table, chain)
-    write_output(text, output)
+    if output is None and output_format not in ("json", "yaml"):
+        write_page(text)
+    else:
+        write_output(text, output)
 
 
 def _render(

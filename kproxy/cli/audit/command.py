@@ -10,7 +10,7 @@ import click
 
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
-from kproxy.cli.output import colour_stdout, report_note, working, write_answer, write_files, write_output
+from kproxy.cli.output import report_note, working, write_answer, write_files, write_output, write_report
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -85,9 +85,7 @@ def command(
     elif output_format == "junit":
         write_output(junit_text(report), None)
     else:
-        text = "\n".join(report_lines(report)) + "\n"
-        text = text if colour_stdout() else click.unstyle(text)
-        write_output(text.encode(errors="surrogateescape").decode(errors="backslashreplace"), None)
+        write_report(report_lines(report))
     unread = snapshot is None and report_unread(cluster.info)
     if unread or not report.is_well:
         raise click.exceptions.Exit(1)

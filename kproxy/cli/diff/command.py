@@ -11,7 +11,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
-from kproxy.cli.output import colour_stdout, folded, terminal_width, working, write_answer, write_files
+from kproxy.cli.output import working, write_answer, write_files, write_report
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -143,9 +143,7 @@ def command(
     if output_format != "text":
         write_answer("Comparison", comparison_record(found, labels), output_format)
     else:
-        lines = comparison_text(found, labels, counts, None if everything else most)
-        for line in folded(lines, terminal_width()):
-            click.echo(line, color=colour_stdout())
+        write_report(comparison_text(found, labels, counts, None if everything else most))
     if not found.alike:
         raise click.exceptions.Exit(1)
 
@@ -175,9 +173,7 @@ def _family(sides: tuple[SideInput, SideInput], asked: Family | None) -> Family:
 def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) -> None:
     from kproxy.cli.diff.text import text_difference
 
-    differs = False
-    for line in text_difference(rulesets, labels):
-        differs = True
-        click.echo(line, color=colour_stdout())
-    if differs:
+    lines = list(text_difference(rulesets, labels))
+    write_report(lines, fold=False)
+    if lines:
         raise click.exceptions.Exit(1)

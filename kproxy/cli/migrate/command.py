@@ -10,7 +10,7 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
-from kproxy.cli.output import colour_stdout, output_option, report_note, working, write_answer
+from kproxy.cli.output import output_option, report_note, working, write_answer, write_report
 from kproxy.cli.text_files import read_rule_files
 from kproxy.extras import require
 from kproxy.netfilter import Family
@@ -120,8 +120,7 @@ def command(
     if output_format != "text":
         write_answer("Migration", report, output_format)
     else:
-        for line in report_lines(report):
-            click.echo(line, color=colour_stdout())
+        write_report(report_lines(report))
     if report.changes:
         raise click.exceptions.Exit(1)
 

@@ -14,16 +14,7 @@ from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
-from kproxy.cli.output import (
-    colour_stdout,
-    counted,
-    folded,
-    report_note,
-    terminal_width,
-    working,
-    write_files,
-    write_output,
-)
+from kproxy.cli.output import counted, report_note, working, write_files, write_output, write_report
 from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
@@ -422,7 +413,7 @@ def _print(
             f"{refusal_line(each.question, item)}\n" if isinstance(item, InputError) else summary_line(item)
             for item, each in zip(reports, asked, strict=True)
         )
-        _write_lines(line)
+        write_report(line.splitlines())
         answered = [item for item in reports if isinstance(item, Report)]
         for text in dict.fromkeys(text for item in answered for text in item.assumptions):
             report_note(f"assumed: {text}")
@@ -432,9 +423,4 @@ def _print(
         assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON
         heading = f"{each.source}\n" if each.source else ""
         shown.append(heading + report_text(item, label))
-    _write_lines("\n".join(shown))
-
-
-def _write_lines(text: str) -> None:
-    text = "".join(f"{line}\n" for line in folded(text.splitlines(), terminal_width()))
-    write_output(text if colour_stdout() else click.unstyle(text), None)
+    write_report("\n".join(shown).splitlines())

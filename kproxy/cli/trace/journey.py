@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from kproxy.cli.output import colour_stdout, write_answer, write_files, write_output
+from kproxy.cli.output import write_answer, write_files, write_report
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
@@ -58,8 +58,7 @@ def trace_hosts(
     if shown in ("json", "yaml"):
         write_answer("Journeys", journeys_record(question, found, tuple(network.notes), missing), shown)
         return
-    text = _text(question, found, tuple(network.notes), missing, hops=shown != "summary")
-    write_output(text if colour_stdout() else click.unstyle(text), None)
+    write_report(_text(question, found, tuple(network.notes), missing, hops=shown != "summary").splitlines())
 
 
 def short(host: str) -> str:
