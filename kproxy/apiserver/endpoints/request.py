@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from kproxy.api.fielderror import invalid as invalid_field
 from kproxy.api.fielderror import not_supported, too_long
+from kproxy.api.kubeproxyconfig.duration import parse_duration
 from kproxy.apiserver.auth.rbac import Attributes
 from kproxy.apiserver.errors import bad_request, invalid
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
@@ -114,6 +115,19 @@ class Request:
             raise bad_request(f'strconv.ParseInt: parsing "{value}": value out of range')
         return number
 
+    def check_timeout(self) -> None:
+        """Refuses a `timeout` that is no duration. One that is shorter than what the server takes is not kept: what it
+        does takes milliseconds (k8s.io/apiserver pkg/endpoints/filters/request_deadline.go).
+
+        Raises:
+            ApiError: 400.
+        """
+        if (text := self.query.get("timeout")) and not self.watching:
+            try:
+                parse_duration(text)
+            except ValueError as error:
+                raise bad_request(f"invalid timeout specified in the request URL - {error}") from error
+
     @property
     def watching(self) -> bool:
         """Whether the client asks for a watch."""
@@ -186,6 +200,7 @@ class Request:
             manager or "".join(c for c in agent if c.isprintable())[:128] or "unknown",
             validation,
             bool(self.flag("force")),
+            self.warnings,
         )
 
     def delete_options(self, body: Any) -> DeleteOptions:

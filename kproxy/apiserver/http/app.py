@@ -78,6 +78,7 @@ class App:
         request = _new_request(scope, scope["method"])
         try:
             resource = self._authorized(request, scope)
+            request.check_timeout()
             if resource is None:
                 response = self._nonresource_handler.handle(request)
             elif request.verb == "watch":

@@ -26,6 +26,8 @@ _TO_CORE: Final = dict(_NAMES)
 _TO_NEW: Final = {core: new for new, core in _NAMES}
 _ALWAYS_CORE: Final[Json] = {"involvedObject": {}, "source": {}, "firstTimestamp": None, "lastTimestamp": None,
                        "eventTime": None, "reportingComponent": "", "reportingInstance": ""}  # fmt: skip
+_TIMES: Final = ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
+"""What is `null` when it is not set."""
 _MAX_LENGTHS: Final = (("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024))
 _IMMUTABLE: Final = (
     "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
@@ -79,7 +81,7 @@ class NewEventStrategy(EventStrategy):
 
     def to_version(self, value: Json) -> Json:
         renamed = {_TO_NEW.get(key, key): item for key, item in value.items()}
-        return {key: item for key, item in renamed.items() if item is not None or key == "eventTime"}
+        return {key: item for key, item in renamed.items() if item not in (None, "") or key in _TIMES}
 
     def validate(self, value: Json) -> list[FieldError]:
         errors = super().validate(value)

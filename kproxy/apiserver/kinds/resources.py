@@ -15,10 +15,12 @@ from typing import Final
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds import printers
+from kproxy.apiserver.kinds.autoscaling import OldAutoscalerStrategy
 from kproxy.apiserver.kinds.builtin import STRATEGIES
 from kproxy.apiserver.kinds.printers import Columns
 from kproxy.apiserver.kinds.selectable import NO_FIELDS, FieldsOf
 from kproxy.apiserver.kinds.stored import ROWS, Stored, strategy_of
+from kproxy.apiserver.kinds.stored.row import StoredStrategy
 from kproxy.apiserver.kinds.strategy import Strategy
 from kproxy.apiserver.schema.types import Node, named
 
@@ -72,6 +74,8 @@ class Resource:
     """What every request about it is warned of."""
     api_versions: tuple[str, ...] = ()
     """Every version, with its group, that its objects can be converted to; empty: only its own."""
+    stored_as: Resource | None = None
+    """The built-in resource whose form its objects are stored in, if that is another."""
 
     @property
     def api_version(self) -> str:
@@ -97,6 +101,13 @@ class Resource:
 CORE: Final = "io.k8s.api.core.v1."
 STATUS: Final = "status"
 _SCALE: Final = Subresource("scale", "Scale", group="autoscaling", version="v1")
+
+
+_SEVERAL: Final = {
+    "Event": ("v1", "events.k8s.io/v1"),
+    "HorizontalPodAutoscaler": ("autoscaling/v1", "autoscaling/v2"),
+}
+"""Kinds that several versions show."""
 
 
 def _row(
@@ -150,7 +161,7 @@ def _row(
         selectable=(*selectable, *labels),
         selects_as=labels,
         deprecation=deprecation,
-        api_versions=("v1", "events.k8s.io/v1") if kind == "Event" else (),
+        api_versions=_SEVERAL.get(kind, ()),
     )
 
 
@@ -211,13 +222,20 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     know, by kind."""
     given = strategies or {}
     rows = _core() + _groups() + [_stored(row) for row in ROWS]
+    rows += [
+        _stored(replace(row, version="v1"), OldAutoscalerStrategy)
+        for row in ROWS
+        if row.kind == "HorizontalPodAutoscaler"
+    ]
+    stored = {row.storage: row for row in rows if not row.strategy.converts}
+    rows = [replace(row, stored_as=stored[row.storage]) if row.strategy.converts else row for row in rows]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
 
 
-def _stored(row: Stored) -> Resource:
+def _stored(row: Stored, base: type[StoredStrategy] = StoredStrategy) -> Resource:
     return _row(
         row.group, row.kind, row.plural, row.schema, version=row.version, short=row.short, categories=row.categories,
-        namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row),
+        namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row, base),
         others=[Subresource(name, row.kind) for name in row.subresources],
     )  # fmt: skip
 

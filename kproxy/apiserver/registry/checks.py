@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from kproxy.api.fielderror import FieldError
+from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.metadata import metadata_errors
 from kproxy.apiserver.schema.managed_fields import Manager
-from kproxy.apiserver.storage.store import Table
+from kproxy.apiserver.storage.store import Entry, Table
+
+
+def check_name(meta: Json, name: str) -> None:
+    """Refuses an object with another name than the request's.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = meta.get("name", "")
+    if given and given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def check_patched_uid(resource: Resource, meta: Json, entry: Entry) -> None:
+    """Refuses a patch that changes the UID: unlike that of an update it is no precondition, but a field like others.
+
+    Raises:
+        ApiError: 422.
+    """
+    if meta.get("uid") and meta["uid"] != entry.uid:
+        errors = [invalid("metadata.uid", meta["uid"], "field is immutable")]
+        raise invalid_object(resource.group, resource.kind, entry.name, errors)
 
 
 def check_namespace(resource: Resource, namespace: str, meta: Json) -> None:

@@ -88,7 +88,7 @@ def metadata_update_errors(value: Json, old: Json) -> list[FieldError]:
     for name in ("name", "namespace", "uid", "creationTimestamp"):
         mine, theirs = value["metadata"].get(name), old["metadata"].get(name)
         if mine != theirs:
-            errors.append(invalid(f"metadata.{name}", mine, "field is immutable"))
+            errors.append(invalid(f"metadata.{name}", mine or "", "field is immutable"))
     if old["metadata"].get("deletionTimestamp"):
         before = old["metadata"].get("finalizers") or []
         added = [each for each in value["metadata"].get("finalizers") or [] if each not in before]

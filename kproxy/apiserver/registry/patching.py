@@ -73,7 +73,7 @@ def decode_patched(
     found += strict_errors(None, unknown)
     if found and options.field_validation == "Strict":
         raise _bad_patch(shown, f"strict decoding error: {', '.join(found)}")
-    return value, found
+    return value, options.note(found)
 
 
 def _bad_patch(shown: str, detail: str) -> ApiError:
@@ -90,7 +90,7 @@ def check_applied(text: bytes, options: Options) -> list[str]:
     found = "" if options.field_validation == "Ignore" else applied_error(text)
     if found and options.field_validation == "Strict":
         raise bad_request(f"error strict decoding YAML: {found}")
-    return warnings_of([found]) if found else []
+    return options.note(warnings_of([found])) if found else []
 
 
 def applied_configuration(resource: Resource, namespace: str, name: str, config: Any) -> Json:

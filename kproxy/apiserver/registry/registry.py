@@ -20,9 +20,12 @@ from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
+from kproxy.apiserver.kinds.warnings import warnings_for
 from kproxy.apiserver.registry import deletion, last_applied
 from kproxy.apiserver.registry.checks import (
+    check_name,
     check_namespace,
+    check_patched_uid,
     check_unchanged,
     convertible,
     object_metadata_errors,
@@ -129,7 +132,7 @@ class Registry:
         check_namespace(resource, namespace, meta)
         if meta.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
-        warnings += drop_repeated_owners(meta)
+        warnings += options.note(drop_repeated_owners(meta))
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"][:58] + "".join(self._rng.choices(_SUFFIX, k=5))
             ordered = {"name": meta.pop("name"), **meta}
@@ -144,7 +147,8 @@ class Registry:
             manager = Manager(options.field_manager, "Update", resource.api_version, "", now, set())
             before = convertible(resource, managed_fields.managers_before(given, None, ""))
             resets = self._resets(resource, "")
-            managed_fields.update_managers(empty(resource), value, resource.node, manager, resets, before)
+            form = resource.stored_as or resource
+            managed_fields.update_managers(empty(form), value, form.node, manager, resets, before)
         owners = meta.pop("managedFields", None)
         meta["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         if resource.strategy.has_generation:
@@ -167,7 +171,7 @@ class Registry:
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
-        warnings += resource.strategy.warnings(value, None)
+        warnings += resource.strategy.warnings(value, None) + warnings_for(resource.storage, value, None)
         resource.strategy.prepare_storage(value)
         if options.dry_run:
             return WriteResult(value, None, 201, warnings)
@@ -195,9 +199,7 @@ class Registry:
         """Replaces an object, or one subresource of it."""
         value, warnings = decode(resource, body, text, options)
         meta = value["metadata"]
-        given = meta.get("name", "")
-        if given and given != name:
-            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        check_name(meta, name)
         check_namespace(resource, namespace, meta)
         table = self.table(resource)
         entry = table.head(self.key(resource, namespace, name))
@@ -206,7 +208,7 @@ class Registry:
                 self._access.require_create(resource, namespace, name, user)
                 return self.create(resource, namespace, body, options, text=text, user=user)
             raise not_found(resource.group, resource.plural, name)
-        if not given:
+        if not meta.get("name"):
             raise bad_request("name must be provided" if resource.custom else "the name of the object must be set")
         version = meta.get("resourceVersion", "")
         if not version and resource.custom:
@@ -231,7 +233,7 @@ class Registry:
         meta, old = value["metadata"], live["metadata"]
         name = old["name"]
         check_unchanged(resource, meta, old)
-        warnings += drop_repeated_owners(meta)
+        warnings += options.note(drop_repeated_owners(meta))
         given = meta.pop("managedFields", None)
         resource.strategy.default(value)
         keep_system_fields(meta, old)
@@ -242,9 +244,8 @@ class Registry:
             moment = timestamp(self._now()) if manager_time else ""
             manager = Manager(options.field_manager, "Update", resource.api_version, subresource, moment, set())
             owners = convertible(resource, managed_fields.managers_before(given, live, subresource))
-            managed_fields.update_managers(
-                live, value, resource.node, manager, self._resets(resource, subresource), owners
-            )
+            node = (resource.stored_as or resource).node
+            managed_fields.update_managers(live, value, node, manager, self._resets(resource, subresource), owners)
         context = self._context(options.dry_run)
         put_back(resource, value, live, subresource, context)
         if resource.strategy.has_generation:
@@ -259,7 +260,8 @@ class Registry:
         if not subresource:
             self._limits.check(resource, old.get("namespace", ""), value, live)
             refuse(resource, name, resource.strategy.allocate(value, live, context))
-        warnings += resource.strategy.warnings(value, live)
+        if subresource != "status":
+            warnings += resource.strategy.warnings(value, live) + warnings_for(resource.storage, value, live)
         resource.strategy.prepare_storage(value)
         if same_but_times(value, live):
             return WriteResult(live, self._pending(resource, entry), 200, warnings, entry)
@@ -304,11 +306,10 @@ class Registry:
         patched = patched_object(resource, live, patch, media)
         value, warnings = decode_patched(resource, patched, patch, media, text, options)
         meta = value["metadata"]
-        if meta.get("name") != name:
-            errors = [invalid("metadata.name", meta.get("name", ""), "field is immutable")]
-            raise invalid_object(resource.group, resource.kind, name, errors)
         if resource.namespaced and meta.get("namespace") != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        check_name(meta, name)
+        check_patched_uid(resource, meta, entry)
         return self._replace(resource, entry, value, options, subresource, warnings, user)
 
     def _apply(
@@ -329,8 +330,9 @@ class Registry:
         live = entry.value if entry is not None else None
         resets = self._resets(resource, subresource)
         owners = convertible(resource, managed_fields.read_managers(live))
-        merged = last_applied.apply(live, bare, resource, manager, owners, options.force, resets)
-        value = typed(resource, merged)[0]
+        form = resource.stored_as or resource
+        merged = last_applied.apply(live, bare, form, manager, owners, options.force, resets)
+        value = typed(form, merged)[0]
         warnings = check_applied(text, options)
         meta = value["metadata"]
         meta["name"] = name

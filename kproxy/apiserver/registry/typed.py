@@ -34,7 +34,7 @@ def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tupl
         found.insert(0, twice)
     if found and options.field_validation == "Strict":
         raise DecodeError(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
-    return value, warnings_of(found)
+    return value, options.note(warnings_of(found))
 
 
 def check_kind(resource: Resource, body: Any) -> None:

@@ -27,6 +27,14 @@ class Options:
     field_manager: str = "unknown"
     field_validation: str = "Warn"
     force: bool = False
+    noted: list[str] | None = None
+    """Where warnings go that are known before the write is decided, so that they stand beside a refusal, too."""
+
+    def note(self, warnings: list[str]) -> list[str]:
+        """Notes warnings, and returns them."""
+        if self.noted is not None:
+            self.noted.extend(warnings)
+        return warnings
 
 
 @dataclass(slots=True)

@@ -48,10 +48,27 @@ OMIT_ZERO: Final = frozenset(
 POINTER_ZERO: Final = frozenset({("ClientIPConfig", "timeoutSeconds"), ("VolumeNodeResources", "count")})
 """Exceptions of OMIT_ZERO: pointers of the same name."""
 
+POINTER_TIMES: Final = frozenset(
+    {
+        ("AllocationResult", "allocationTimestamp"), ("CronJobStatus", "lastScheduleTime"),
+        ("CronJobStatus", "lastSuccessfulTime"), ("DeviceTaint", "timeAdded"),
+        ("HorizontalPodAutoscalerStatus", "lastScaleTime"), ("JobStatus", "completionTime"),
+        ("JobStatus", "startTime"), ("LeaseSpec", "acquireTime"), ("LeaseSpec", "renewTime"),
+        ("ManagedFieldsEntry", "time"), ("ObjectMeta", "creationTimestamp"), ("ObjectMeta", "deletionTimestamp"),
+        ("PersistentVolumeStatus", "lastPhaseTransitionTime"), ("PodStatus", "startTime"), ("Taint", "timeAdded"),
+    }
+)  # fmt: skip
+"""Times that Go leaves out when they are not set: pointers, and the one with omitzero. Others are structs, which
+omitempty does not leave out: they are printed as `null`."""
+
 NEVER_OMITTED: Final = frozenset(
-    {("EndpointSlice", "endpoints"), ("EndpointSlice", "ports"), ("CustomResourceDefinitionStatus", "conditions")}
-)
-"""Optional lists that Go prints as `null` when they are empty: no omitempty in their tag."""
+    {
+        ("EndpointSlice", "endpoints"), ("EndpointSlice", "ports"), ("CustomResourceDefinitionStatus", "conditions"),
+        ("Event", "reportingComponent"), ("Event", "reportingInstance"), ("StatefulSetOrdinals", "start"),
+        ("StatefulSetSpec", "serviceName"), ("StatefulSetStatus", "availableReplicas"),
+    }
+)  # fmt: skip
+"""Optional fields that Go prints also when they are not set, lists as `null`: no omitempty in their tag."""
 
 _EITHER: Final = {
     "JSONSchemaPropsOrArray": "array", "JSONSchemaPropsOrBool": "boolean", "JSONSchemaPropsOrStringArray": "strings",
@@ -183,6 +200,7 @@ def _fill(node: Node, schema: Json) -> None:
         if (prop.default == {} and prop.node.kind == "object" and prop.node.props)
         or (prop.required and prop.node.kind in ("list", "string", "integer", "boolean", "map", "time"))
         or (node.name, key) in NEVER_OMITTED
+        or (prop.node.kind in ("time", "microtime") and (node.name, key) not in POINTER_TIMES)
     )
 
 

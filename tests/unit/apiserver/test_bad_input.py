@@ -72,6 +72,7 @@ def test_bodies(shared: Api, body: bytes, code: int) -> None:
         ("fieldSelector=metadata.name", 400),
         ("limit=x", 400),
         ("timeoutSeconds=x", 400),
+        ("timeout=5", 400),
         ("continue=%00", 400),
         ("resourceVersion=-1", 400),
         ("watch=maybe", 400),
@@ -119,8 +120,8 @@ def test_paths(shared: Api, path: str, code: int) -> None:
         ("application/json-patch+json", [{"op": "replace", "path": "", "value": 5}], 400),
         ("application/json-patch+json", [{"op": "move", "from": "/data", "path": "/data/a"}], 422),
         ("application/merge-patch+json", [], 400),
-        ("application/merge-patch+json", {"metadata": {"name": "y"}}, 422),
-        ("application/merge-patch+json", {"metadata": {"uid": "y"}}, 409),
+        ("application/merge-patch+json", {"metadata": {"name": "y"}}, 400),
+        ("application/merge-patch+json", {"metadata": {"uid": "y"}}, 422),
         ("application/merge-patch+json", {"data": 5}, 422),
         ("application/strategic-merge-patch+json", {"data": {"$patch": "odd"}}, 400),
         ("application/strategic-merge-patch+json", 5, 400),
@@ -380,3 +381,32 @@ def test_two_ways_to_say_what_becomes_of_dependents(shared: Api) -> None:
         assert (status, answer["reason"]) == (422, "Invalid"), answer
         assert "orphanDependents and deletionPropagation cannot be both set" in answer["message"]
     shared.ok("DELETE", f"{MAPS}/two-ways", {"orphanDependents": True, "propagationPolicy": None})
+
+
+def test_timeouts_in_the_url(shared: Api) -> None:
+    """[sig-api-machinery] Server request timeout: should return HTTP status code 400 if the user specifies an invalid
+    timeout in the request URL; the request should be served with a default timeout if the specified timeout in the
+    request URL exceeds maximum allowed; default timeout should be used if the specified timeout in the request URL is
+    0s."""
+    status, answer = shared("GET", "/version?timeout=invalid")
+    assert status == 400
+    assert "invalid timeout specified in the request URL" in answer["message"]
+    for allowed in ("3m", "0s", ""):
+        assert shared("GET", f"/version?timeout={allowed}")[0] == 200
+
+
+def test_what_a_patch_cannot_change(shared: Api) -> None:
+    """Another name is another object (400), another UID an immutable field (422), but of an update a precondition
+    (409): k8s.io/apiserver pkg/endpoints/handlers patch.go (applyPatch), pkg/registry/rest update.go."""
+    merge = "application/merge-patch+json"
+    held = shared.ok("POST", MAPS, {"metadata": {"name": "whole"}})
+    for change, code, text in (
+        ({"name": "other"}, 400, "the name of the object (other) does not match the name on the URL (whole)"),
+        ({"uid": "x"}, 422, 'metadata.uid: Invalid value: "x": field is immutable'),
+        ({"namespace": "x"}, 400, "does not match the namespace sent on the request"),
+        ({"resourceVersion": "1"}, 409, "the object has been modified"),
+    ):
+        status, answer = shared("PATCH", f"{MAPS}/whole", {"metadata": change}, merge)
+        assert (status, text in answer["message"]) == (code, True), answer
+    held["metadata"]["uid"] = "x"
+    assert shared("PUT", f"{MAPS}/whole", held)[0] == 409

@@ -111,8 +111,8 @@ class StoredStrategy(Strategy):
         return [self.row.unenforced] if self.row.unenforced else []
 
 
-def strategy_of(row: Stored) -> Strategy:
-    """What a kind does beyond being stored."""
+def strategy_of(row: Stored, base: type[StoredStrategy] = StoredStrategy) -> Strategy:
+    """What a kind does beyond being stored; `base` is that of a version that shows it otherwise."""
     resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
     members = {
         "qualified_finalizers": row.qualified_finalizers,
@@ -121,7 +121,7 @@ def strategy_of(row: Stored) -> Strategy:
         "has_generation": bool(row.generation),
         **resets,
     }
-    made: Strategy = type(f"{row.kind}Strategy", (StoredStrategy,), members)()
+    made: Strategy = type(f"{row.kind}Strategy", (base,), members)()
     return made
 
 

@@ -36,6 +36,7 @@ _INLINED: Final = frozenset(
         "ingressRuleValue",
         "rule",
         "ruleWithOperations",
+        "deviceConfiguration",
     }
 )
 """Go structs embedded without a JSON name: messages in protobuf, nothing in JSON."""

@@ -126,3 +126,19 @@ def test_scalars_of_their_own_kind() -> None:
     limits = {"cpu": 1, "memory": "1Gi"}
     value = decoded({"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}, POD)[0]
     assert value["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
+
+
+def test_times_that_are_no_pointers_in_go_are_always_there() -> None:
+    """omitempty leaves no struct out (k8s.io/api core/v1 types.go)."""
+    event = Decoder().object({"series": {}, "involvedObject": {}}, EVENT)
+    times = {"eventTime": None, "firstTimestamp": None, "lastTimestamp": None}
+    assert {key: event.get(key, "absent") for key in times} == times
+    assert event["series"] == {"lastObservedTime": None}
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("", "")
+    condition = {"type": "Ready", "status": "False"}
+    states = [{"state": {"terminated": {"exitCode": 1}}}]
+    status = Decoder().object({"conditions": [condition], "containerStatuses": states}, POD.props["status"].node)
+    assert status["conditions"] == [{**condition, "lastProbeTime": None, "lastTransitionTime": None}]
+    ended = status["containerStatuses"][0]["state"]["terminated"]
+    assert ended == {"exitCode": 1, "startedAt": None, "finishedAt": None}
+    assert "startTime" not in status
