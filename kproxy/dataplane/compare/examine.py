@@ -206,12 +206,15 @@ class Examiner:
         if rest == FALSE:
             return None, rest, reason
         exhausted = False
-        for values, feasible in self._picker.upper_values(region, rest):
+        alike: list[Node] = []
+        for values, feasible in self._picker.upper_values(region, rest, alike):
             if values is None:
                 exhausted = True
                 break
             nodes = self._correlated(region, values)
             inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], variables.destination), rest)
+            if inside == FALSE:
+                alike.append(self._picker.alike(region, values))
             inside = diagrams.both(inside, feasible)
             multicast = 0
             for _ in range(_MAX_TRIES):

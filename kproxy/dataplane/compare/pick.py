@@ -75,10 +75,13 @@ class Picker:
                 by_text.setdefault(key.text, []).append(level)
         return [levels for levels in by_text.values() if len(levels) > 1]
 
-    def upper_values(self, region: Region, different: Node) -> Iterator[tuple[dict[int, int] | None, Node]]:
+    def upper_values(
+        self, region: Region, different: Node, alike: list[Node]
+    ) -> Iterator[tuple[dict[int, int] | None, Node]]:
         """Destination, protocol and port of packets to a site, with what is feasible for them; None after the last.
 
-        First some that read well; if none of those will do, whatever can be.
+        First some that read well; if none of those will do, whatever can be. Between two of them the caller may add to
+        the conditions in which no others are wanted.
         """
         variables, diagrams = self._variables, self._diagrams
         key = (region.origin, region.state.name)
@@ -99,6 +102,8 @@ class Picker:
             wanted = site
             if number >= 3:
                 wanted = diagrams.both(diagrams.both(site, feasible), different)
+                for condition in alike:
+                    wanted = diagrams.both(wanted, diagrams.negate(condition))
                 for upper in seen:
                     asked = tuple((level, value) for level, value in upper if level in selecting)
                     wanted = diagrams.both(wanted, diagrams.negate(self._point(asked)))
@@ -119,6 +124,21 @@ class Picker:
                 if region.origin == "arriving" and region.state.fresh:
                     possible = diagrams.both(possible, self._redirected(values))
                 yield values, possible
+
+    def alike(self, region: Region, values: Mapping[int, int]) -> Node:
+        """The destinations, protocols and ports for which `correlated` gives what it gives for these values: the new
+        port does not matter to it, nor does which port it is that no translated destination at this address has."""
+        variables, diagrams = self._variables, self._diagrams
+        read = Values(variables, values)
+        dst, port = read.number(variables.dst), read.number(variables.dport)
+        ports = {each.port for each in self._setup.translation.destinations if each.address in (dst, -1)}
+        names = ["dst", "protocol"] if region.state.fresh else ["dst", "protocol", "translated_dst"]
+        pinned = [(level, values[level]) for name in names for level in variables.levels[name] if level in values]
+        result = self._point(tuple(sorted(pinned)))
+        if port in ports:
+            return diagrams.both(result, diagrams.equals(variables.dport, port))
+        others = diagrams.among(variables.dport, tuple((each, each) for each in sorted(ports) if each >= 0))
+        return diagrams.both(result, diagrams.negate(others))
 
     def _masqueraded(self, values: Mapping[int, int]) -> Node:
         """What MASQUERADE may choose for a packet that the host sends to itself (`nat.masquerade_address`): IPv4 takes

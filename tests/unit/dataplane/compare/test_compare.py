@@ -126,6 +126,12 @@ def test_alike_means_that_no_packet_of_a_whole_space_differs(seed: int) -> None:
     enumerate_and_compare(seed, 1)
 
 
+def test_ports_that_change_nothing_are_not_tried_one_by_one() -> None:
+    """A reply to the address that is also the new destination: its two kinds are one, and then the sides do the same,
+    whatever the ports are."""
+    enumerate_and_compare(7565683, 400)
+
+
 def test_both_answers_occur() -> None:
     answers = [enumerate_and_compare(seed, 400) for seed in range(30)]
     assert 3 < sum(answers) < 27
