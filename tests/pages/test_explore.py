@@ -357,6 +357,30 @@ def test_exported_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> Non
     assert {url.partition("#")[0] for url in page.requests()} <= {page.url, "data:,", "about:blank"}
 
 
+def test_two_sources_exported_are_compared_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> None:
+    file, after = tmp_path / "two.html", write_showcase(tmp_path / "after", web_0_ready=False)
+    arguments = ("-f", snapshot / "objects", "--against", after / "objects", "--export", file)
+    subprocess.run([sys.executable, "-m", "kproxy", "explore", *map(str, arguments)], check=True)
+    page = Page(browser, file.as_uri())
+    page.size(1400, 1000)
+    page.requests()
+    page.complaints()
+    page.open(place("compare"))
+    page.shows('[data-test="verdict"]', "for packets")
+    page.shows(".edge.strong text", "50% → 100%")
+    page.button("Show both ways").click()
+    page.until(lambda: len(page.all(".pair .way-item")) == 3, "two ways in the one, one in the other")
+    then = page.all(".pair section")[1]
+    then.find_element("css selector", ".way-item").click()
+    page.until(lambda: len(page.all(".ask .way-item")) == 1, "the answer of the second source")
+    page.shows(".note", str(after / "objects"))
+    page.browser.back()
+    next(item for item in page.all(".card") if "nftables" in item.text).click()
+    page.until(lambda: "migrate" in page.fragment and page.all('[data-test="verdict"]'), "the other comparison")
+    assert page.complaints() == []
+    assert {url.partition("#")[0] for url in page.requests()} <= {page.url, "data:,", "about:blank"}
+
+
 def test_the_page_in_the_repository_is_what_its_sources_give(tmp_path: Path) -> None:
     subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
     subprocess.run(["node", "web/build.mjs", str(tmp_path)], cwd=ROOT, check=True)

@@ -60,22 +60,33 @@ export const post = (path, body, signal, form) => request(path, body, signal, fo
 const NEEDS_SERVER = "This file was exported: that question is not in it, and needs kproxy explore";
 
 function fromFile(path, body) {
-  const [name] = path.split("?");
+  const [name, query] = path.split("?");
   if (name === "api/source") return embedded.source;
-  if (name === "api/map" && !body?.edits?.length) return embedded.map ?? null;
+  const side = new URLSearchParams(query).get("source") ?? "";
+  if (name === "api/map" && side && embedded.maps?.[side]) return embedded.maps[side];
+  if (name === "api/map" && !side && !body?.edits?.length) return embedded.map ?? null;
   if (name === "api/services") return { services: Object.keys(embedded.services ?? {}) };
   const service = /^api\/services\/(.+)$/.exec(name);
   if (service) {
     const found = embedded.services?.[service[1].split("/").map(decodeURIComponent).join("/")];
     if (found) return found;
   }
-  if (name === "api/compare" && embedded.compare) return embedded.compare;
+  const compared = embedded.compare ?? embedded.compares?.[body?.kind];
+  if (name === "api/compare" && compared) return compared;
   if (name === "api/audit" && embedded.audit) return embedded.audit;
   if (name === "api/ask" && !body.source && !body.edits?.length && !Object.keys(body.assume ?? {}).length) {
     const found = embedded.asks?.find((item) => sameQuestion(item, body));
     if (found) return found.answer;
   }
+  const shown = name === "api/ask" && embedded.sideAsks?.[sideKey(body)];
+  if (shown) return shown;
   throw new Failure(NEEDS_SERVER, { absent: true });
+}
+
+/** By which name the answer to a question that shows a finding on one side is held, as `export.py` writes it. */
+function sideKey({ edits = [], from, to, protocol, source, ...rest }) {
+  if (Object.values(rest).some((value) => value && Object.keys(value).length !== 0)) return "";
+  return JSON.stringify([{ from, to, protocol, ...(source ? { source } : {}) }, edits]);
 }
 
 function sameQuestion(item, body) {

@@ -7,13 +7,16 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kproxy.explorer import export, page
+from kproxy.explorer.page import encode
 from kproxy.explorer.source import ManifestSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
+from tests.support.cluster.snapshots import vxlan_cluster
 
 BUILT = {
     "export.html": "<!DOCTYPE html><head><!--kproxy:csp--><title><!--kproxy:title--></title>"
@@ -36,12 +39,60 @@ def test_the_file_holds_what_the_server_answers(snapshot: Path) -> None:
     found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     held = json.loads(found[1])
-    assert set(held) == {"source", "map", "services", "audit", "asks", "missing"}
+    assert set(held) == {"source", "map", "services", "audit", "asks", "missing", "compares", "maps", "sideAsks"}
+    assert held["source"]["compares"] == list(held["compares"]) == ["drift", "migrate"]
     assert list(held["services"]) == ["shop/web"]
     asked = [each["request"] for each in held["asks"]]
     assert {"from": "pod/shop/cart-0", "to": "svc/shop/web:80", "protocol": "tcp"} in asked
     assert all(each["answer"]["journeys"] for each in held["asks"])
     assert "need the server" in held["missing"][0]
+
+
+def manifests(directory: Path, ready: bool) -> Path:
+    """The objects of the cluster, of which web-0 is ready or not."""
+    directory.mkdir()
+    for path, data in vxlan_cluster().items():
+        if path.startswith("objects/"):
+            found = json.loads(data)
+            for item in found["items"] if path.endswith("/EndpointSlice.json") else ():
+                item["endpoints"][0]["conditions"] = {"ready": ready}
+            (directory / path.removeprefix("objects/")).write_text(json.dumps(found))
+    return directory
+
+
+def exported(first: Path, second: Path) -> dict[str, Any]:
+    one, other = (ManifestSource([str(each)], None, None, Features()) for each in (first, second))
+    found: dict[str, Any] = json.loads(encode(export.export_data(Explorer(one, against=other))))
+    return found
+
+
+def test_two_sources_are_both_in_the_file_with_both_ways_of_what_differs(tmp_path: Path) -> None:
+    held = exported(manifests(tmp_path / "before", True), manifests(tmp_path / "after", False))
+    assert held["source"]["against"]["label"] == str(tmp_path / "after")
+    assert f"--against {tmp_path / 'after'}" in held["missing"][0]
+    diff = held["compares"]["diff"]
+    assert [side["source"] for side in diff["sides"]] == ["", "against"]
+    assert all(edge["used"] for edge in held["map"]["edges"])
+    assert {edge["endpoint"] for edge in held["maps"]["against"]["edges"] if edge["used"]} == {"10.244.2.5:8080"}
+    for finding in diff["findings"]:
+        ends = []
+        for asked, side in zip(finding["asks"], diff["sides"], strict=True):
+            request = asked | ({"source": side["source"]} if side["source"] else {})
+            answer = held["sideAsks"][json.dumps([request, side["edits"]], separators=(",", ":"))]
+            ends.append({way["target"] for way in answer["journeys"]})
+        assert ends == [{"10.244.1.5:8080", "10.244.2.5:8080"}, {"10.244.2.5:8080"}]
+    assert diff["findings"]
+
+
+def test_what_is_left_out_of_comparisons_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "MAX_SIDE_ASKS", 1)
+    monkeypatch.setattr(export, "MAX_SERVICES", 0)
+    held = exported(manifests(tmp_path / "before", True), manifests(tmp_path / "after", False))
+    assert list(held["compares"]) == held["source"]["compares"] == ["diff"]
+    assert len(held["sideAsks"]) == 1
+    said = " ".join(held["missing"])
+    assert "questions that show findings of diff are not answered" in said
+    assert "Of so many Services there is no migrate: kproxy migrate has it." in said
 
 
 @pytest.mark.usefixtures("built")
