@@ -8,8 +8,9 @@ and raises all problems of all files together as one `ManifestError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -112,6 +113,14 @@ def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldEr
 def not_listed(path: str, shown: str, choices: str) -> FieldError:
     """field.NotSupported, of a value and choices as they are to be shown."""
     return FieldError(path, f"Unsupported value: {shown}: supported values: {choices}", ErrorType.NOT_SUPPORTED)
+
+
+def unknown_field(prefix: str, name: str, known: Collection[str]) -> FieldError:
+    """A field that there is not, and the one that is probably meant; `prefix` is its path up to its name."""
+    near = get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.8)
+    meant = next((one for one in sorted(known) if near and one.lower() == near[0]), None)
+    hint = f"; is {json.dumps(prefix + meant, ensure_ascii=False)} meant?" if meant else ""
+    return FieldError(prefix + name, f"unknown field {json.dumps(prefix + name, ensure_ascii=False)}{hint}")
 
 
 def duplicate(path: str, value: object) -> FieldError:

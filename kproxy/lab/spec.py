@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from kproxy.overlay.plan import ETHERNET_MTU, Backend, overlay_mtu
 IpFamily = Literal["ipv4", "ipv6", "dual"]
 Variant = Literal["nft", "legacy"]
 Mode = Literal["iptables", "nftables"]
+BackendName = Literal["vxlan", "host-gw"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PREFIX: Final = "kp-lab-"
@@ -29,14 +30,25 @@ FABRIC: Final = "fabric"
 CLIENT: Final = "client"
 """The name of the host outside."""
 _NAME: Final = re.compile(r"[a-z0-9]{1,16}")
+NAME_RULE: Final = "1 to 16 lower-case letters and digits"
 
 SERVICE_RANGES: Final = {4: "10.96.0.0/16", 6: "fd00:10:96::/112"}
 POD_RANGES: Final = {4: "10.244.0.0/16", 6: "fd00:10:244::/48"}
 _FABRIC: Final = {4: ipaddress.ip_network("172.30.0.0/24"), 6: ipaddress.ip_network("fd00:172:30::/64")}
 _OUTSIDE: Final = {4: ipaddress.ip_network("203.0.113.0/24"), 6: ipaddress.ip_network("2001:db8:203::/64")}
 BALANCER_RANGES: Final = {4: ipaddress.ip_network("198.51.100.0/24"), 6: ipaddress.ip_network("2001:db8:198::/112")}
+FIXED_RANGES: Final = {family: (_FABRIC[family], _OUTSIDE[family], BALANCER_RANGES[family]) for family in (4, 6)}
+"""What every lab uses for its nodes, the outside and load balancers."""
 _FIRST_NODE: Final = 10
-_HOST_BITS: Final = {4: 24, 6: 64}
+HOST_BITS: Final = {4: 24, 6: 64}
+"""The prefix length of a node's podCIDR, as kube-controller-manager's --node-cidr-mask-size has it."""
+
+
+class NodeSettings(msgspec.Struct, frozen=True):
+    """What a node registers with beside what every node has: labels, and taints as the API spells them."""
+
+    labels: dict[str, str] = {}
+    taints: tuple[dict[str, str], ...] = ()
 
 
 class LabSpec(msgspec.Struct, frozen=True):
@@ -50,15 +62,22 @@ class LabSpec(msgspec.Struct, frozen=True):
         backend: how pods of different nodes meet: `vxlan` or `host-gw`.
         mode: the proxies' mode.
         proxy: the fields of a KubeProxyConfiguration that the nodes' proxies shall have.
+        mtu: of the pods' interfaces and the overlay, in bytes; 0: what the network between the nodes leaves.
+        pod_subnets, service_subnets: ranges in place of the usual ones, one a family.
+        settings: those of `node-1` and so on; nodes beyond them have none.
     """
 
     name: str
     nodes: int = 3
     ip_family: IpFamily = "ipv4"
     variant: Variant = "nft"
-    backend: Literal["vxlan", "host-gw"] = "vxlan"
+    backend: BackendName = "vxlan"
     mode: Mode = "iptables"
     proxy: dict[str, Any] = {}
+    mtu: int = 0
+    pod_subnets: tuple[str, ...] = ()
+    service_subnets: tuple[str, ...] = ()
+    settings: tuple[NodeSettings, ...] = ()
 
     @property
     def families(self) -> tuple[int, ...]:
@@ -68,16 +87,21 @@ class LabSpec(msgspec.Struct, frozen=True):
     @property
     def pod_mtu(self) -> int:
         """Bytes; of two families what fits both, as the overlay's own plan has it."""
+        return self.mtu or self.most_mtu
+
+    @property
+    def most_mtu(self) -> int:
+        """The most bytes that pods' packets may have."""
         return min(overlay_mtu(Backend(self.backend), family, ETHERNET_MTU) for family in self.families)
 
     @property
     def service_cidrs(self) -> tuple[str, ...]:
-        return tuple(SERVICE_RANGES[family] for family in self.families)
+        return tuple(_range(family, self.service_subnets, SERVICE_RANGES) for family in self.families)
 
     @property
     def pod_cidrs(self) -> tuple[str, ...]:
         """The ranges that all nodes' podCIDRs are in."""
-        return tuple(POD_RANGES[family] for family in self.families)
+        return tuple(_range(family, self.pod_subnets, POD_RANGES) for family in self.families)
 
     @property
     def fabric(self) -> str:
@@ -103,7 +127,8 @@ class LabSpec(msgspec.Struct, frozen=True):
             f"node-{number}",
             self.namespace(f"node-{number}"),
             tuple(str(_FABRIC[family][_FIRST_NODE + number]) for family in self.families),
-            tuple(_pod_cidr(family, number) for family in self.families),
+            tuple(_pod_cidr(cidr, number) for cidr in self.pod_cidrs),
+            self.settings[number - 1] if number <= len(self.settings) else NodeSettings(),
         )
 
     def node_plans(self) -> Iterator[NodePlan]:
@@ -135,22 +160,29 @@ class LabSpec(msgspec.Struct, frozen=True):
 
 
 class NodePlan(msgspec.Struct, frozen=True):
-    """A node: its name, its namespace, its addresses on the fabric and its podCIDRs, the primary family first."""
+    """A node: its name, its namespace, its addresses on the fabric and its podCIDRs, the primary family first, and
+    what it registers with."""
 
     name: str
     namespace: str
     addresses: tuple[str, ...]
     pod_cidrs: tuple[str, ...]
+    settings: NodeSettings = NodeSettings()
 
     @property
     def number(self) -> int:
         return int(self.name.rpartition("-")[2])
 
 
-def _pod_cidr(family: int, number: int) -> str:
-    if family == 4:
-        return f"10.244.{number}.0/{_HOST_BITS[4]}"
-    return f"fd00:10:244:{number:x}::/{_HOST_BITS[6]}"
+def _range(family: int, given: Sequence[str], usual: Mapping[int, str]) -> str:
+    return next((cidr for cidr in given if family_of(cidr) == family), usual[family])
+
+
+def _pod_cidr(cidr: str, number: int) -> str:
+    """The part of the pods' range that a node has: 10.244.3.0/24 for the third."""
+    whole = ipaddress.ip_network(cidr)
+    bits = HOST_BITS[whole.version]
+    return str(ipaddress.ip_network((int(whole.network_address) + (number << whole.max_prefixlen - bits), bits)))
 
 
 def fabric_prefix(address: str) -> int:
@@ -174,9 +206,14 @@ def check_name(name: str) -> str:
     Raises:
         LabInputError: it is invalid.
     """
-    if not _NAME.fullmatch(name):
-        raise LabInputError(f"--name {name!r}: 1 to 16 lower-case letters and digits expected")
+    if not is_name(name):
+        raise LabInputError(f"--name {name!r}: {NAME_RULE} expected")
     return name
+
+
+def is_name(name: str) -> bool:
+    """Whether a lab can be called so."""
+    return _NAME.fullmatch(name) is not None
 
 
 def node_number(name: str) -> int | None:

@@ -6,11 +6,14 @@ for kube-proxy and for JSON everywhere; the reader of the document decides wheth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kproxy.errors import InputError
+
+_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 Value = Any
 """What a document is made of: None, bool, int, float, str, list and dict with string keys."""
@@ -101,3 +104,11 @@ class Document:
         if isinstance(lines, dict):
             return lines.get(key) if isinstance(key, str) else None
         return lines[key] if lines is not None and isinstance(key, int) and key < len(lines) else None
+
+
+def path_steps(path: str) -> tuple[str | int, ...]:
+    """A field path taken apart: `spec.ports[0].port` is spec, ports, 0, port."""
+    steps: list[str | int] = []
+    for bracket, name in _STEP.findall(path):
+        steps.append(int(bracket) if bracket.isdigit() and bracket.isascii() else bracket or name)
+    return tuple(steps)

@@ -13,10 +13,9 @@ A field that is absent or null takes kube-proxy's default, and so does a zero wh
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, get_args, get_origin
@@ -24,9 +23,9 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 import msgspec
 
 from kproxy.api.document.json_text import read_json
-from kproxy.api.document.tree import Document, DocumentError, Node
+from kproxy.api.document.tree import Document, DocumentError, Node, path_steps
 from kproxy.api.document.yaml_text import read_yaml
-from kproxy.api.fielderror import FieldError, Problem, ProblemError, required
+from kproxy.api.fielderror import FieldError, Problem, ProblemError, required, unknown_field
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.scalars import (
@@ -85,23 +84,46 @@ def load_config(path: str, mode: str | None = None) -> LoadedConfig:
     Raises ConfigError with everything that is wrong with it: unreadable file, text that is neither YAML nor JSON,
     another kind or version, values of the wrong type, and what kube-proxy v1.36's validation refuses.
     """
+    return decode_config(read_bytes(path), path, mode)
+
+
+def read_bytes(path: str) -> bytes:
+    """What the file at `path` ("-": standard input) holds. Raises ConfigError when it cannot be read."""
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError((Problem(Location(path), f"cannot be read: {reason}"),)) from error
-    return decode_config(data, path, mode)
 
 
 def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> LoadedConfig:
     """The configuration that `data` holds, as `load_config`; `file` is what messages call it."""
-    document = _parse(data, file)
+    return decode_document(_parse(data, file), file, mode)
+
+
+def decode_document(
+    document: Document, file: str, mode: str | None = None, *, number: int = 0, inside: Sequence[str] = ()
+) -> LoadedConfig:
+    """The same of a document that is read already.
+
+    Args:
+        number: which document of the file it is, for messages; 0: the only one.
+        inside: the path of the field that holds the configuration, which there need not say its apiVersion and kind.
+    """
     root = document.root
+    for name in inside:
+        root = document.entries(root.value)[name]
     decoder = _Decoder(document)
     decoder.lines[""] = root.line
+
+    def location(path: str) -> Location:
+        full = ".".join((*inside, path)) if path else ".".join(inside)
+        line = _line(path, decoder.lines) or (document.line_of(path_steps(full)) if number else 0)
+        return Location(file, number, full if inside else field_path(path), line)
+
     if not isinstance(root.value, dict):
         decoder.errors.append(mistyped("", root, "an object").error)
-    elif decoder.check_kind(document.entries(root.value)):
+    elif decoder.check_kind(document.entries(root.value), required_=not inside):
         config = _complete(decoder.struct(KubeProxyConfiguration, root, ""), decoder.given)
         if mode is not None:
             config = msgspec.structs.replace(config, mode=mode)
@@ -109,12 +131,9 @@ def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> Load
         decoder.errors.extend(error for error in validate_config(config) if not _covered(error.path, broken))
         if not decoder.errors:
             warnings = (*decoder.warnings, *_remarks(config))
-            located = tuple(_located(file, warning, decoder.lines) for warning in warnings)
+            located = tuple(f"{location(each.path)._replace(field='')}: {each.message}" for each in warnings)
             return LoadedConfig(config, located, root.value)
-    problems = [
-        Problem(Location(file, 0, field_path(one.path), _line(one.path, decoder.lines)), one.message)
-        for one in decoder.errors
-    ]
+    problems = [Problem(location(one.path), one.message) for one in decoder.errors]
     raise ConfigError(tuple(sorted(problems, key=lambda problem: problem.location.line)))
 
 
@@ -168,7 +187,7 @@ class _Decoder:
         self.lines: dict[str, int] = {}
         self.given: set[str] = set()
 
-    def check_kind(self, entries: Mapping[str, Node]) -> bool:
+    def check_kind(self, entries: Mapping[str, Node], required_: bool) -> bool:
         """Whether this is a KubeProxyConfiguration of the version that kproxy reads."""
         for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
             node = entries.get(name, Node(None))
@@ -178,9 +197,9 @@ class _Decoder:
             except RefusedError as refused:
                 self.errors.append(refused.error)
                 continue
-            if not value:
+            if not value and required_:
                 self.errors.append(required(name, f"must be {json.dumps(expected)}"))
-            elif value != expected:
+            elif value and value != expected:
                 error = unsupported(name, value, (expected,))
                 if name == "kind" and value == "ConfigMap":
                     hint = " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
@@ -221,10 +240,7 @@ class _Decoder:
         for name, child in self.document.entries(node.value).items():
             if name not in known:
                 self.lines[prefix + name] = child.line
-                near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.8)
-                meant = next((one for one in sorted(known) if near and one.lower() == near[0]), None)
-                hint = f"; is {_quoted(prefix + meant)} meant?" if meant else ""
-                self.warnings.append(FieldError(prefix + name, f"unknown field {_quoted(prefix + name)}{hint}"))
+                self.warnings.append(unknown_field(prefix, name, known))
 
     def _value(self, kind: Any, node: Node, path: str) -> Any:
         """A value of type `kind`; None where the default is to stand."""
@@ -320,7 +336,3 @@ def _line(path: str, lines: Mapping[str, int]) -> int:
             return lines[path]
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return 0
-
-
-def _located(file: str, warning: FieldError, lines: Mapping[str, int]) -> str:
-    return f"{Location(file, line=_line(warning.path, lines))}: {warning.message}"

@@ -45,7 +45,7 @@ _KINDS: Final = (
 
 
 class RefusedError(InputError):
-    """A value that cannot be decoded; never leaves this package."""
+    """A value that cannot be decoded; whoever reads the document reports it with its line."""
 
     def __init__(self, error: FieldError) -> None:
         super().__init__(str(error))

@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.api.document.json_text import JsonLines, line_and_column, split_json, split_message
-from kproxy.api.document.tree import Document, DocumentError
+from kproxy.api.document.tree import Document, DocumentError, path_steps
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
 from kproxy.api.load.formats import BROKEN, is_flow_yaml, is_json_lines, is_one_json
-from kproxy.api.load.source import SourceLocation, path_steps
+from kproxy.api.load.source import SourceLocation
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR

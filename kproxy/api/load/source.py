@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from kproxy.api.fielderror import printable
 from kproxy.errors import Location
-
-_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +28,3 @@ class SourceLocation:
         return SourceLocation(
             self.file, self.document, self.line, f"{self.prefix}.items[{index}]".lstrip("."), self.find
         )
-
-
-def path_steps(path: str) -> tuple[str | int, ...]:
-    """A field path taken apart: `spec.ports[0].port` is spec, ports, 0, port."""
-    steps: list[str | int] = []
-    for bracket, name in _STEP.findall(path):
-        steps.append(int(bracket) if bracket.isdigit() and bracket.isascii() else bracket or name)
-    return tuple(steps)

@@ -72,6 +72,8 @@ class TemplateStrategy(StatusStrategy):
 
     table: ClassVar[Rules]
     """What the fields beside the template's must be."""
+    checks_pods: ClassVar[bool] = True
+    """Whether the pods of the template are checked, and not only when they are made."""
 
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
@@ -89,7 +91,8 @@ class TemplateStrategy(StatusStrategy):
         if selector and not errors and not selector_matches(selector, labels):
             text = "`selector` does not match template `labels`"
             errors.append(invalid("spec.template.metadata.labels", labels, text))
-        errors += pod_spec_errors(template["spec"], "spec.template.spec")
+        if self.checks_pods:
+            errors += pod_spec_errors(template["spec"], "spec.template.spec")
         if template["spec"].get("restartPolicy") in ("OnFailure", "Never"):
             policy = template["spec"]["restartPolicy"]
             errors.append(not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
@@ -184,6 +187,8 @@ class StatefulSetStrategy(TemplateStrategy):
     """apps/v1 StatefulSet."""
 
     noun: ClassVar[str] = "StatefulSet"
+    # A container may mount what is a claim and no volume of the template (ValidatePodTemplateSpecForStatefulSet).
+    checks_pods: ClassVar[bool] = False
     table: ClassVar[Rules] = rules(
         f"""{_COUNTS}
         spec.updateStrategy.type                         one-of OnDelete RollingUpdate

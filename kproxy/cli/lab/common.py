@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 import click
 
 from kproxy.cli import names
+from kproxy.lab.config.types import DEFAULT_NAME
 from kproxy.lab.state import list_labs, need_root, open_lab
 
 Function = TypeVar("Function", bound=Callable[..., object])
-DEFAULT_NAME = "lab"
 VARIABLE: Final = "KPROXY_LAB"
 """The environment variable that names the lab."""
 
@@ -27,10 +27,10 @@ def name_option(function: Function) -> Function:
 
 
 def new_name_option(function: Function) -> Function:
-    """--name of a lab that is to be made."""
+    """--name of a lab that is to be made; None if neither it nor $KPROXY_LAB is given."""
     return click.option(
-        "--name", metavar="NAME", envvar=VARIABLE, default=DEFAULT_NAME, show_default=False,
-        help="What to call it; several may be up. Default: $KPROXY_LAB, else lab.",
+        "--name", metavar="NAME", envvar=VARIABLE,
+        help="What to call it; several may be up. Default: $KPROXY_LAB, else what its file says, else lab.",
     )(function)  # fmt: skip
 
 

@@ -5,89 +5,128 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 import click
+import msgspec
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
 from kproxy.cli.options import mode_option
-from kproxy.cli.output import report_note
-from kproxy.lab.lifecycle.node_processes import read_proxy
-from kproxy.lab.lifecycle.objects import Progress, read_manifests
+from kproxy.cli.output import report_note, write_output
+from kproxy.lab.config.decode import load_lab_config
+from kproxy.lab.config.presets import about_preset, preset_file, preset_names
+from kproxy.lab.config.show import lab_text
+from kproxy.lab.config.types import DEFAULT_NODES, DEFAULT_TIMEOUT, Choices, LabConfig
+from kproxy.lab.errors import LabError
+from kproxy.lab.lifecycle.manifests import ManifestReader, read_manifests
+from kproxy.lab.lifecycle.objects import Progress
 from kproxy.lab.lifecycle.up import bring_up
-from kproxy.lab.spec import MAX_NODES, LabSpec, check_name
+from kproxy.lab.spec import MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
 from kproxy.lab.state import LabDirectory
 
+_PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" for name in preset_names())))
 
-@click.command("up")
+
+@click.command("up", epilog=_PRESETS)
 @new_name_option
 @click.option(
-    "-f", "--filename", "filenames", metavar="PATH", multiple=True, help="Manifests to apply: files or directories."
-)
+    "--config", "config_path", metavar="FILE",
+    help="The lab as a file (kind: Lab, docs/lab.md), a KubeProxyConfiguration for the nodes' proxies, or both in one; "
+    "- for stdin. What other options say goes before it.",
+)  # fmt: skip
+@click.option("--preset", type=click.Choice(preset_names()), help="A lab's file that comes with kproxy; see below.")
 @click.option(
-    "--nodes", type=click.IntRange(1, MAX_NODES), default=3, show_default=True, metavar="N", help="How many nodes."
-)
-@click.option(
-    "--ip-family", type=click.Choice(["ipv4", "ipv6", "dual"]), default="ipv4", show_default=True,
-    help="Of nodes, pods and Services.",
+    "-f", "--filename", "filenames", metavar="PATH", multiple=True,
+    help="Manifests to apply, beside those of the lab's file: files, directories, or - for stdin.",
 )  # fmt: skip
 @click.option(
-    "--variant", type=click.Choice(["nft", "legacy"]), default="nft", show_default=True,
-    help="Which iptables programs the rules; in nftables mode, those of the overlay.",
+    "--nodes", type=click.IntRange(1, MAX_NODES), metavar="N", help=f"How many nodes. Default: {DEFAULT_NODES}."
+)
+@click.option("--ip-family", type=click.Choice(get_args(IpFamily)), help="Of nodes, pods and Services. Default: ipv4.")
+@click.option(
+    "--variant", type=click.Choice(get_args(Variant)),
+    help="Which iptables programs the rules; in nftables mode, those of the overlay. Default: nft.",
 )  # fmt: skip
 @mode_option
 @click.option(
-    "--config", "config_path", metavar="FILE",
-    help="KubeProxyConfiguration of the nodes' proxies; a lab sets the kubeconfig, the pods' ranges and the health "
-    "port itself.",
+    "--backend", type=click.Choice(get_args(BackendName)), help="How pods of different nodes meet. Default: vxlan."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
+    help=f"How long to wait until everything is ready. Default: {DEFAULT_TIMEOUT:g}.",
 )  # fmt: skip
 @click.option(
-    "--backend", type=click.Choice(["vxlan", "host-gw"]), default="vxlan", show_default=True,
-    help="How pods of different nodes meet.",
-)  # fmt: skip
-@click.option(
-    "--timeout", type=click.FloatRange(min=1), default=120.0, show_default=True, metavar="SECONDS",
-    help="How long to wait until everything is ready.",
-)  # fmt: skip
+    "--dry-run", is_flag=True, help="Check everything, print the lab's file with what options say, make nothing."
+)
 def command(
-    name: str,
-    filenames: Sequence[str],
-    nodes: int,
-    ip_family: str,
-    variant: str,
-    mode: str | None,
+    name: str | None,
     config_path: str | None,
-    backend: str,
-    timeout: float,
+    preset: str | None,
+    filenames: Sequence[str],
+    nodes: int | None,
+    ip_family: IpFamily | None,
+    variant: Variant | None,
+    mode: Mode | None,
+    backend: BackendName | None,
+    timeout: float | None,
+    dry_run: bool,
 ) -> None:
     """Build a lab and wait until its nodes and workloads are ready.
 
-    It stays until `kproxy lab down`. If it does not come up, what was made is removed again.
+    It stays until `kproxy lab down`. If it does not come up, what was made is removed again; if only its workloads are
+    not ready in time, it stays, and the exit code is 1.
 
     \b
     Examples:
       kproxy lab up
+      kproxy lab up --preset zones
+      kproxy lab up --config lab.yaml --name second
       kproxy lab up -f manifests/ --nodes 5 --ip-family dual
-      kproxy lab up --name old --variant legacy
-      kproxy lab up --name new --mode nftables
+      kproxy lab up --preset damaged --dry-run > lab.yaml
     """
-    mode, proxy = read_proxy(config_path, mode, report_note)
-    spec = LabSpec(check_name(name), nodes, ip_family, variant, backend, mode, proxy)  # type: ignore[arg-type]
-    manifests = read_manifests(filenames)
+    if preset is not None and config_path is not None:
+        raise click.UsageError("--preset and --config exclude one another: a preset is such a file")
+    if [config_path, *filenames].count("-") > 1:
+        raise click.UsageError("only one file can be -: there is one standard input")
+    if name is not None:
+        check_name(name)
+    flags = Choices(name, nodes, ip_family, variant, backend, mode, timeout)
+    path = preset_file(preset) if preset is not None else config_path
+    config = LabConfig(flags) if path is None else load_lab_config(path, flags)
+    for warning in config.warnings:
+        report_note(warning)
+
+    def add_objects(reader: ManifestReader) -> None:
+        for each in config.objects:
+            reader.add(config.file, each.number, each.document)
+
+    manifests = read_manifests([*config.manifests, *filenames], add_objects)
+    if dry_run:
+        named = tuple(each for each in filenames if each != "-")
+        write_output(lab_text(msgspec.structs.replace(config, manifests=(*config.manifests, *named))), None)
+        return
     begun = time.monotonic()
     shown = _Shown()
-    owner = invoking_user()
+    spec = config.spec
     with interrupts.held() as check:
         shown.check = check
-        record = bring_up(
-            LabDirectory(name), spec, manifests, timeout=timeout, say=shown.say, show=shown.progress, check=check,
-            owner=owner,
+        brought = bring_up(
+            LabDirectory(spec.name), spec, manifests, timeout=config.timeout, say=shown.say, show=shown.progress,
+            tell=shown.tell, check=check, owner=invoking_user(), commands=config.commands,
         )  # fmt: skip
     last = shown.last
     pods = f", {last.pods} pods" if last is not None and last.wanted_pods else ""
     shown.clear()
-    click.echo(f"lab {name}: {len(record.nodes)} nodes{pods} after {time.monotonic() - begun:.1f} s", err=True)
-    option = "" if name == "lab" else f" --name {name}"
+    count = len(brought.record.nodes)
+    click.echo(f"lab {spec.name}: {count} nodes{pods} after {time.monotonic() - begun:.1f} s", err=True)
+    _say_what_now(spec)
+    if brought.late:
+        raise LabError(brought.late)
+
+
+def _say_what_now(spec: LabSpec) -> None:
+    option = "" if spec.name == "lab" else f" --name {spec.name}"
     click.echo(f'for kubectl: eval "$(kproxy lab env{option})"; to look: kproxy lab status{option}', err=True)
 
 
@@ -105,6 +144,11 @@ class _Shown:
             click.echo(f"\r\x1b[K{text}...", err=True, nl=False)
         elif " " in text and "earlier" in text:
             click.echo(f"note: {text}", err=True)
+
+    def tell(self, text: str) -> None:
+        """A remark, on a line of its own."""
+        self.clear()
+        report_note(text)
 
     def progress(self, found: Progress) -> None:
         self.check()

@@ -106,9 +106,14 @@ def node_body(plan: NodePlan) -> Json:
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 "topology.kubernetes.io/zone": f"zone-{'abc'[(plan.number - 1) % 3]}",
+                **plan.settings.labels,
             },
         },
-        "spec": {"podCIDR": plan.pod_cidrs[0], "podCIDRs": list(plan.pod_cidrs)},
+        "spec": {
+            "podCIDR": plan.pod_cidrs[0],
+            "podCIDRs": list(plan.pod_cidrs),
+            **({"taints": list(plan.settings.taints)} if plan.settings.taints else {}),
+        },
     }
 
 

@@ -6,15 +6,12 @@ import contextlib
 import ipaddress
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
-from kproxy.api.kubeproxyconfig.decode import load_config
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cluster.inputs import Tell
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
 from kproxy.cni.install import InstallError, install_launcher, write_conflist
-from kproxy.lab.errors import LabInputError
 from kproxy.lab.health import is_healthy
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.resources import Json
@@ -93,22 +90,6 @@ def write_configuration(lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> Non
     (directory / "proxy.yaml").write_text(yaml.safe_dump(proxy_configuration(lab, spec), sort_keys=False))
 
 
-def read_proxy(path: str | None, mode: str | None, tell: Tell) -> tuple[str, dict[str, Any]]:
-    """The mode of the nodes' proxies, and the fields of a configuration file for them; `mode` goes before the file.
-
-    Raises:
-        InputError: it is no KubeProxyConfiguration that kproxy can run.
-    """
-    if path is None:
-        return mode or MODE_IPTABLES, {}
-    loaded = load_config(path, mode)
-    for warning in loaded.warnings:
-        tell(warning)
-    if loaded.config.mode not in (MODE_IPTABLES, MODE_NFTABLES):
-        raise LabInputError(f"{path}: mode {loaded.config.mode}: a lab has {MODE_IPTABLES} or {MODE_NFTABLES}")
-    return loaded.config.mode, dict(loaded.given)
-
-
 def proxy_configuration(lab: LabDirectory, spec: LabSpec) -> Json:
     """The KubeProxyConfiguration of every node: what was asked for, and what a lab needs."""
     given = spec.proxy
@@ -147,4 +128,5 @@ def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> l
         *processes.KPROXY, "overlay", "run", "--node", plan.name, "--kubeconfig", str(lab.node_kubeconfig),
         "--backend", spec.backend, "--ip-masq", "--variant", spec.variant, "--cluster-cidr", ",".join(spec.pod_cidrs),
         "--ready-file", str(lab.overlay_ready(plan.name)), *(["--cni-socket", socket] if socket else []),
+        *(["--mtu", str(spec.mtu)] if spec.mtu else []),
     ]  # fmt: skip

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from kproxy.api.document.read import read_documents
-from kproxy.api.document.tree import DocumentError
 from kproxy.client import ApiError, Discovered, PatchType, RestClient, discover, dynamic_resource, load_client_config
-from kproxy.cluster.inputs import named_file, read_text
-from kproxy.errors import InputError, Location
+from kproxy.client.discovery import ApiResource
+from kproxy.cluster.inputs import Tell
 from kproxy.lab.errors import LabError, LabInputError
+from kproxy.lab.events import WARNING
+from kproxy.lab.lifecycle.inert import CUSTOM, INERT
+from kproxy.lab.lifecycle.manifests import KUSTOMIZATION, Manifest
 from kproxy.lab.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
+    EVENTS,
     NODES,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
-    Json,
+    Object,
+    condition_of,
     is_ready,
     is_terminating,
     key_of,
@@ -30,16 +32,10 @@ from kproxy.lab.resources import (
 from kproxy.lab.state import LabDirectory
 
 MANAGER: Final = "kproxy-lab"
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_FIRST: Final = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Secret", "Service")
-"""Kinds that others may need."""
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """One object; `where` is its file and document, for messages."""
-
-    where: str
-    body: Json
+CRD: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
+_BEFORE_OTHERS: Final = ("Namespace", CRD[1])
+_DEFINED: Final = 30.0
+"""Seconds for the API server to serve a CustomResourceDefinition."""
 
 
 def lab_client(lab: LabDirectory) -> RestClient:
@@ -47,96 +43,104 @@ def lab_client(lab: LabDirectory) -> RestClient:
     return RestClient(load_client_config(str(lab.kubeconfig)))
 
 
-def read_manifests(paths: Sequence[str]) -> list[Manifest]:
-    """All objects of files and directories, Lists taken apart.
-
-    Raises:
-        LabInputError: something cannot be read, or is no object; all such problems at once.
-    """
-    found: list[Manifest] = []
-    problems: list[str] = []
-    for path in [file for item in paths for file in _files(item, problems)]:
-        try:
-            documents = read_documents(read_text(path))
-        except DocumentError as error:
-            problems.append(f"{Location(str(path), line=error.line)}: {error.message}")
-            continue
-        except InputError as error:
-            problems.append(str(error))
-            continue
-        for number, document in enumerate(documents, 1):
-            problems += [f"{Location(str(path), line=each.line)}: {each.message}" for each in document.duplicates]
-            if document.value is not None:
-                _take(document.value, f"{path}, document {number}", found, problems)
-    if problems:
-        raise LabInputError("\n".join(problems))
-    return sorted(found, key=lambda item: _FIRST.index(k) if (k := item.body["kind"]) in _FIRST else len(_FIRST))
-
-
-def _files(text: str, problems: list[str]) -> Iterable[Path]:
-    try:
-        path = named_file(text)
-    except InputError as error:
-        problems.append(f'"": {error}')
-        return ()
-    if path.is_dir():
-        return sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES)
-    if not path.exists():
-        problems.append(f"{text}: No such file or directory")
-        return ()
-    return (path,)
-
-
-def _take(document: object, where: str, found: list[Manifest], problems: list[str]) -> None:
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str) or "apiVersion" not in document:
-        problems.append(f"{where}: an object with apiVersion and kind expected")
-        return
-    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-        for index, item in enumerate(document["items"]):
-            _take(item, f"{where}, items[{index}]", found, problems)
-        return
-    if not isinstance(document.get("metadata"), dict) or not document["metadata"].get("name"):
-        problems.append(f"{where}: metadata.name: this field is required")
-        return
-    found.append(Manifest(where, document))
-
-
-def apply_manifests(client: RestClient, manifests: Iterable[Manifest]) -> list[str]:
+def apply_manifests(client: RestClient, manifests: Sequence[Manifest], tell: Tell) -> list[str]:
     """Server-side apply of every object; returns `kind/name` of each.
+
+    Kinds that the server does not serve are skipped, those of CustomResourceDefinitions among the manifests are served
+    by then. `tell` hears of what was skipped, and of what is stored though nothing in a lab acts on it: a sentence for
+    each kind.
 
     Raises:
         LabInputError: the server refused some; all refusals at once.
     """
-    known = discover(client)
     done: list[str] = []
     problems: list[str] = []
-    for item in manifests:
-        try:
-            done.append(_apply(client, known, item))
-        except ApiError as error:
-            problems.append(f"{item.where}: {error.message}")
-        except LabInputError as error:
-            problems.append(f"{item.where}: {error}")
+    known = discover(client)
+    early = [item for item in manifests if item.kind in _BEFORE_OTHERS]
+    skipped: dict[tuple[str, str], list[Manifest]] = {}
+    stored: dict[tuple[str, str], list[Manifest]] = {}
+    for items in (early, [item for item in manifests if item not in early]):
+        for item in items:
+            found = _served(known, item)
+            if found is None:
+                skipped.setdefault((str(item.body["apiVersion"]), item.kind), []).append(item)
+                continue
+            try:
+                done.append(_apply(client, found, item))
+            except ApiError as error:
+                problems.append(f"{item.where}: {error.message}")
+            stored.setdefault((item.group, item.kind), []).append(item)
+        definitions = stored.get(CRD, [])
+        if items is early and definitions and not problems:
+            _wait_for_definitions(client, definitions)
+            known = discover(client)
     if problems:
         raise LabInputError("\n".join(problems))
+    for (api_version, kind), items in skipped.items():
+        tell(_skipped(known, api_version, kind, items))
+    defined = set(map(_defines, stored.get(CRD, ())))
+    for key, items in stored.items():
+        why = INERT.get(key, CUSTOM if key in defined else "")
+        if why:
+            tell(f"{_first(items)}: {key[1]} is stored and not acted on: {why}")
     return done
 
 
-def _apply(client: RestClient, known: Discovered, item: Manifest) -> str:
+def _served(known: Discovered, item: Manifest) -> ApiResource | None:
+    wanted = (item.group, item.version, item.kind)
+    return next((each for each in known.resources if (each.group, each.version, each.kind) == wanted), None)
+
+
+def _first(items: Sequence[Manifest]) -> str:
+    """Where the first of some objects is, and how many more there are."""
+    return f"{items[0].where}{f' (and {len(items) - 1} more)' if len(items) > 1 else ''}"
+
+
+def _skipped(known: Discovered, api_version: str, kind: str, items: Sequence[Manifest]) -> str:
+    group = items[0].group
+    others = [f"{each.group}/{each.version}" for each in known.resources if (each.group, each.kind) == (group, kind)]
+    hint = f"; {', '.join(others)} is" if others else ""
+    if kind == KUSTOMIZATION:
+        hint = "; `kubectl kustomize DIRECTORY | kproxy lab up -f -` applies what it makes"
+    return f"{_first(items)}: skipped: no lab serves {api_version}/{kind}{hint}"
+
+
+def _defines(item: Manifest) -> tuple[str, str]:
+    """The group and kind of a CustomResourceDefinition."""
+    spec = item.body["spec"]
+    return str(spec["group"]), str(spec["names"]["kind"])
+
+
+def _wait_for_definitions(client: RestClient, manifests: Sequence[Manifest]) -> None:
+    """Waits until custom resources can be made. Raises LabError."""
+    names = {item.body["metadata"]["name"]: item for item in manifests}
+    resource = dynamic_resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", False)
+    deadline = time.monotonic() + _DEFINED
+    while True:
+        for item in client.list(resource).items:
+            condition = condition_of(item.raw, "Established")
+            if condition is not None and condition.get("status") == "True":
+                names.pop(item.metadata.name, None)
+        if not names:
+            return
+        if time.monotonic() > deadline:
+            name, manifest = next(iter(names.items()))
+            raise LabError(f"{manifest.where}: CustomResourceDefinition {name} is not established")
+        time.sleep(0.02)
+
+
+def _apply(client: RestClient, found: ApiResource, item: Manifest) -> str:
     body = {name: value for name, value in item.body.items() if name != "status"}
-    group, _, version = str(body["apiVersion"]).rpartition("/")
-    found = next((each for each in known.resources if (each.kind, each.group) == (body["kind"], group)), None)
-    if found is None:
-        raise LabInputError(f'no kind "{body["kind"]}" in version "{body["apiVersion"]}" is served')
     meta = dict(body["metadata"])
     for name in ("managedFields", "resourceVersion", "uid", "creationTimestamp"):
         meta.pop(name, None)
     body["metadata"] = meta
-    resource = dynamic_resource(group, version, found.plural, found.namespaced)
     namespace = str(meta.get("namespace") or "default") if found.namespaced else ""
     if found.namespaced:
         meta["namespace"] = namespace
-    client.patch(resource, meta["name"], body, namespace, patch_type=PatchType.APPLY, field_manager=MANAGER, force=True)
+    client.patch(
+        found.resource(), meta["name"], body, namespace, patch_type=PatchType.APPLY, field_manager=MANAGER, force=True
+    )
     return f"{found.kind.lower()}/{meta['name']}"
 
 
@@ -201,6 +205,10 @@ def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
     return Progress(len(nodes) - len(unready), len(nodes), ready, owned + len(alone), tuple(missing))
 
 
+class NotReadyError(LabError):
+    """What a lab should have is not ready in time."""
+
+
 def wait_until(
     client: RestClient,
     nodes: Sequence[str],
@@ -211,7 +219,7 @@ def wait_until(
     """Waits until nodes and workloads are ready, and `problems` knows of none.
 
     Raises:
-        LabError: they are not after `timeout` seconds.
+        NotReadyError: they are not after `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -222,5 +230,16 @@ def wait_until(
         if found.done:
             return found
         if time.monotonic() > deadline:
-            raise LabError(f"not ready after {timeout:.0f} s: " + "; ".join(found.missing[:5]))
+            raise NotReadyError(f"not ready after {timeout:.0f} s: " + "; ".join(found.missing[:5]))
         time.sleep(0.1)
+
+
+def complaints(client: RestClient) -> list[str]:
+    """What was last said of each pod that is not ready, and is a warning: why a workload is not."""
+    unready = {item.metadata.uid: item.raw for item in client.list(PODS).items if not is_ready(item.raw)}
+    last: dict[str, Object] = {}
+    for event in client.list(EVENTS).items:
+        uid = (event.raw.get("involvedObject") or {}).get("uid", "")
+        if uid in unready and event.raw.get("type") == WARNING:
+            last[uid] = max(last.get(uid, event.raw), event.raw, key=lambda each: str(each.get("lastTimestamp") or ""))
+    return [f"pod {key_of(unready[uid])}: {each['reason']}: {each['message']}" for uid, each in last.items()]

@@ -14,21 +14,42 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kproxy.client import RestClient
+from kproxy.cluster.inputs import Tell
 from kproxy.errors import InputError
+from kproxy.lab.config.types import HostCommand
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.checks import check_machine
 from kproxy.lab.lifecycle.down import tear_down
+from kproxy.lab.lifecycle.manifests import Manifest
 from kproxy.lab.lifecycle.node_processes import node_problems, prepare_plugin, start_node
-from kproxy.lab.lifecycle.objects import Manifest, Progress, apply_manifests, lab_client, wait_until
+from kproxy.lab.lifecycle.objects import (
+    NotReadyError,
+    Progress,
+    apply_manifests,
+    complaints,
+    lab_client,
+    wait_until,
+)
 from kproxy.lab.network import add_node, build_network
 from kproxy.lab.resources import NODES, is_ready
 from kproxy.lab.spec import MAX_NODES, LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
+from kproxy.linux.namespace import Namespace
 
 APISERVER: Final = "apiserver"
 CONTROLLERS: Final = "controllers"
+_COMMANDS: Final = "commands"
+_COMPLAINTS: Final = 3
+"""Pods of which it is told why they are not ready."""
 Say = Callable[[str], None]
+
+
+class Brought(NamedTuple):
+    """A lab that is up, and what it should have and has not: why workloads are not ready, "" if they are."""
+
+    record: LabRecord
+    late: str = ""
 
 
 def bring_up(
@@ -39,15 +60,20 @@ def bring_up(
     timeout: float,
     say: Say,
     show: Callable[[Progress], None],
+    tell: Tell,
     check: Callable[[], None] = lambda: None,
     owner: tuple[int, int] | None = None,
-) -> LabRecord:
+    commands: Sequence[HostCommand] = (),
+) -> Brought:
     """Builds a lab and waits until its nodes and workloads are ready.
 
-    What an earlier `lab up` of the same name left unfinished is removed first. If this one fails, so is all it made.
+    What an earlier `lab up` of the same name left unfinished is removed first. If this one fails, so is all it made;
+    but a lab whose workloads are not ready in time stays, so that it can be seen why.
 
     Args:
         say, show: what is being done, and how far it is.
+        tell: hears of what is odd, a sentence each.
+        commands: what is executed in the hosts' networks at the end.
         check: raises if the user does not want it any more; called wherever something is waited for. `say` and `show`
             may raise as well.
         owner: user and group of the kubeconfig, if not this process's.
@@ -68,7 +94,7 @@ def bring_up(
             say(f"an earlier `lab up` of {spec.name!r} did not finish: removing what is left of it")
         tear_down(lab, keep_directory=True)
         try:
-            return _build(lab, spec, manifests, _Waiting(timeout, say, show, check), owner)
+            return _build(lab, spec, manifests, commands, _Waiting(timeout, say, show, tell, check), owner)
         except BaseException as error:
             tails = "" if isinstance(error, InputError) or not isinstance(error, LabError) else _log_tails(lab)
             tear_down(lab)
@@ -83,6 +109,7 @@ class _Waiting(NamedTuple):
     timeout: float
     say: Say
     show: Callable[[Progress], None]
+    tell: Tell
     check: Callable[[], None]
 
 
@@ -90,9 +117,10 @@ def _build(
     lab: LabDirectory,
     spec: LabSpec,
     manifests: Sequence[Manifest],
+    commands: Sequence[HostCommand],
     waiting: _Waiting,
     owner: tuple[int, int] | None,
-) -> LabRecord:
+) -> Brought:
     numbers = tuple(plan.number for plan in spec.node_plans())
     record = LabRecord(spec, "starting", nodes=numbers, owner=owner)
     lab.write(record)
@@ -113,14 +141,36 @@ def _build(
     names = [plan.name for plan in spec.node_plans()]
     # Nodes first: pods that come while only one node is ready would all be put there.
     _wait(lab, client, names, waiting)
+    late = ""
     if manifests:
         waiting.say("workloads")
-        apply_manifests(client, manifests)
-        _wait(lab, client, names, waiting)
+        apply_manifests(client, manifests, waiting.tell)
+        try:
+            _wait(lab, client, names, waiting)
+        except NotReadyError as error:
+            late = "\n".join((str(error), *complaints(client)[:_COMPLAINTS]))
+    for command in commands:
+        waiting.check()
+        _execute(lab, spec, command, waiting.timeout)
     waiting.check()
     record = msgspec.structs.replace(record, phase="up")
     lab.write(record)
-    return record
+    return Brought(record, late)
+
+
+def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, timeout: float) -> None:
+    """Executes a command of the lab's file; what it prints is in logs/commands.log. Raises LabError."""
+    with lab.log(_COMMANDS).open("ab") as log, Namespace.named(spec.namespace(command.host)) as inside:
+        try:
+            # In a process group of its own: Ctrl-C on the terminal is for this process, which cleans up.
+            done = inside.call(
+                subprocess.run, ["sh", "-ec", command.run], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=processes.environment(lab, f"command/{command.host}"), process_group=0, timeout=timeout,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"{command.host}: {command.run}: has not ended after {timeout:.0f} s") from error
+    if done.returncode:
+        raise LabError(f"{command.host}: {command.run}: exit code {done.returncode}\n{lab.log_tail(_COMMANDS, 5)}")
 
 
 def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: _Waiting) -> None:
@@ -135,7 +185,7 @@ def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: 
         running = {item.role for item in processes.find(lab)}
         expected = [APISERVER, CONTROLLERS, *(f"kubelet/{name}" for name in names)]
         dead = [role for role in expected if role not in running]
-        raise LabError(f"{error}{'; not running: ' + ', '.join(dead) if dead else ''}") from error
+        raise type(error)(f"{error}{'; not running: ' + ', '.join(dead) if dead else ''}") from error
 
 
 def start_apiserver(lab: LabDirectory) -> subprocess.Popen[bytes]:

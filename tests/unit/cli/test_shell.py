@@ -41,6 +41,7 @@ def test_commands_and_flags() -> None:
     assert offered("", "dri") == ["drift"]
     assert set(offered("")) == set(COMMANDS)
     assert offered("lab", "st") == ["status"]
+    assert offered("lab up --preset", "d") == ["damaged", "dual-stack"]
     assert "--service" in offered("explain", "--s")
     assert offered("explain -o", "y") == ["yaml"]
 

@@ -10,20 +10,22 @@ import yaml
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
 from kproxy.errors import InputError
-from kproxy.lab.lifecycle.node_processes import command_of, proxy_configuration, read_proxy
-from kproxy.lab.spec import LabSpec
+from kproxy.lab.config.decode import load_lab_config
+from kproxy.lab.config.types import Choices
+from kproxy.lab.lifecycle.node_processes import command_of, proxy_configuration
+from kproxy.lab.spec import LabSpec, Mode
 from kproxy.lab.state import LabDirectory, LabRecord
 
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
 
-def configuration(tmp_path: Path, text: str, mode: str | None = None) -> KubeProxyConfiguration:
+def configuration(tmp_path: Path, text: str, mode: Mode | None = None) -> KubeProxyConfiguration:
     """What a node's proxy reads in a lab with this file, after lab.json was written and read again."""
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + text)
-    chosen, fields = read_proxy(str(path), mode, lambda _text: None)
+    config = load_lab_config(str(path), Choices("one", mode=mode))
     lab = LabDirectory("one", tmp_path)
-    lab.write(LabRecord(LabSpec("one", mode=chosen, proxy=fields), "up"))  # type: ignore[arg-type]
+    lab.write(LabRecord(config.spec, "up"))
     document = proxy_configuration(lab, lab.running().spec)
     return decode_config(yaml.safe_dump(document).encode()).config
 
@@ -49,7 +51,6 @@ def test_fields_of_the_file_count_and_a_lab_sets_its_own(tmp_path: Path) -> None
 def test_mode_goes_before_the_file_and_iptables_is_the_default(tmp_path: Path) -> None:
     assert configuration(tmp_path, "mode: nftables\n", "iptables").mode == "iptables"
     assert configuration(tmp_path, "").mode == "iptables"
-    assert read_proxy(None, "nftables", lambda _text: None) == ("nftables", {})
 
 
 def test_a_mode_that_no_lab_has_is_refused(tmp_path: Path) -> None:
@@ -64,3 +65,12 @@ def test_the_variant_is_for_iptables_only(tmp_path: Path) -> None:
     assert "--variant" not in command_of("proxy", lab, spec, plan)
     overlay = command_of("overlay", lab, spec, plan)
     assert overlay[overlay.index("--variant") + 1] == "legacy"
+
+
+def test_the_mtu_that_is_asked_for_is_the_overlays_and_the_pods(tmp_path: Path) -> None:
+    lab = LabDirectory("one", tmp_path)
+    spec = LabSpec("one", mtu=1400)
+    overlay = command_of("overlay", lab, spec, spec.node(1))
+    assert overlay[overlay.index("--mtu") + 1] == "1400"
+    assert spec.pod_mtu == 1400
+    assert "--mtu" not in command_of("overlay", lab, LabSpec("one"), spec.node(1))

@@ -1,0 +1,94 @@
+"""A lab from a file with all that a file can say; what is not ready in time is there to be looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.lab.labtools import Lab, fresh_name
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+FILE = """\
+apiVersion: kproxy/v1
+kind: Lab
+name: NAME
+nodes:
+- labels: {topology.kubernetes.io/zone: east, disk: ssd}
+- labels: {topology.kubernetes.io/zone: east}
+  taints: [{key: gpu, effect: PreferNoSchedule}]
+networking:
+  ipFamily: dual
+  podSubnet: 10.64.0.0/16,fd00:64::/48
+  serviceSubnet: 10.65.0.0/20
+  mtu: 1400
+proxy:
+  config: {iptables: {masqueradeBit: 12}}
+manifests: [more.yaml]
+commands:
+- {host: node-2, run: "ip route add blackhole 192.0.2.0/24; ip route > $PWD/routes"}
+timeout: 15s
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {ipFamilyPolicy: RequireDualStack, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+"""
+MORE = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web, ports: [{containerPort: 8080}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bad}
+spec:
+  nodeSelector: {disk: ssd}
+  containers:
+  - name: bad
+    image: bad
+    readinessProbe: {httpGet: {port: 9}, periodSeconds: 1}
+"""
+
+
+def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(fresh_name(), tmp_path / "labs")
+    (tmp_path / "more.yaml").write_text(MORE)
+    (tmp_path / "lab.yaml").write_text(FILE.replace("NAME", lab.name).replace("$PWD", str(tmp_path)))
+    monkeypatch.delenv("KPROXY_LAB", raising=False)
+    try:
+        done = lab.call("up", "--config", str(tmp_path / "lab.yaml"))
+        assert done.returncode == 1, done.stderr
+        assert f"lab {lab.name}: 2 nodes, " in done.stderr
+        assert "not ready after 15 s: pod default/bad is not ready" in done.stderr
+        assert "pod default/bad: Unhealthy: Readiness probe failed: " in done.stderr
+        assert "blackhole 192.0.2.0/24" in (tmp_path / "routes").read_text()
+        nodes = {
+            item["metadata"]["name"]: item for item in json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
+        }
+        assert nodes["node-2"]["spec"]["podCIDRs"] == ["10.64.2.0/24", "fd00:64:0:2::/64"]
+        assert nodes["node-2"]["spec"]["taints"] == [{"key": "gpu", "effect": "PreferNoSchedule"}]
+        assert nodes["node-1"]["metadata"]["labels"]["disk"] == "ssd"
+        assert {item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in nodes.values()} == {"east"}
+        assert "mtu 1400" in lab.run("exec", "node-1", "--", "ip", "link", "show", "cni0")
+        assert "--set-xmark 0x1000/0x1000" in lab.run("exec", "node-1", "--", "iptables-save", "-t", "nat")
+        ips = json.loads(lab.kubectl("get", "service", "web", "-o", "json"))["spec"]["clusterIPs"]
+        assert (ips[0].rpartition(".")[0].rpartition(".")[0], ips[1][:11]) == ("10.65", "fd00:10:96:")
+        cells = lab.json("probe", "--count", "4", "--service", "web")["cells"]
+        assert len(cells) > 4
+        assert all(cell["agrees"] for cell in cells)
+        assert lab.call("down").returncode == 0
+        refused = lab.call("up", "--config", str(tmp_path / "lab.yaml"), "--nodes", "1")
+        assert refused.returncode == 2
+        assert "commands[0].host" in refused.stderr
+        assert lab.namespaces() == []
+    finally:
+        lab.call("down")
