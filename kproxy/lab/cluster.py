@@ -14,7 +14,7 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
 from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.lab.errors import LabError, LabInputError, NoSuchPodError
-from kproxy.lab.kubelet.kubelet import pod_ports
+from kproxy.lab.kubelet.podspec import pod_ports
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS
 from kproxy.lab.lifecycle.objects import lab_client
@@ -262,6 +262,7 @@ def _pod(spec: LabSpec, pod: Object, roles: Collection[str]) -> PodView:
     host_network = bool(pod["spec"].get("hostNetwork"))
     node = pod["spec"].get("nodeName", "")
     name = spec.namespace(node) if host_network else spec.pod_namespace(meta["uid"])
+    phase = status.get("phase", "Pending")
     failed = FAILED in (meta.get("annotations") or {})
     there = bool(node) and os.path.exists(os.path.join(NETNS_DIRECTORY, name))
     return PodView(
@@ -269,8 +270,9 @@ def _pod(spec: LabSpec, pod: Object, roles: Collection[str]) -> PodView:
         meta["name"],
         meta["uid"],
         node,
-        tuple(item["ip"] for item in status.get("podIPs") or ()),
-        status.get("phase", "Pending"),
+        # Of a pod that has ended they may be another's by now.
+        () if phase in ("Succeeded", "Failed") else tuple(item["ip"] for item in status.get("podIPs") or ()),
+        phase,
         is_ready(pod),
         is_terminating(pod),
         failed,

@@ -225,3 +225,70 @@ def test_a_stateful_set_comes_up_in_order_and_is_updated(lab: Lab) -> None:
     lab.kubectl("scale", "statefulset/db", "--replicas=1")
     eventually(lambda: set(ready(lab, "app=db")) == {"db-0"})
     lab.kubectl("delete", "statefulset/db", "service/peers")
+
+
+def job(name: str, *command: str, policy: str = "Never", **spec: Any) -> dict[str, Any]:
+    env = [{"name": "SELF", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    container = {"name": "main", "image": "x", "command": command, "env": env}
+    template = {"spec": {"restartPolicy": policy, "containers": [container]}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template, **spec}}
+
+
+@pytest.fixture
+def flag(lab: Lab) -> Iterator[Path]:
+    """A file that may come; outside of /tmp, for a Job's command has one of its own."""
+    path = Path(f"/run/kproxy-test-{lab.name}")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_jobs_run_their_commands_to_the_end(lab: Lab, flag: Path) -> None:
+    mark = f"/etc/kproxy-test-{lab.name}"
+    script = f"""
+        echo "$(hostname) $SELF index $JOB_COMPLETION_INDEX"
+        ip -br address show eth0 | grep -o '10[.]244[.][0-9.]*'
+        echo mine > /tmp/mine && test "$(ls /tmp)" = mine && echo writes in /tmp
+        touch {mark} || echo nowhere else
+    """
+    # What a command has started does not keep its pod from ending.
+    lab.apply(
+        job("work", "sh", "-c", script, completions=2, parallelism=2, completionMode="Indexed"),
+        job("broken", "sh", "-c", "sleep 1000 & echo no >&2; exit 3", backoffLimit=0),
+        job("nothing", "/nonexistent/program", backoffLimit=0),
+        job("again", "test", "-e", str(flag), policy="OnFailure", backoffLimit=100),
+        job("long", "sleep", "1000"),
+    )
+    lab.kubectl("wait", "--for=condition=Complete", "job/work", "--timeout=120s")
+    lab.kubectl("wait", "--for=condition=Failed", "job/broken", "job/nothing", "--timeout=120s")
+    for meta in (pod["metadata"] for pod in get(lab, "pods", "-l", "job-name=work")["items"]):
+        name, index = meta["name"], meta["labels"]["batch.kubernetes.io/job-completion-index"]
+        said = lab.kubectl("logs", name).splitlines()
+        assert said[0] == f"work-{index} {name} index {index}"
+        assert said[1].startswith("10.244.")
+        assert said[2] == "writes in /tmp"
+        assert "Read-only file system" in said[3]
+        assert said[4:] == ["nowhere else"]
+    assert not Path(mark).exists()
+    broken = get(lab, "pods", "-l", "job-name=broken")["items"][0]
+    assert broken["status"]["phase"] == "Failed"
+    assert broken["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert lab.kubectl("logs", "job/broken") == "no\n"
+    nothing = get(lab, "pods", "-l", "job-name=nothing")["items"][0]["status"]["containerStatuses"][0]
+    assert nothing["state"]["terminated"]["reason"] == "StartError"
+    assert 'exec: "/nonexistent/program"' in nothing["state"]["terminated"]["message"]
+
+    def restarts() -> int:
+        items = get(lab, "pods", "-l", "job-name=again")["items"]
+        return sum(each["restartCount"] for item in items for each in item["status"].get("containerStatuses", ()))
+
+    eventually(lambda: restarts() > 0)
+    flag.touch()
+    lab.kubectl("wait", "--for=condition=Complete", "job/again", "--timeout=120s")
+    # While it runs, its pod can be entered, and has its namespace only until it ends.
+    pod = get(lab, "pods", "-l", "job-name=long")["items"][0]
+    inside = [item for item in lab.namespaces() if pod["metadata"]["uid"] in item]
+    assert inside
+    assert not [item for item in lab.namespaces() if broken["metadata"]["uid"] in item]
+    lab.kubectl("delete", "job", "--all", "--timeout=120s")
+    eventually(lambda: not set(inside) & set(lab.namespaces()))
+    lab.run("status")

@@ -8,6 +8,7 @@ from kproxy.client import RestClient, SharedInformerFactory, load_client_config
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.daemonset import DaemonSetController
 from kproxy.lab.controllers.deployment import DeploymentController
+from kproxy.lab.controllers.job import JobController
 from kproxy.lab.controllers.loadbalancer import LoadBalancerController
 from kproxy.lab.controllers.nodes import NodeLifecycleController
 from kproxy.lab.controllers.replicaset import ReplicaSetController
@@ -26,6 +27,7 @@ def run_controllers(lab: LabDirectory, spec: LabSpec) -> None:
         ReplicaSetController(client, factory),
         DaemonSetController(client, factory),
         StatefulSetController(client, factory),
+        JobController(client, factory),
         Scheduler(client, factory),
         NodeLifecycleController(client, factory),
         LoadBalancerController(client, factory, spec),

@@ -24,9 +24,9 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.apiserver.kubelet import CLOSE, ENDED, HEADER, MAX_FRAME, RESIZE, STDERR, STDIN, STDOUT, ExecRequest, frame
+from kproxy.lab.kubelet.environment import PATH
 from kproxy.linux.namespace import Namespace
 
-PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PIECE: Final = 32768
 
 

@@ -3,21 +3,23 @@
     bound to this node -> namespace, CNI ADD -> servers -> Running, Ready
     deletionTimestamp  -> preStop (servers go on) -> servers stop -> CNI DEL, namespace -> deleted for good
 
-A pod's containers are its echo servers, on all ports that it declares; a pod that declares none serves 80 and 8080, TCP
-and UDP, as images that say nothing of their ports often do. What stands for the application's own time to end is the
-container's `preStop.sleep`, at most the grace period: meanwhile the servers answer, and the pod is serving while it
-terminates.
+A pod whose containers run commands (`tasks`) ends with them, and its namespace with it; its log stays until it is
+deleted. The containers of others are echo servers, on all ports that the pod declares; one that declares none serves 80
+and 8080, TCP and UDP, as images that say nothing of their ports often do. What stands for the application's own time to
+end is the container's `preStop.sleep`, at most the grace period: meanwhile the servers answer, and the pod is serving
+while it terminates.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -26,11 +28,21 @@ from kproxy.lab.controllers.base import Controller, ObjectHandler
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import WARNING
 from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
-from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
+from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.logs import PodLogs
+from kproxy.lab.kubelet.podspec import (
+    containers_of,
+    event_parts,
+    is_task,
+    pod_ports,
+    pod_words,
+    port_mappings,
+    pre_stop,
+)
 from kproxy.lab.kubelet.probes import Prober, Target
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
+from kproxy.lab.kubelet.tasks import Tasks
 from kproxy.lab.network import delete_namespaces, set_up_pod
 from kproxy.lab.resources import FAILED, PODS, Json, Object, is_terminating, key_of, now, parse_timestamp, timestamp
 from kproxy.lab.spec import LabSpec, NodePlan, family_of
@@ -38,8 +50,6 @@ from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import NETNS_DIRECTORY
 
 log = logging.getLogger(__name__)
-
-DEFAULT_PORTS: Final = (Port(80), Port(8080), Port(80, "UDP"), Port(8080, "UDP"))
 
 
 class Sandbox(msgspec.Struct, frozen=True):
@@ -78,6 +88,7 @@ class Kubelet(Controller):
         self.servers = EchoServers()
         self._prober = Prober(self._probed, self._unhealthy)
         self._logs = PodLogs()
+        self.tasks = Tasks(self._probed, self._logs)
         self.streams = Streams(directory, self._find, self._logs)
         self._directory = directory / "pods"
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -86,6 +97,8 @@ class Kubelet(Controller):
         self._started: dict[str, str] = {}
         """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
+        self._ended: set[str] = set()
+        """Pods that have come to their end by themselves; their informer may still show them running."""
         self._killing: set[str] = set()
         """Pods of which it was said that they are stopped."""
         self._pods = factory.informer(PODS, field_selector=f"spec.nodeName={plan.name}")
@@ -102,13 +115,20 @@ class Kubelet(Controller):
             return [(item.uid, "eth0") for item in self._sandboxes.values() if not item.host_network]
 
     def _find(self, uid: str) -> RunningPod | None:
-        """A pod of this node that has its namespace."""
+        """A pod of this node that has its namespace, or had it until it ended."""
         with self._lock:
             sandbox = self._sandboxes.get(uid)
-        found = self._pods.indexer.get_by_key(sandbox.key) if sandbox is not None else None
-        if sandbox is None or found is None or found.metadata.uid != uid:
+        shown = self._pods.indexer
+        if sandbox is not None:
+            found = shown.get_by_key(sandbox.key)
+        else:
+            found = next((item for item in shown.list() if item.metadata.uid == uid), None)
+        if found is None or found.metadata.uid != uid:
             return None
-        return RunningPod(found.raw, sandbox.netns, self.servers.is_serving(uid))
+        return RunningPod(found.raw, sandbox.netns if sandbox is not None else "", self._runs(uid))
+
+    def _runs(self, uid: str) -> bool:
+        return self.servers.is_serving(uid) or self.tasks.is_running(uid)
 
     def _load(self) -> None:
         for file in self._directory.glob("*.json"):
@@ -134,10 +154,11 @@ class Kubelet(Controller):
         pod = found.raw if found is not None and found.metadata.uid == uid else None
         if pod is None:
             self._tear_down(uid)
+            self._forget(uid)
             return None
         if is_terminating(pod):
             return self._terminate(pod)
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if uid in self._ended or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             self._tear_down(uid)
             return None
         try:
@@ -149,9 +170,36 @@ class Kubelet(Controller):
             self.recorder.event(pod, "Pod", "FailedCreatePodSandBox", text, type=WARNING)
             raise
         failed = FAILED in (pod["metadata"].get("annotations") or {})
+        if is_task(pod):
+            return self._run_task(pod, sandbox, failed)
         self._run(pod, sandbox, failed)
         self._report(pod, sandbox, "")
         return None
+
+    def _run_task(self, pod: Object, sandbox: Sandbox, failed: bool) -> float | None:
+        """Starts the commands of a pod, or kills those of one that `lab fail` has crashed; ends it when all have."""
+        uid = sandbox.uid
+        if failed:
+            self.tasks.signal(uid, signal.SIGKILL)
+        else:
+            addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
+            parts = dict(event_parts(pod))
+            for name in self.tasks.run(addressed, sandbox.netns, {}):
+                self.recorder.event(pod, "Pod", "Created", "Container created", part=parts[name])
+                self.recorder.event(pod, "Pod", "Started", "Container started", part=parts[name])
+            if uid not in self._started:
+                self._started[uid] = timestamp(now())
+                self._prober.start(
+                    uid, pod["spec"].get("containers") or (), Target(sandbox.netns, sandbox.addresses[0])
+                )
+        if self._report(pod, sandbox, "") in ("Succeeded", "Failed"):
+            self._ended.add(uid)
+            self._tear_down(uid)
+        return self.tasks.left(uid)
+
+    def _addresses(self, sandbox: Sandbox) -> Json:
+        own = {"podIP": sandbox.addresses[0], "podIPs": [{"ip": address} for address in sandbox.addresses]}
+        return {**own, "hostIP": self.plan.addresses[0]}
 
     def _sandbox(self, pod: Object) -> Sandbox:
         meta = pod["metadata"]
@@ -173,7 +221,7 @@ class Kubelet(Controller):
         meta = pod["metadata"]
         netns = self.spec.pod_namespace(uid)
         # Left by a kubelet that was killed here: begin again.
-        runtime: Json = {"portMappings": _port_mappings(pod)}
+        runtime: Json = {"portMappings": port_mappings(pod)}
         arguments = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={meta['namespace']};K8S_POD_NAME={meta['name']}"
         attachment = Attachment(uid, f"{NETNS_DIRECTORY}/{netns}", "eth0", arguments, runtime)
         if (Path(NETNS_DIRECTORY) / netns).exists():
@@ -203,8 +251,8 @@ class Kubelet(Controller):
                 self._prober.stop(uid)
                 self.servers.stop(uid)
                 self._restarts[uid] = self._restarts.get(uid, 0) + 1
-                for name, part in _containers(pod):
-                    text = f"Back-off restarting failed container {name} in pod {_pod_words(pod)}"
+                for name, part in event_parts(pod):
+                    text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
                     self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
             return
         if self.servers.is_serving(uid):
@@ -220,17 +268,17 @@ class Kubelet(Controller):
         try:
             self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
         except (OSError, LinuxError) as error:
-            for _name, part in _containers(pod):
+            for _name, part in event_parts(pod):
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
         for port in pod_ports(pod):
             self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
         self._logs.add(uid, 0, f"pod {meta['name']} on {self.plan.name}", time.time())
-        for _name, part in _containers(pod):
+        for _name, part in event_parts(pod):
             self.recorder.event(pod, "Pod", "Created", "Container created", part=part)
             self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
         self._started[uid] = timestamp(now())
-        self._prober.start(uid, pod["spec"].get("containers") or (), Target(sandbox.netns, sandbox.addresses[0]))
+        self._prober.start(uid, containers_of(pod), Target(sandbox.netns, sandbox.addresses[0]))
 
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
         with self._lock:
@@ -247,17 +295,19 @@ class Kubelet(Controller):
         if sandbox is not None:
             self.queue.add(f"{uid}|{sandbox.key}")
 
-    def _report(self, pod: Object, sandbox: Sandbox | None, problem: str) -> None:
+    def _report(self, pod: Object, sandbox: Sandbox | None, problem: str) -> str:
+        """Writes the pod's status if it has changed; the phase."""
         uid = str(pod["metadata"]["uid"])
         status = pod_status(
             pod,
             hosts=self.plan.addresses,
             addresses=sandbox.addresses if sandbox is not None else (),
-            running=self.servers.is_serving(uid),
+            running=self._runs(uid),
             probed=self._prober.readiness(uid),
             started=self._started.get(uid, ""),
             restarts=self._restarts.get(uid, 0),
             problem=problem,
+            tasks=self.tasks.states(uid),
         )
         if not same_status(pod.get("status") or {}, status):
             meta = pod["metadata"]
@@ -268,6 +318,7 @@ class Kubelet(Controller):
                 meta["namespace"],
                 subresource="status",
             )
+        return str(status["phase"])
 
     # --- the end of a pod ---
 
@@ -277,15 +328,20 @@ class Kubelet(Controller):
         grace = int(meta.get("deletionGracePeriodSeconds") or 0)
         begun = parse_timestamp(str(meta["deletionTimestamp"])).timestamp() - grace
         # The time of deletion has whole seconds; what passed before the kubelet heard of it is not counted.
-        asked = min(_pre_stop(pod), grace)
+        asked = min(pre_stop(pod), grace)
         left = begun + asked - time.time()
         with self._lock:
             alive = uid in self._sandboxes
-        if alive and uid not in self._killing:
+        first = alive and uid not in self._killing
+        if first:
             self._killing.add(uid)
-            for name, part in _containers(pod):
+            for name, part in event_parts(pod):
                 self.recorder.event(pod, "Pod", "Killing", f"Stopping container {name}", part=part)
         if alive and asked and left > 0 and self.servers.is_serving(uid):
+            return left
+        if alive and self.tasks.is_running(uid) and (left := begun + grace - time.time()) > 0:
+            if first:
+                self.tasks.signal(uid, signal.SIGTERM)
             return left
         self._tear_down(uid)
         options: dict[str, Any] = {
@@ -304,6 +360,7 @@ class Kubelet(Controller):
     def _tear_down(self, uid: str) -> None:
         self._prober.stop(uid)
         self.servers.stop(uid)
+        self.tasks.forget(uid)
         self.streams.end(uid)
         with self._lock:
             sandbox = self._sandboxes.get(uid)
@@ -322,51 +379,12 @@ class Kubelet(Controller):
         self._restarts.pop(uid, None)
         self._killing.discard(uid)
 
+    def _forget(self, uid: str) -> None:
+        """What is kept of a pod that has ended until it is deleted."""
+        self._ended.discard(uid)
+        self._logs.forget(uid)
+
 
 def _work_key(pod: Object) -> str:
     # With the uid: a pod of the same name that comes later is another one.
     return f"{pod['metadata']['uid']}|{key_of(pod)}"
-
-
-def _containers(pod: Object) -> list[tuple[str, str]]:
-    """The containers' names, and what events call them."""
-    names = [str(item["name"]) for item in pod["spec"].get("containers") or ()]
-    return [(name, f"spec.containers{{{name}}}") for name in names]
-
-
-def _pod_words(pod: Object) -> str:
-    meta = pod["metadata"]
-    return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
-
-
-def pod_ports(pod: Object) -> tuple[Port, ...]:
-    """The ports that a pod's echo server serves."""
-    found = [
-        Port(int(port["containerPort"]), port.get("protocol", "TCP"))
-        for container in pod["spec"].get("containers") or ()
-        for port in container.get("ports") or ()
-    ]
-    return tuple(dict.fromkeys(found)) or DEFAULT_PORTS
-
-
-def _port_mappings(pod: Object) -> list[Json]:
-    return [
-        {
-            "hostPort": port["hostPort"],
-            "containerPort": port["containerPort"],
-            "protocol": port.get("protocol", "TCP").lower(),
-            **({"hostIP": port["hostIP"]} if port.get("hostIP") else {}),
-        }
-        for container in pod["spec"].get("containers") or ()
-        for port in container.get("ports") or ()
-        if port.get("hostPort")
-    ]
-
-
-def _pre_stop(pod: Object) -> float:
-    """Seconds that the containers go on after the pod was deleted."""
-    sleeps = [
-        float((((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}).get("seconds") or 0)
-        for container in pod["spec"].get("containers") or ()
-    ]
-    return max(sleeps, default=0.0)

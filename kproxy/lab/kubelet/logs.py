@@ -13,12 +13,14 @@ KEPT: Final = 5000
 
 
 class Line(NamedTuple):
-    """A line: `number` counts a pod's lines, `time` is in seconds since 1970; `port` 0 is every container's."""
+    """A line: `number` counts a pod's lines, `time` is in seconds since 1970; `port` 0 and `container` "" are every
+    container's."""
 
     number: int
     time: float
     port: int
     text: str
+    container: str = ""
 
 
 class PodLogs:
@@ -29,11 +31,11 @@ class PodLogs:
         self._lines: dict[str, deque[Line]] = {}
         self._numbers = itertools.count(1)
 
-    def add(self, uid: str, port: int, text: str, time: float) -> None:
-        """A server's line."""
+    def add(self, uid: str, port: int, text: str, time: float, container: str = "") -> None:
+        """A line of the server of a port, or of the command of a container."""
         with self._changed:
             lines = self._lines.setdefault(uid, deque(maxlen=KEPT))
-            lines.append(Line(next(self._numbers), time, port, text))
+            lines.append(Line(next(self._numbers), time, port, text, container))
             self._changed.notify_all()
 
     def forget(self, uid: str) -> None:

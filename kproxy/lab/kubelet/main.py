@@ -53,6 +53,7 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
         kubelet.start()
         _collect_garbage(kubelet)
     finally:
+        kubelet.tasks.close()
         kubelet.servers.close()
         kubelet.streams.close()
         factory.shutdown(0.2)

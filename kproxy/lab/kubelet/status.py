@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from kproxy.lab.resources import Json, Object, condition_of, now, parse_timestamp, timestamp, with_condition
 from kproxy.lab.spec import NodePlan
 
 REPORT_SECONDS: Final = 300
 """A kubelet says how its node is at least so often, even if nothing has changed (nodeStatusReportFrequency)."""
+
+
+class Ended(NamedTuple):
+    """How a command ended; times are timestamps."""
+
+    code: int
+    reason: str
+    message: str
+    started: str
+    finished: str
+
+
+class TaskState(NamedTuple):
+    """A container that runs a command: how it `ended`, None if it runs; how the run before did (`last`); `waits` to be
+    started again."""
+
+    started: str
+    restarts: int
+    ended: Ended | None
+    last: Ended | None
+    waits: bool
 
 
 def pod_status(
@@ -22,40 +44,79 @@ def pod_status(
     started: str,
     restarts: int,
     problem: str,
+    tasks: Mapping[str, TaskState] = MappingProxyType({}),
 ) -> Json:
     """The status of a pod on this node.
 
     `addresses` are the pod's own, empty while it has none; `running` says whether its servers run, `probed` which
-    containers that have probes are ready, `problem` why there is no sandbox.
+    containers that have probes are ready, `problem` why there is no sandbox. `tasks` are the containers of a pod that
+    runs commands.
     """
     containers = pod["spec"].get("containers") or ()
-    unready = [str(item["name"]) for item in containers if not running or not probed.get(item["name"], True)]
+    alive = {str(item["name"]): tasks[item["name"]].ended is None if tasks else running for item in containers}
+    unready = [name for name, runs in alive.items() if not runs or not probed.get(name, True)]
     ready = running and not unready
     old = pod.get("status") or {}
     conditions = list(old.get("conditions") or [])
     said = {True: "True", False: "False"}
     conditions = with_condition(conditions, "PodReadyToStartContainers", said[bool(addresses)])
     conditions = with_condition(conditions, "Initialized", "True")
-    reason = "" if ready else "ContainersNotReady"
+    phase = _phase(bool(started), tasks)
+    over = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
+    reason = "" if ready else over
     message = problem or ("" if ready else f"containers with unready status: [{' '.join(unready)}]")
     for kind in ("Ready", "ContainersReady"):
         conditions = with_condition(conditions, kind, said[ready], reason, message)
     conditions = with_condition(conditions, "PodScheduled", "True")
-    has_run = bool(started)
     status: Json = {
-        "phase": "Running" if has_run else "Pending",
+        "phase": phase,
         "hostIP": hosts[0],
         "hostIPs": [{"ip": address} for address in hosts],
         "startTime": old.get("startTime") or timestamp(now()),
         "conditions": conditions,
         "containerStatuses": [
-            _container(item, running, item["name"] not in unready, started, restarts, problem) for item in containers
+            _task(item, tasks[item["name"]], item["name"] not in unready)
+            if tasks
+            else _container(item, running, item["name"] not in unready, started, restarts, problem)
+            for item in containers
         ],
     }
     if addresses:
         status["podIP"] = addresses[0]
         status["podIPs"] = [{"ip": address} for address in addresses]
     return status
+
+
+def _phase(started: bool, tasks: Mapping[str, TaskState]) -> str:
+    if not tasks or not all(state.ended is not None and not state.waits for state in tasks.values()):
+        return "Running" if started else "Pending"
+    return "Failed" if any(state.ended is not None and state.ended.code for state in tasks.values()) else "Succeeded"
+
+
+def _task(item: Object, task: TaskState, ready: bool) -> Json:
+    state: Json = {"running": {"startedAt": task.started}}
+    last = task.last
+    if task.ended is not None and task.waits:
+        text = f"restarting failed container {item['name']}"
+        state, last = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}, task.ended
+    elif task.ended is not None:
+        state = {"terminated": _terminated(task.ended)}
+    return {
+        "name": item["name"],
+        "image": item.get("image", ""),
+        "imageID": "kproxy.lab/command",
+        "ready": ready,
+        "started": task.ended is None,
+        "restartCount": task.restarts,
+        "state": state,
+        "lastState": {"terminated": _terminated(last)} if last is not None else {},
+    }
+
+
+def _terminated(ended: Ended) -> Json:
+    found: Json = {"exitCode": ended.code, "reason": ended.reason}
+    found |= {"startedAt": ended.started, "finishedAt": ended.finished}
+    return {**found, **({"message": ended.message} if ended.message else {})}
 
 
 def _container(item: Object, running: bool, ready: bool, started: str, restarts: int, problem: str) -> Json:

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kproxy.apiserver.kubelet import STARTED, STDOUT, ExecRequest, KubeletRequest, LogRequest
-from kproxy.lab.kubelet.commands import PATH, Client, Command, failure
+from kproxy.lab.kubelet.commands import Client, Command, failure
+from kproxy.lab.kubelet.environment import environment
 from kproxy.lab.kubelet.logs import Line, PodLogs
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
@@ -64,12 +65,11 @@ class Streams:
             self.end(uid)
 
     def end(self, uid: str) -> None:
-        """Ends a pod's commands, and forgets its log."""
+        """Ends a pod's commands."""
         with self._lock:
             commands = self._commands.pop(uid, set())
         for command in commands:
             command.kill()
-        self._logs.forget(uid)
 
     def _serve(self, connection: socket.socket) -> None:
         client = Client(connection)
@@ -93,7 +93,7 @@ class Streams:
             return
         client.send(STARTED)
         try:
-            command = Command(asked, found.netns, environment(found.pod, asked))
+            command = Command(asked, found.netns, environment(found.pod, asked.container, terminal=asked.tty))
         except (OSError, LinuxError, ValueError) as error:
             client.end(failure(f"error executing command in container: {error}"))
             return
@@ -118,7 +118,9 @@ class Streams:
             return
         ports = _ports(found.pod, name)
         client.send(STARTED)
-        chosen = [line for line in lines if _is_of(line, ports) and (asked.since is None or line.time >= asked.since)]
+        chosen = [
+            line for line in lines if _is_of(line, name, ports) and (asked.since is None or line.time >= asked.since)
+        ]
         if asked.tail is not None:
             chosen = chosen[len(chosen) - min(asked.tail, len(chosen)) :]
         left, seen = asked.limit, lines[-1].number
@@ -130,10 +132,10 @@ class Streams:
             if not asked.follow or left == 0:
                 break
             more = self._logs.wait(asked.uid, seen, _LOOK)
-            if more is None:
+            if more is None or (not more and _has_ended(self._find(asked.uid))):
                 break
             client.send(STDOUT)  # fails if the client has gone
-            chosen = [line for line in more if _is_of(line, ports)]
+            chosen = [line for line in more if _is_of(line, name, ports)]
             seen = more[-1].number if more else seen
         client.end({"metadata": {}, "status": "Success"})
 
@@ -154,19 +156,6 @@ def listen(directory: Path) -> socket.socket:
     finally:
         os.close(descriptor)
     return listening
-
-
-def environment(pod: Object, asked: ExecRequest) -> dict[str, str]:
-    """A command's environment: what the container's `env` says with values, and what images mostly have.
-
-    What tells `kproxy lab down` whose process it is, stays in it.
-    """
-    lab = {name: value for name, value in os.environ.items() if name.startswith("KPROXY_LAB")}
-    containers = pod["spec"].get("containers") or ()
-    given = next((item.get("env") or () for item in containers if item["name"] == asked.container), ())
-    own = {str(item["name"]): str(item["value"]) for item in given if item.get("value") is not None}
-    terminal = {"TERM": "xterm"} if asked.tty else {}
-    return {"PATH": PATH, "HOME": "/root", "HOSTNAME": pod["metadata"]["name"], **terminal, **own, **lab}
 
 
 def _read_request(connection: socket.socket) -> KubeletRequest | None:
@@ -195,8 +184,14 @@ def _ports(pod: Object, container: str) -> frozenset[int] | None:
     return found.get(container, frozenset())
 
 
-def _is_of(line: Line, ports: frozenset[int] | None) -> bool:
+def _is_of(line: Line, container: str, ports: frozenset[int] | None) -> bool:
+    if line.container not in ("", container):
+        return False
     return ports is None or line.port == 0 or line.port in ports
+
+
+def _has_ended(found: RunningPod | None) -> bool:
+    return found is None or (found.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _text(line: Line, timestamps: bool) -> bytes:

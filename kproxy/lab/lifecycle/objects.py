@@ -25,8 +25,9 @@ from kproxy.lab.resources import (
     STATEFUL_SETS,
     Object,
     condition_of,
+    controller_of,
+    is_active,
     is_ready,
-    is_terminating,
     key_of,
 )
 from kproxy.lab.state import LabDirectory
@@ -163,7 +164,8 @@ def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
     there = {item.metadata.name: item.raw for item in client.list(NODES).items}
     unready = [name for name in nodes if name not in there or not is_ready(there[name])]
     missing = [f"node {name} is not ready" for name in unready]
-    pods = [item.raw for item in client.list(PODS).items if not is_terminating(item.raw)]
+    # What runs to its end, or has, is not waited for.
+    pods = [item.raw for item in client.list(PODS).items if is_active(item.raw) and not _is_of_job(item.raw)]
     ready = sum(map(is_ready, pods))
     owned = 0
     for item in client.list(DEPLOYMENTS).items:
@@ -207,6 +209,10 @@ def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
 
 class NotReadyError(LabError):
     """What a lab should have is not ready in time."""
+
+
+def _is_of_job(pod: Object) -> bool:
+    return (controller_of(pod) or {}).get("kind") == "Job"
 
 
 def wait_until(

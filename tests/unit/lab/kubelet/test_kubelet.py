@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.lab.kubelet.kubelet import DEFAULT_PORTS, pod_ports
+from kproxy.lab.kubelet.podspec import DEFAULT_PORTS, pod_ports
 
 
 def pod(owner: str = "", **spec: Any) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""What the kubelet reads of a pod: its containers, ports, and whether it runs commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kproxy.lab.kubelet.echo import Port
+from kproxy.lab.resources import Json, Object, controller_of
+
+DEFAULT_PORTS: Final = (Port(80), Port(8080), Port(80, "UDP"), Port(8080, "UDP"))
+
+
+def containers_of(pod: Object) -> Sequence[Object]:
+    found: Sequence[Object] = pod["spec"].get("containers") or ()
+    return found
+
+
+def hostname_of(pod: Object) -> str:
+    """What a pod takes for its hostname."""
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63]
+
+
+def is_task(pod: Object) -> bool:
+    """Whether a pod's containers run commands to their end."""
+    if pod["spec"].get("restartPolicy", "Always") == "Always":
+        return False
+    return (controller_of(pod) or {}).get("kind") == "Job" or any(map(words_of, containers_of(pod)))
+
+
+def words_of(container: Object) -> list[str]:
+    # Images that are made for commands have no entry point, so args alone are mostly a command.
+    return [*(container.get("command") or ()), *(container.get("args") or ())]
+
+
+def event_parts(pod: Object) -> list[tuple[str, str]]:
+    """The containers' names, and what events call them."""
+    names = [str(item["name"]) for item in pod["spec"].get("containers") or ()]
+    return [(name, f"spec.containers{{{name}}}") for name in names]
+
+
+def pod_words(pod: Object) -> str:
+    meta = pod["metadata"]
+    return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+
+
+def pod_ports(pod: Object) -> tuple[Port, ...]:
+    """The ports that a pod's echo server serves; one that runs commands has none."""
+    if is_task(pod):
+        return ()
+    found = [
+        Port(int(port["containerPort"]), port.get("protocol", "TCP"))
+        for container in pod["spec"].get("containers") or ()
+        for port in container.get("ports") or ()
+    ]
+    return tuple(dict.fromkeys(found)) or DEFAULT_PORTS
+
+
+def port_mappings(pod: Object) -> list[Json]:
+    return [
+        {
+            "hostPort": port["hostPort"],
+            "containerPort": port["containerPort"],
+            "protocol": port.get("protocol", "TCP").lower(),
+            **({"hostIP": port["hostIP"]} if port.get("hostIP") else {}),
+        }
+        for container in pod["spec"].get("containers") or ()
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    ]
+
+
+def pre_stop(pod: Object) -> float:
+    """Seconds that the containers go on after the pod was deleted."""
+    sleeps = [
+        float((((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}).get("seconds") or 0)
+        for container in pod["spec"].get("containers") or ()
+    ]
+    return max(sleeps, default=0.0)
