@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lab.labtools import Lab, fresh_name
+from tests.support.lab.labtools import Lab, fresh_name, lab_up
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
+SHOP = ROOT / "tests" / "support" / "lab" / "shop"
 FILE = """\
 apiVersion: kproxy/v1
 kind: Lab
@@ -57,6 +59,21 @@ spec:
     image: bad
     readinessProbe: {httpGet: {port: 9}, periodSeconds: 1}
 """
+
+
+def test_a_usual_folder_comes_up(tmp_path: Path) -> None:
+    """Everything of it, with kinds that are not served or on which nothing acts; kubectl shows it."""
+    with lab_up(tmp_path / "labs", "--nodes", "2", "-f", str(SHOP)) as lab:
+        kinds = "ingress,pdb,hpa,netpol,cm,secret,sa,role,pvc,cronjob,widget"
+        shown = lab.kubectl("get", kinds, "-n", "shop", "-o", "name").split()
+        assert {name.partition("/")[0].partition(".")[0] for name in shown} == {
+            "ingress", "poddisruptionbudget", "horizontalpodautoscaler", "networkpolicy", "configmap", "secret",
+            "serviceaccount", "role", "persistentvolumeclaim", "cronjob", "widget",
+        }  # fmt: skip
+        assert lab.kubectl("get", "pods", "-n", "shop", "-l", "app in (web, db)", "-o", "name").count("pod/") == 4
+        cells = lab.json("probe", "--count", "2", "--service", "shop/web")["cells"]
+        assert cells
+        assert all(cell["agrees"] for cell in cells)
 
 
 def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

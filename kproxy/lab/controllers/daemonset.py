@@ -1,4 +1,4 @@
-"""DaemonSet to Pods: one on each node that the template's nodeSelector allows, whatever state the node is in.
+"""DaemonSet to Pods: one on each node that the template's nodeSelector and tolerations allow, whatever state it is in.
 
 As kube-controller-manager's daemon set controller, without surges, history and minReadySeconds. Pods are bound to
 their node when they are created; the scheduler has no say. A pod that was just created is remembered until the informer
@@ -8,13 +8,14 @@ shows it, so that no node gets two.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
 from kproxy.lab.controllers.rolling import resolve
+from kproxy.lab.controllers.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from kproxy.lab.controllers.template import pod_of, template_hash
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
@@ -32,13 +33,21 @@ from kproxy.lab.resources import (
 
 HASH_LABEL: Final = "controller-revision-hash"
 _EXPECTED: Final = 60.0
+_STATE: Final = "node.kubernetes.io/"
 
 
-def wants_node(template: Object, node: Object) -> bool:
-    """Whether a pod template belongs on a node."""
-    selector = template["spec"].get("nodeSelector") or {}
+def wants_node(template: Object, node: Object, *effects: str) -> bool:
+    """Whether a pod template belongs on a node: its nodeSelector fits, and it tolerates the taints of these effects.
+
+    What says how the node is (node.kubernetes.io/) every pod of a DaemonSet tolerates.
+    """
+    spec = template["spec"]
     labels = node["metadata"].get("labels") or {}
-    return not is_terminating(node) and selector.items() <= labels.items()
+    return (
+        not is_terminating(node)
+        and (spec.get("nodeSelector") or {}).items() <= labels.items()
+        and all(str(taint["key"]).startswith(_STATE) for taint in untolerated(spec, node, *effects))
+    )
 
 
 def outdated(pods: Sequence[Object], digest: str, desired: int, max_unavailable: int) -> list[Object]:
@@ -49,6 +58,10 @@ def outdated(pods: Sequence[Object], digest: str, desired: int, max_unavailable:
     useless = [pod for pod in old if not is_ready(pod)]
     useful = sorted((pod for pod in old if is_ready(pod)), key=key_of)
     return useless + useful[: max(0, room)]
+
+
+def _names(nodes: Iterable[Object]) -> Iterable[str]:
+    return (str(node["metadata"]["name"]) for node in nodes)
 
 
 class DaemonSetController(Controller):
@@ -80,7 +93,10 @@ class DaemonSetController(Controller):
         digest = template_hash(template)
         pods = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
         self._forget_shown(pods)
-        nodes = sorted(each.metadata.name for each in self._nodes.indexer.list() if wants_node(template, each.raw))
+        everywhere = [each.raw for each in self._nodes.indexer.list()]
+        nodes = sorted(_names(node for node in everywhere if wants_node(template, node, NO_SCHEDULE, NO_EXECUTE)))
+        # NoSchedule keeps pods away from a node, and does not drive off those that are there.
+        allowed = set(_names(node for node in everywhere if wants_node(template, node, NO_EXECUTE)))
         by_node: dict[str, list[Object]] = {}
         for pod in pods:
             by_node.setdefault(str(pod["spec"].get("nodeName", "")), []).append(pod)
@@ -89,7 +105,7 @@ class DaemonSetController(Controller):
             if not by_node.get(node) and (uid, node) not in self._made:
                 self._create(item, digest, node)
         active = [pod for pod in pods if is_active(pod)]
-        misplaced = [pod for pod in active if pod["spec"].get("nodeName") not in nodes]
+        misplaced = [pod for pod in active if pod["spec"].get("nodeName") not in allowed]
         kept = [pod for pod in active if pod not in misplaced]
         for pod in misplaced + self._to_replace(item, kept, digest, len(nodes)):
             self._delete(item, pod)

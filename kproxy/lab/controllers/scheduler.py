@@ -1,5 +1,5 @@
-"""Pods to nodes: ready, schedulable nodes that fit the pod's nodeSelector; the one with the fewest pods of the same
-owner, then with the fewest pods.
+"""Pods to nodes: ready, schedulable nodes that fit the pod's nodeSelector and whose taints it tolerates; the one with
+the fewest pods of the same owner, then with the fewest pods. A node that pods should rather not go to comes last.
 
 A pod gets its node by a Binding, as from kube-scheduler. What was decided is remembered until the informer shows it, so
 that pods that come together do not all find the same node empty.
@@ -16,6 +16,7 @@ import msgspec
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import NODES, PODS, Object, controller_of, is_ready, is_terminating, key_of, with_condition
 
@@ -94,19 +95,26 @@ class Scheduler(Controller):
 
 def choose_node(pod: Object, nodes: Iterable[Object], load: Mapping[tuple[str, str], int]) -> str | None:
     """The best node for a pod; None if there is none. `load` counts pods by owner ("" for all) and node."""
-    fitting = [str(node["metadata"]["name"]) for node in nodes if not _obstacle(pod, node)]
+    unwelcome = {
+        str(node["metadata"]["name"]): len(list(untolerated(pod["spec"], node, PREFER_NO_SCHEDULE)))
+        for node in nodes
+        if not _obstacle(pod, node)
+    }
     owner = _owner(pod)
-    return min(
-        fitting, key=lambda name: (load.get((owner, name), 0), load.get(("", name), 0), _natural(name)), default=None
-    )
+
+    def order(name: str) -> tuple[int, int, int, tuple[int, str]]:
+        return unwelcome[name], load.get((owner, name), 0), load.get(("", name), 0), _natural(name)
+
+    return min(unwelcome, key=order, default=None)
 
 
 def _obstacle(pod: Object, node: Object) -> str:
     """Why a node will not do, as kube-scheduler's plugins say it, in their order; "" if it will."""
     if (node.get("spec") or {}).get("unschedulable"):
         return "node(s) were unschedulable"
-    if not is_ready(node) or is_terminating(node):
-        return "node(s) had untolerated taint(s)"  # node.kubernetes.io/not-ready or unreachable, in a cluster
+    # One that is not ready has the taint node.kubernetes.io/not-ready or unreachable, in a cluster.
+    if not is_ready(node) or is_terminating(node) or any(untolerated(pod["spec"], node, NO_SCHEDULE, NO_EXECUTE)):
+        return "node(s) had untolerated taint(s)"
     selector = pod["spec"].get("nodeSelector") or {}
     if not selector.items() <= (node["metadata"].get("labels") or {}).items():
         return "node(s) didn't match Pod's node affinity/selector"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.lab.controllers.scheduler import choose_node
+from kproxy.lab.controllers.scheduler import choose_node, why_not
 
 
 def node(name: str, *, ready: bool = True, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -29,3 +29,26 @@ def test_nodes_that_will_not_do() -> None:
     assert choose_node(pod("a"), nodes, {}) == "node-3"
     assert choose_node(pod("a", nodeSelector={"disk": "ssd"}), nodes, {}) == "node-3"
     assert choose_node(pod("a", nodeSelector={"disk": "hdd"}), nodes, {}) is None
+
+
+def test_taints_keep_pods_away_that_do_not_tolerate_them() -> None:
+    gpu = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    nodes = [node("node-1", taints=[gpu]), node("node-2", taints=[{"key": "old", "effect": "PreferNoSchedule"}])]
+    assert choose_node(pod("a"), nodes, {("a", "node-2"): 9}) == "node-2"
+    assert choose_node(pod("a"), nodes[:1], {}) is None
+    assert "1 node(s) had untolerated taint(s)" in why_not(pod("a"), nodes[:1])
+    for toleration in (
+        {"key": "gpu", "operator": "Exists"},
+        {"operator": "Exists"},
+        {"key": "gpu", "value": "yes"},
+        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+    ):
+        assert choose_node(pod("a", tolerations=[toleration]), nodes, {}) == "node-1", toleration
+    for toleration in (
+        {"key": "gpu", "value": "no"},
+        {"key": "gpu"},
+        {"key": "cpu", "operator": "Exists"},
+        {"operator": "Exists", "effect": "NoExecute"},
+    ):
+        assert choose_node(pod("a", tolerations=[toleration]), nodes, {}) == "node-2", toleration
+    assert choose_node(pod("a"), [node("node-3", taints=[{"key": "x", "effect": "NoExecute"}])], {}) is None
