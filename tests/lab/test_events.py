@@ -94,7 +94,7 @@ def test_the_life_of_a_pod(lab: Lab) -> None:
     probe = {"httpGet": {"path": "/", "port": 9}, "periodSeconds": 1, "failureThreshold": 1}
     item["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = probe
     lab.apply(item)
-    eventually(lab, "Pod", "web-", {"Scheduled", "Created", "Started", "Unhealthy"}.issubset)
+    eventually(lab, "Pod", "web-", {"Scheduled", "Pulled", "Created", "Started", "Unhealthy"}.issubset)
     name = next(pod.name for pod in lab.cluster().pods if pod.name.startswith("web-"))
     deadline = time.monotonic() + 60
     while True:
@@ -112,6 +112,7 @@ def test_the_life_of_a_pod(lab: Lab) -> None:
     assert unhealthy["source"]["host"] in ("node-1", "node-2")
     scheduled = next(message for reason, message in found if reason == "Scheduled")
     assert scheduled.startswith(f"Successfully assigned default/{name} to node-")
+    assert ("Pulled", 'Container image "echo" already present on machine and can be accessed by the pod') in found
     described = lab.kubectl("describe", "pod", name)
     assert "default-scheduler" in described
     assert "Container started" in described

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,7 @@ class Kubelet(Controller):
             self.tasks.signal(uid, signal.SIGKILL)
         else:
             addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
-            parts = dict(event_parts(pod))
-            for name in self.tasks.run(addressed, sandbox.netns, {}):
-                self.recorder.event(pod, "Pod", "Created", "Container created", part=parts[name])
-                self.recorder.event(pod, "Pod", "Started", "Container started", part=parts[name])
+            self._say_started(pod, self.tasks.run(addressed, sandbox.netns, {}))
             if uid not in self._started:
                 self._started[uid] = timestamp(now())
                 self._prober.start(
@@ -274,11 +272,19 @@ class Kubelet(Controller):
         for port in pod_ports(pod):
             self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
         self._logs.add(uid, 0, f"pod {meta['name']} on {self.plan.name}", time.time())
-        for _name, part in event_parts(pod):
-            self.recorder.event(pod, "Pod", "Created", "Container created", part=part)
-            self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
+        self._say_started(pod, [str(item["name"]) for item in containers_of(pod)])
         self._started[uid] = timestamp(now())
         self._prober.start(uid, containers_of(pod), Target(sandbox.netns, sandbox.addresses[0]))
+
+    def _say_started(self, pod: Object, names: Collection[str]) -> None:
+        """What a kubelet says of containers that it starts and whose images it has: here every image is as good."""
+        images = {str(item["name"]): item.get("image", "") for item in containers_of(pod)}
+        for name, part in event_parts(pod):
+            if name in names:
+                there = f'Container image "{images[name]}" already present on machine and can be accessed by the pod'
+                self.recorder.event(pod, "Pod", "Pulled", there, part=part)
+                self.recorder.event(pod, "Pod", "Created", "Container created", part=part)
+                self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
 
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
         with self._lock:
