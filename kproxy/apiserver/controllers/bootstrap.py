@@ -65,7 +65,19 @@ def cluster_roles() -> list[Json]:
         _role("system:public-info-viewer", [{"verbs": ["get"], "nonResourceURLs": health}]),
         _role(
             "system:monitoring",
-            [{"verbs": ["get"], "nonResourceURLs": [*health[:3], "/livez/*", "/readyz/*", "/healthz/*", "/metrics"]}],
+            [
+                {
+                    "verbs": ["get"],
+                    "nonResourceURLs": [
+                        *health[:3],
+                        "/livez/*",
+                        "/readyz/*",
+                        "/healthz/*",
+                        "/metrics",
+                        "/metrics/slis",
+                    ],
+                }
+            ],
         ),
         _role(
             "system:basic-user",

@@ -139,11 +139,20 @@ class GarbageCollector:
             if any(each.get("uid") != owner.uid and self._solid(head, each) for each in references):
                 await edit_metadata(self._registry, resource, head, lambda meta: _drop_owner(meta, owner.uid))
                 continue
-            if head.uid not in owner.owners:  # an object that owns its own owner cannot wait for it
+            if not self._has_waiting_dependent(head):  # else they might wait for one another in a circle
                 left += 1
             if b'"deletionTimestamp"' not in head.body:
                 self._registry.delete(resource, head.namespace, head.name, DeleteOptions(propagation="Foreground"))
         return left
+
+    def _has_waiting_dependent(self, owner: Entry) -> bool:
+        """Whether one of an object's dependents waits for its own dependents."""
+        for storage, key in self._dependents.get(owner.uid, ()):
+            resource = self._catalog.by_storage(storage)
+            head = self._registry.table(resource).head(key) if resource is not None else None
+            if head is not None and _waits(head):
+                return True
+        return False
 
     async def _unblock(self, dependent: Entry) -> None:
         """A dependent has come, gone or lost an owner: its owners may be waiting for that."""

@@ -8,6 +8,7 @@ from typing import Any
 from kproxy.api.fielderror import forbidden, required
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.binding import handle_binding
+from kproxy.apiserver.endpoints.eviction import handle_eviction
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.endpoints.negotiation import MediaType, negotiate_for
 from kproxy.apiserver.endpoints.podstreams import PodStreams
@@ -192,6 +193,8 @@ class ResourceHandler:
         negotiated = negotiate_for(request, resource)
         if target.subresource == "binding":
             return await handle_binding(self._registry, request, resource, negotiated)
+        if target.subresource == "eviction":
+            return await handle_eviction(self._registry, request, resource, negotiated)
         if target.subresource == "scale":
             return await handle_scale(self._registry, request, resource, negotiated)
         if target.subresource == "token":

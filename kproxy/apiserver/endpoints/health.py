@@ -1,4 +1,4 @@
-"""`/healthz`, `/livez`, `/readyz` and `/metrics`."""
+"""`/healthz`, `/livez`, `/readyz`, `/metrics` and `/metrics/slis`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kproxy.apiserver.errors import ApiError
 from kproxy.apiserver.storage.store import Store
 
 _TEXT: Final = "text/plain; charset=utf-8"
+_PATHS: Final = ("healthz", "livez", "readyz")
 _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -36,6 +37,13 @@ class Health:
             ("apiserver_dropped_watches", "Watches dropped since their client did not read.", lambda: self.dropped),
         ):
             Gauge(name, text, registry=self._registry).set_function(read)
+        self._indicators = CollectorRegistry()
+        self._check = Gauge(
+            "kubernetes_healthcheck", "The result of one health check.", ("name", "type"), registry=self._indicators
+        )
+        self._checks = Counter(
+            "kubernetes_healthchecks", "Health checks by result.", ("name", "type", "status"), registry=self._indicators
+        )
         self._objects = Gauge(
             "apiserver_storage_objects", "Objects by resource.", ("resource",), registry=self._registry
         )
@@ -55,18 +63,30 @@ class Health:
             child = self._children[key] = self._total.labels(key[0], key[1], key[2], str(code))
         child.inc()
 
+    def _results(self, base: str) -> dict[str, bool]:
+        """The checks of one health path by name, counted (k8s.io/component-base metrics/prometheus/slis)."""
+        results = {"ping": True, "log": True, "etcd": self._store.failed is None}
+        if base == "readyz":
+            results["shutdown"] = not self.stopping
+        for name, passed in results.items():
+            self._check.labels(name, base).set(passed)
+            self._checks.labels(name, base, "success" if passed else "error").inc()
+        return results
+
     def handle(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes, str] | None:
         """Status, body and media type of a health or metrics path; None for other paths."""
         if path == "/metrics":
             for name, table in self._store.tables.items():
                 self._objects.labels(name).set(len(table.entries))
             return 200, generate_latest(self._registry), _METRICS
+        if path == "/metrics/slis":
+            for base in _PATHS:
+                self._results(base)
+            return 200, generate_latest(self._indicators), _METRICS
         base, _, check = path.lstrip("/").partition("/")
-        if base not in ("healthz", "livez", "readyz"):
+        if base not in _PATHS:
             return None
-        results = {"ping": True, "log": True, "etcd": self._store.failed is None}
-        if base == "readyz":
-            results["shutdown"] = not self.stopping
+        results = self._results(base)
         if check:
             if check not in results:
                 return 404, b"404 page not found\n", _TEXT

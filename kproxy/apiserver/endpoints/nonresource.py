@@ -59,8 +59,10 @@ class NonResourceHandler:
             text = msgspec.json.format(negotiation.encode(discovery.version_info()), indent=2)
             return Response(text, negotiation.JSON)
         if path == "/":
-            paths = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics",
-                     "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]  # fmt: skip
+            paths = [
+                "/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics",
+                "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
+            ]  # fmt: skip
             return _pretty(request, Response(negotiation.encode({"paths": paths}), negotiation.JSON))
         if path.startswith("/openapi/"):
             return self._openapi(path, request, accept)

@@ -277,6 +277,34 @@ def pod_spec_errors(spec: Json, path: str) -> Iterator[FieldError]:
     yield from _whole_errors(spec, path)
 
 
+_NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources")
+
+
+def ephemeral_errors(spec: Json, path: str) -> Iterator[FieldError]:
+    """What is wrong with the ephemeral containers of a Pod."""
+    names = {each.get("name") for kind in _KINDS for each in spec.get(kind) or ()}
+    running = {each.get("name") for each in spec.get("containers") or ()}
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for index, container in enumerate(spec.get("ephemeralContainers") or ()):
+        where, name = f"{path}[{index}]", container.get("name", "")
+        yield from _CONTAINER.errors(container, where)
+        if name and name in names:
+            yield duplicate(f"{where}.name", name)
+        names.add(name)
+        yield from _container_errors(container, where, volumes, init=False)
+        target = container.get("targetContainerName")
+        if target and target not in running:
+            yield not_found(f"{where}.targetContainerName", target)
+        for field in _NOT_EPHEMERAL:
+            if container.get(field):
+                yield forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            for field in ("subPath", "subPathExpr"):
+                if mount.get(field):
+                    at = f"{where}.volumeMounts[{number}].{field}"
+                    yield forbidden(at, "cannot be set for an Ephemeral Container")
+
+
 def _container_errors(container: Json, path: str, volumes: set[str | None], init: bool) -> Iterator[FieldError]:
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") and mount["name"] not in volumes:

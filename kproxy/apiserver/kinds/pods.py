@@ -6,12 +6,12 @@ Sources: kubernetes/kubernetes pkg/apis/core/v1/defaults.go (SetDefaults_Pod), p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, show
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.podrules import pod_spec_errors
+from kproxy.apiserver.kinds.podrules import ephemeral_errors, pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
@@ -31,8 +31,24 @@ _LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
 
 
+def _ephemeral_errors(value: Json, old: Json) -> list[FieldError]:
+    """What is wrong with the containers that are added to a running Pod (ValidatePodEphemeralContainersUpdate)."""
+    spec, path = value["spec"], "spec.ephemeralContainers"
+    given = {each.get("name"): each for each in spec.get("ephemeralContainers") or ()}
+    errors = list(ephemeral_errors(spec, path))
+    for each in old["spec"].get("ephemeralContainers") or ():
+        if given.get(each.get("name")) != each:
+            how = "changed" if each.get("name") in given else "removed"
+            errors.append(forbidden(path, f"existing ephemeral containers {show(each.get('name'))} may not be {how}\n"))
+    return errors
+
+
 class PodStrategy(Strategy):
     """core/v1 Pod."""
+
+    part_checks: ClassVar[Mapping[str, Callable[[Json, Json], list[FieldError]]]] = {
+        "ephemeralcontainers": _ephemeral_errors
+    }
 
     has_generation: ClassVar[bool] = True
     returns_deleted: ClassVar[bool] = True

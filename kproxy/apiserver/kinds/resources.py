@@ -211,6 +211,8 @@ _POD_FIELDS: Final = (
 )  # fmt: skip
 _POD_PARTS: Final = (
     Subresource("binding", "Binding", CREATE_ONLY),
+    Subresource("ephemeralcontainers", "Pod"),
+    Subresource("eviction", "Eviction", CREATE_ONLY, "policy", "v1"),
     Subresource("exec", "PodExecOptions", ("create", "get")),
     Subresource("log", "Pod", ("get",)),
 )

@@ -6,6 +6,7 @@ or `prepare_update` (which put back what the client may not write), then validat
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import FieldError
@@ -46,6 +47,8 @@ class Strategy:
     pkg/apis/core/validation, not for those that only k8s.io/apimachinery pkg/api/validation looks at."""
     returns_deleted: ClassVar[bool] = False
     """Whether a deletion answers with the object; otherwise with a Status of success."""
+    orphans: ClassVar[bool] = False
+    """Whether a deletion that does not say what becomes of the dependents leaves them."""
     is_namespace: ClassVar[bool] = False
     """Whether an object is a namespace, whose path names it as the namespace, too."""
     undeletable: ClassVar[frozenset[str]] = frozenset()
@@ -58,6 +61,8 @@ class Strategy:
     """The same of the status endpoint."""
     kept_by_status: ClassVar[tuple[str, ...]] = ()
     """What the status endpoint leaves as it is in metadata."""
+    part_checks: ClassVar[Mapping[str, Callable[[Json, Json], list[FieldError]]]] = {}
+    """By subresource, what says what is wrong with a change through it, where the rules differ from an update's."""
 
     def check_name(self, name: str) -> tuple[str, ...]:
         """What is wrong with a name."""

@@ -240,6 +240,7 @@ class ReplicationControllerStrategy(StatusStrategy):
     """core/v1 ReplicationController, whose selector is a map and by default its template's labels."""
 
     has_generation: ClassVar[bool] = True
+    orphans: ClassVar[bool] = True
 
     def default(self, value: Json) -> None:
         spec = value["spec"]

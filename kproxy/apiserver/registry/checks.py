@@ -85,9 +85,10 @@ def object_metadata_errors(resource: Resource, value: Json) -> list[FieldError]:
     return metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
 
 
-def update_errors(resource: Resource, value: Json, live: Json) -> list[FieldError]:
+def update_errors(resource: Resource, value: Json, live: Json, subresource: str) -> list[FieldError]:
     """Errors of the new object that the old one did not have, and those of the change itself."""
-    errors = resource.strategy.validate_update(value, live)
+    check = resource.strategy.part_checks.get(subresource)
+    errors = resource.strategy.validate_update(value, live) if check is None else check(value, live)
     found = resource.strategy.validate(value)
     if found:
         known = set(resource.strategy.validate(live))

@@ -49,9 +49,12 @@ def check_preconditions(resource: Resource, name: str, live: Json, options: Dele
     raise ApiError(409, "Conflict", message, {**({"group": resource.group} if resource.group else {}), **details})
 
 
-def set_finalizers(meta: Json, propagation: str) -> None:
-    """Brings the finalizers of the garbage collector in line with the propagation that is asked for."""
+def set_finalizers(meta: Json, propagation: str, *, orphans: bool) -> None:
+    """Brings the finalizers of the garbage collector in line with the propagation that is asked for, else with those
+    that are there, else with the kind's own way."""
     finalizers = list(meta.get("finalizers") or ())
+    if not propagation and orphans and FOREGROUND not in finalizers:
+        propagation = "Orphan"
     for finalizer, policy in ((ORPHAN, "Orphan"), (FOREGROUND, "Foreground")):
         if propagation == policy and finalizer not in finalizers:
             finalizers.append(finalizer)

@@ -254,7 +254,7 @@ class Registry:
             meta["generation"] = before + 1 if changed else before
         errors = object_metadata_errors(resource, value)
         errors += metadata_update_errors(value, live)
-        errors += update_errors(resource, value, live)
+        errors += update_errors(resource, value, live, subresource)
         refuse(resource, name, errors)
         self._access.check_write(resource, value, live, user)
         if not subresource:
@@ -375,7 +375,7 @@ class Registry:
         live = entry.value
         deletion.check_preconditions(resource, name, live, options)
         value = entry.value
-        deletion.set_finalizers(value["metadata"], options.propagation)
+        deletion.set_finalizers(value["metadata"], options.propagation, orphans=resource.strategy.orphans)
         context = self._context(options.dry_run)
         resource.strategy.prepare_delete(value, context)
         grace = resource.strategy.grace_period(value, options.grace)

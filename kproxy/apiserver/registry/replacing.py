@@ -44,6 +44,15 @@ def put_back(resource: Resource, value: Json, live: Json, subresource: str, cont
         value |= {**live, "metadata": meta, "status": {**(live.get("status") or {}), "conditions": conditions}}
         if not conditions:
             del value["status"]["conditions"]
+    elif subresource == "ephemeralcontainers":
+        given, meta = value["spec"].get("ephemeralContainers"), value["metadata"]
+        managers = meta.get("managedFields")
+        value.clear()
+        meta.clear()
+        meta |= {**live["metadata"], **({"managedFields": managers} if managers else {})}
+        value |= {**live, "metadata": meta, "spec": {**live["spec"], "ephemeralContainers": given or []}}
+        if not given:
+            del value["spec"]["ephemeralContainers"]
     elif subresource == "finalize":
         finalizers = value["spec"].get("finalizers")
         for name, item in live.items():

@@ -218,7 +218,7 @@ def test_a_client_that_prefers_cbor_gets_json_and_one_that_insists_is_refused(sh
     assert patch.status == 415
 
 
-@pytest.mark.parametrize("part", ["attach", "portforward", "ephemeralcontainers", "eviction"])
+@pytest.mark.parametrize("part", ["attach", "portforward", "resize"])
 def test_what_pods_cannot_do_is_not_found(shared: Api, part: str) -> None:
     path = f"/api/v1/namespaces/default/pods/p/{part}"
     for method, headers in (

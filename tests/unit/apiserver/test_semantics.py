@@ -128,15 +128,52 @@ def test_foreground_deletion_goes_on_when_a_dependent_is_let_go(shared: Api) -> 
     shared.ok("PATCH", f"{MAPS}/fg-tight", {"metadata": {"finalizers": None}}, MERGE)
 
 
-def test_foreground_deletion_of_objects_that_own_each_other(shared: Api) -> None:
-    first = owned(shared, "fg-chicken")
-    second = owned(shared, "fg-egg", first)["metadata"]
-    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "fg-egg", "uid": second["uid"]}
-    change = {"metadata": {"ownerReferences": [reference | {"blockOwnerDeletion": True}]}}
-    shared.ok("PATCH", f"{MAPS}/fg-chicken", change, MERGE)
-    shared.ok("DELETE", f"{MAPS}/fg-chicken?propagationPolicy=Foreground")
-    shared.eventually(f"{MAPS}/fg-chicken", gone)
-    shared.eventually(f"{MAPS}/fg-egg", gone)
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_foreground_deletion_of_objects_that_own_each_other(count: int, shared: Api) -> None:
+    """[sig-api-machinery] Garbage collector should not be blocked by dependency circle."""
+    names = [f"fg-circle{count}-{index}" for index in range(count)]
+    held = [owned(shared, name)["metadata"] for name in names]
+    for index, name in enumerate(names):
+        owner = held[index - 1]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
+        change = {"metadata": {"ownerReferences": [reference | {"blockOwnerDeletion": True, "controller": True}]}}
+        shared.ok("PATCH", f"{MAPS}/{name}", change, MERGE)
+    shared.ok("DELETE", f"{MAPS}/{names[0]}?propagationPolicy=Foreground")
+    for name in names:
+        shared.eventually(f"{MAPS}/{name}", gone)
+
+
+@pytest.mark.parametrize(("query", "stays"), [("", True), ("?propagationPolicy=Background", False)])
+def test_replication_controllers_and_jobs_leave_their_dependents_unless_told_otherwise(
+    query: str, stays: bool, api: Api
+) -> None:
+    """[sig-api-machinery] Garbage collector should orphan pods created by rc if deleteOptions.OrphanDependents is nil;
+    batch/v1 Jobs do the same (pkg/registry/batch/job strategy.go, DefaultGarbageCollectionPolicy)."""
+    template: dict[str, Any] = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    job = {"spec": {**template["spec"], "restartPolicy": "Never"}}
+    made = [
+        (api.ok("POST", f"{path}", {"metadata": {"name": "owner"}, "spec": spec}), path)
+        for path, spec in (
+            ("/api/v1/namespaces/default/replicationcontrollers", {"replicas": 0, "template": template}),
+            ("/apis/batch/v1/namespaces/default/jobs", {"template": job}),
+        )
+    ]
+    for owner, path in made:
+        reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
+            "name": "owner",
+            "uid": owner["metadata"]["uid"],
+        }
+        name = owner["kind"].lower()
+        api.ok("POST", MAPS, {"metadata": {"name": name, "ownerReferences": [reference]}})
+        api.ok("DELETE", f"{path}/owner{query}")
+        api.eventually(f"{path}/owner", gone)
+        if stays:
+            assert "ownerReferences" not in api.ok("GET", f"{MAPS}/{name}")["metadata"]
+        else:
+            api.eventually(f"{MAPS}/{name}", gone)
 
 
 def test_second_families_may_be_added_and_released_only(shared: Api) -> None:

@@ -68,6 +68,11 @@ def _priority_errors(value: Json) -> Iterator[FieldError]:
         yield forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}")
 
 
+def _priority_change_errors(value: Json, old: Json) -> Iterator[FieldError]:
+    if value.get("value", 0) != old.get("value", 0):
+        yield forbidden("value", "may not be changed in an update.")
+
+
 def system_priority_classes() -> list[Json]:
     """The PriorityClasses that every cluster has (pkg/apis/scheduling/v1 SystemPriorityClasses)."""
     notes = {
@@ -228,7 +233,8 @@ ROWS: Final = (
         spec.parameters.scope       one-of Cluster Namespace
     """),
     Stored("scheduling.k8s.io", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
-           generation=("metadata.generation",), fixed=("value", "preemptionPolicy"), errors=_priority_errors,
+           generation=("metadata.generation",), fixed=("preemptionPolicy",), errors=_priority_errors,
+           update_errors=_priority_change_errors,
            defaults='preemptionPolicy  "PreemptLowerPriority"',
            rules="preemptionPolicy  one-of Never PreemptLowerPriority"),
     Stored("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", short="vac", namespaced=False,

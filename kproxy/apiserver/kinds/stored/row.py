@@ -23,7 +23,8 @@ class Stored:
     fields that never change, `kept` those whose change is dropped without a word; `complete` sets the defaults that
     depend on other fields, `begin` what only a new object gets, `errors`, `create_errors`, `update_errors` say what a
     table cannot; `qualified_finalizers` is that of Strategy;
-    `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write.
+    `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write;
+    `orphans` is that of Strategy.
     """
 
     group: str
@@ -50,6 +51,7 @@ class Stored:
     keep_status: Callable[[Json, Json], None] | None = None
     check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
     unenforced: str = ""
+    orphans: bool = False
 
     @property
     def schema(self) -> str:
@@ -115,6 +117,7 @@ def strategy_of(row: Stored, base: type[StoredStrategy] = StoredStrategy) -> Str
     """What a kind does beyond being stored; `base` is that of a version that shows it otherwise."""
     resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
     members = {
+        "orphans": row.orphans,
         "qualified_finalizers": row.qualified_finalizers,
         "row": row,
         "tree": rules(row.rules),

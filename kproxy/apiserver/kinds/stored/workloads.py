@@ -232,7 +232,7 @@ ROWS: Final = (
         spec.failedJobsHistoryLimit      min 0
     """ + indented(_JOB_SPEC, "spec.jobTemplate.spec")),
     Stored("batch", "Job", "jobs", categories=("all",), status={}, generation=("spec",), complete=_complete_job,
-           begin=_begin_job, errors=_job_errors, fields=("status.successful",),
+           begin=_begin_job, errors=_job_errors, fields=("status.successful",), orphans=True,
            fixed=("spec.selector", "spec.template", "spec.completionMode", "spec.podFailurePolicy",
                   "spec.backoffLimitPerIndex", "spec.managedBy", "spec.successPolicy"), defaults="""
         spec.completionMode      "NonIndexed"

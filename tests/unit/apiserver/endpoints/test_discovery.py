@@ -93,3 +93,10 @@ def test_pods_of_a_namespace_go_first(shared: Api) -> None:
     assert shared.ok("GET", f"{base}/configmaps/needed")["metadata"]["uid"] == uid
     shared.ok("PATCH", f"{base}/pods/p", {"metadata": {"finalizers": None}}, MERGE)
     shared.eventually(base, lambda answer: answer.get("code") == 404)
+
+
+def test_health_checks_are_indicators(shared: Api) -> None:
+    """[sig-instrumentation] MetricsGrabber should grab all metrics slis from API Server."""
+    text = shared.raw("GET", "/metrics/slis").read().decode()
+    assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1.0' in text
+    assert 'kubernetes_healthchecks_total{name="ping",status="success",type="livez"}' in text

@@ -17,20 +17,25 @@ KINDS: dict[str, Resource] = {each.kind: each for each in built_in() if each.gro
 
 
 @pytest.mark.parametrize(
-    ("before", "propagation", "after"),
+    ("before", "propagation", "orphans", "after"),
     [
-        (["x"], "", ["x"]),
-        ([], "Background", None),
-        ([], "Orphan", ["orphan"]),
-        (["x"], "Foreground", ["x", "foregroundDeletion"]),
-        (["foregroundDeletion"], "Orphan", ["orphan"]),
-        (["orphan", "foregroundDeletion"], "Background", None),
-        (["foregroundDeletion"], "Foreground", ["foregroundDeletion"]),
+        (["x"], "", False, ["x"]),
+        ([], "Background", False, None),
+        ([], "Orphan", False, ["orphan"]),
+        (["x"], "Foreground", False, ["x", "foregroundDeletion"]),
+        (["foregroundDeletion"], "Orphan", False, ["orphan"]),
+        (["orphan", "foregroundDeletion"], "Background", False, None),
+        (["foregroundDeletion"], "Foreground", False, ["foregroundDeletion"]),
+        ([], "", True, ["orphan"]),
+        (["foregroundDeletion"], "", True, ["foregroundDeletion"]),
+        ([], "Background", True, None),
     ],
 )
-def test_finalizers_of_a_propagation(before: list[str], propagation: str, after: list[str] | None) -> None:
+def test_finalizers_of_a_propagation(
+    before: list[str], propagation: str, orphans: bool, after: list[str] | None
+) -> None:
     meta: Any = {"finalizers": before}
-    deletion.set_finalizers(meta, propagation)
+    deletion.set_finalizers(meta, propagation, orphans=orphans)
     assert meta.get("finalizers") == after
 
 
