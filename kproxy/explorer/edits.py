@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import yaml
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
+from kproxy.cluster.snapshot.cluster import value_of_object
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.cluster.snapshot.layout import NODES, OBJECTS
 from kproxy.errors import InputError
@@ -70,19 +71,9 @@ class Edited:
     words: list[EditWords] = field(default_factory=list)
 
 
-def read_objects(files: Files) -> dict[tuple[str, str, str], Object]:
-    """The objects of a cluster's files, by kind, namespace and name. Raises InputError."""
-    paths = [path for path in files.paths() if path.startswith(f"{OBJECTS}/")]
-    contents = {path: files.read(path) or b"" for path in paths}
-    return _loaded({path: data for path, data in contents.items() if data.strip()})
-
-
-def _loaded(contents: Mapping[str, bytes]) -> dict[tuple[str, str, str], Object]:
-    found: list[RawObject] = []
-    if contents:
-        load_contents(contents, on_object=found.append)
-    values = [each if isinstance(each, dict) else msgspec.json.decode(each) for each in found]
-    return {_key(value): value for value in values}
+def by_key(objects: Iterable[RawObject]) -> dict[tuple[str, str, str], Object]:
+    """Objects as they were read, by kind, namespace and name."""
+    return {_key(value): value for value in map(value_of_object, objects)}
 
 
 def _key(value: Object) -> tuple[str, str, str]:
@@ -259,9 +250,11 @@ def _delete(edited: Edited, item: Edit, where: str) -> EditWords:
 def _apply(edited: Edited, item: Edit, where: str) -> EditWords:
     """Objects of a manifest, new ones or in place of those that are there."""
     try:
-        found = _loaded({where: item.manifest.encode("utf-8", "surrogatepass")})
+        raw: list[RawObject] = []
+        load_contents({where: item.manifest.encode("utf-8", "surrogatepass")}, on_object=raw.append)
     except InputError as error:
         raise bad_input(" ".join(str(error).splitlines()), f"{where}.manifest") from error
+    found = by_key(raw)
     edited.objects |= found
     names = [f"{kind} {f'{namespace}/' if namespace else ''}{name}" for kind, namespace, name in found]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -18,7 +18,7 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.audit import Report
 from kproxy.cluster.journey.known import KnownNetwork
-from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Index, Packet, trace
 from kproxy.dataplane.model.packet import make_packet
@@ -31,7 +31,7 @@ from kproxy.dataplane.query.assumptions import (
 )
 from kproxy.errors import InputError
 from kproxy.explorer.asked import Asked, NodeRules, RuleChances, asked_of
-from kproxy.explorer.edits import Edit, Edited, Object, edit, edited_files, read_objects
+from kproxy.explorer.edits import Edit, Edited, Object, by_key, edit, edited_files
 from kproxy.explorer.errors import Refusal, cannot, not_found
 from kproxy.explorer.kept import KeptAnswers
 from kproxy.explorer.owners import Doors, Owners
@@ -203,21 +203,21 @@ class Model:
     @cached_property
     def objects(self) -> dict[tuple[str, str, str], Object]:
         """The objects as they were read. Raises Refusal."""
-        if self.known.files is None:
-            raise cannot(NO_CLUSTER)
-        return read_objects(self.known.files)
+        return by_key(self.cluster.objects)
 
     @cached_property
     def ready(self) -> dict[str, bool | None]:
         """Which nodes are ready, as far as Nodes tell."""
-        return {key[2]: _is_ready(value) for key, value in self.objects.items() if key[0] == "Node"}
+        nodes = (value_of_object(each) for each in self.cluster.objects if kind_of_object(each) == "Node")
+        return {str(each["metadata"]["name"]): _is_ready(each) for each in nodes}
 
     @cached_property
     def failed(self) -> frozenset[str]:
         """The pods of a lab that were made to crash."""
+        marked = [each for each in self.cluster.objects if isinstance(each, dict) or FAILED.encode() in bytes(each)]
         return frozenset(
             f"{key[1]}/{key[2]}"
-            for key, value in self.objects.items()
+            for key, value in by_key(marked).items()
             if key[0] == "Pod" and FAILED in ((value.get("metadata") or {}).get("annotations") or {})
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -40,6 +40,7 @@ class Cluster:
         info: who made the snapshot, when, and what failed.
         manifests: Services, EndpointSlices (those that mirror Endpoints, too), Nodes, ServiceCIDRs.
         pods: by `namespace/name`, those that only endpoints tell of included.
+        objects: as they were read, of all kinds.
         proxy_config: kube-proxy's ConfigMap; None if it is not there. A node's own is `HostFacts.proxy_config`.
         hosts: by name, in order; those without a Node object are no nodes (`HostFacts.has_node`).
     """
@@ -65,8 +66,9 @@ class Cluster:
         loaded = load_contents(labelled, on_object=objects.append) if labelled else Manifests()
         self.manifests = loaded.with_mirrored_slices()
         self.pods: Mapping[str, Pod] = MappingProxyType(read_pods(objects))
+        self.objects: Sequence[RawObject] = objects
         self.proxy_config = _proxy_config(objects, files.label)
-        self._kinds = frozenset(_kind(each) for each in objects)
+        self._kinds = frozenset(map(kind_of_object, objects))
         self._files_of_objects = frozenset(path.rpartition("/")[2].partition(".")[0] for path in contents)
         for warning in (*self.manifests.warnings, *_remarks(self.manifests)):
             tell(warning)
@@ -127,8 +129,10 @@ def _failures(info: SnapshotInfo, host: str) -> list[Failure]:
     return [each for each in info.failed if each.what == path or each.what.startswith(f"{path}/")]
 
 
-def _value(each: RawObject) -> Mapping[str, Any]:
-    return each if isinstance(each, dict) else msgspec.json.decode(each)
+def value_of_object(each: RawObject) -> dict[str, Any]:
+    """An object as it was read."""
+    found: dict[str, Any] = each if isinstance(each, dict) else msgspec.json.decode(each)
+    return found
 
 
 class _Header(msgspec.Struct):
@@ -138,16 +142,16 @@ class _Header(msgspec.Struct):
 _HEADER: Final = msgspec.json.Decoder(_Header)
 
 
-def _kind(each: RawObject) -> str:
+def kind_of_object(each: RawObject) -> str:
     return str(each["kind"]) if isinstance(each, dict) else _HEADER.decode(each).kind
 
 
 def _proxy_config(objects: list[RawObject], label: str) -> KubeProxyConfiguration | None:
     """The configuration in kube-proxy's ConfigMap. Raises InputError."""
     for each in objects:
-        if _kind(each) != "ConfigMap":
+        if kind_of_object(each) != "ConfigMap":
             continue
-        value = _value(each)
+        value = value_of_object(each)
         found = config_text((value.get("metadata") or {}).get("name"), value.get("data"))
         if found is not None:
             return decode_config(found.data, f"{label}: {found.source}").config
