@@ -6,7 +6,8 @@ sides, and no packet meets rules of two Services. Nodes whose rules read alike a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +15,8 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
-from kproxy.cluster.migrate import ForeignRules, analyse, build_report
+from kproxy.cluster.migrate import ForeignRules, NodeFacts, analyse, build_report
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.migrate.report import Finding as MigrateFinding
 from kproxy.cluster.snapshot.host import HostFacts
@@ -27,14 +27,13 @@ from kproxy.explorer.errors import bad_input
 from kproxy.explorer.findings import AskHint, Finding, Findings, Gathered, Open, Sent, question
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
-from kproxy.explorer.rendering import own_rules, render, with_foreign
+from kproxy.explorer.rendering import own_rules, with_foreign
 from kproxy.explorer.source import BY_OBJECTS
 from kproxy.explorer.standing import EXAMINED, compare_there, drift, host_of, paired, unpaired
 from kproxy.explorer.views import MapView
 from kproxy.netfilter import Family
 from kproxy.render import RenderedTable, RenderedTarget
 from kproxy.services.names import LABEL_SERVICE_NAME
-from kproxy.services.tracker import ServiceState
 
 
 class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,16 +185,19 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
     names = common if is_copy and not node else paired(one, other, node)
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
     changed = _Changed.between(one.manifests, other.manifests)
+    some = [_of_services(model.manifests, changed.services) for model in (one, other)]
     report = Gathered(one, other)
     seen: dict[tuple[object, ...], Comparison] = {}
     for name in names:
         for each in families:
             work.check()
             whole = name in changed.nodes or _configurations_differ(one, other, name)
-            services = None if whole else changed.services
-            if services is not None and not services:
+            if not whole and not changed.services:
                 continue
-            sides = [_Side.of(model, name, each, services) for model in (one, other)]
+            sides = [
+                _Side.of(model, name, each, None if whole else mine)
+                for model, mine in zip((one, other), some, strict=True)
+            ]
             key: tuple[object, ...] = (each, sides[0].key, sides[1].key)
             if sides[0].key == sides[1].key:
                 continue
@@ -258,6 +260,15 @@ def _nodes(manifests: Manifests) -> dict[str, object]:
     }
 
 
+def _of_services(manifests: Manifests, wanted: frozenset[str]) -> Manifests:
+    """The Services that are wanted and their EndpointSlices, with all other objects."""
+    return dataclasses.replace(
+        manifests,
+        services=tuple(each for each in manifests.services if each.metadata.key in wanted),
+        endpoint_slices=tuple(each for each in manifests.endpoint_slices if _service_of(each) in wanted),
+    )
+
+
 def _configurations_differ(one: Model, other: Model, name: str) -> bool:
     first, second = (model.rendering.config_of(model.cluster.hosts[name]) for model in (one, other))
     return first != second
@@ -270,22 +281,18 @@ class _Side:
     model: Model
     host: HostFacts
     family: Family
-    state: ServiceState
+    facts: NodeFacts
 
     @classmethod
-    def of(cls, model: Model, name: str, family: Family, services: Iterable[str] | None) -> _Side:
-        host, manifests = model.cluster.hosts[name], model.manifests
-        if services is None:
-            return cls(model, host, family, model.rendering.facts(host, family).state)
-        wanted = frozenset(services)
-        kept: list[Service] = [each for each in manifests.services if each.metadata.key in wanted]
-        slices = [each for each in manifests.endpoint_slices if _service_of(each) in wanted]
-        return cls(model, host, family, ServiceState.of(family, name, kept, slices))
+    def of(cls, model: Model, name: str, family: Family, some: Manifests | None) -> _Side:
+        """`some`: the objects of the Services that count; None for all."""
+        host, rendering = model.cluster.hosts[name], model.rendering
+        facts = rendering.facts(host, family) if some is None else rendering.facts_of(some, host, family)
+        return cls(model, host, family, facts)
 
     @cached_property
     def rendered(self) -> RenderedTarget | RenderedTable:
-        rendering = self.model.rendering
-        return render(self.state, rendering.options(self.host, self.family), rendering.mode_of(self.host))
+        return self.model.rendering.rendered_of(self.facts, self.host)
 
     @cached_property
     def key(self) -> object:

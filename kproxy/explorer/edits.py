@@ -113,12 +113,13 @@ class _EditedFiles:
         self.label = files.label
         self._files = files
         self._gone = tuple(f"{NODES}/{name}/" for name in edited.gone)
-        items = [{"apiVersion": "v1", **each} for each in edited.objects.values()]
-        self._own = MemoryFiles(files.label)
-        for kind in dict.fromkeys(str(each.get("kind")) for each in items):
-            mine = [each for each in items if str(each.get("kind")) == kind]
-            text = json.dumps({"apiVersion": "v1", "kind": "List", "items": mine}, ensure_ascii=False)
-            self._own.put(f"{OBJECTS}/{kind}.json", text.encode("utf-8", "surrogatepass"))
+        by_kind: dict[str, list[Object]] = {}
+        for each in edited.objects.values():
+            by_kind.setdefault(str(each.get("kind")), []).append({"apiVersion": "v1", **each})
+        self._own = MemoryFiles(files.label, pack=False)
+        for kind, items in by_kind.items():
+            found = {"apiVersion": "v1", "kind": "List", "items": items}
+            self._own.put(f"{OBJECTS}/{kind}.json", _encoded(found))
 
     def paths(self) -> tuple[str, ...]:
         kept = [
@@ -132,6 +133,14 @@ class _EditedFiles:
         if path.startswith(f"{OBJECTS}/"):
             return self._own.read(path)
         return None if self._gone and path.startswith(self._gone) else self._files.read(path)
+
+
+def _encoded(value: Object) -> bytes:
+    """JSON; with lone surrogates, which strings of YAML may have, as they are."""
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, TypeError):
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def as_manifests(edited: Edited) -> str:

@@ -81,19 +81,22 @@ class Rendering:
         with self._lock:
             key = (host.name, family)
             if key not in self._facts:
-                target = Target(host.name, self._nodes.get(host.name))
-                self._facts[key] = NodeFacts.of(
-                    self.manifests, self.config_of(host), target, family, self._features, host.addresses(family) or None
-                )
+                self._facts[key] = self.facts_of(self.manifests, host, family)
             return self._facts[key]
 
-    def options(self, host: HostFacts, family: Family) -> RenderOptions:
-        facts = self.facts(host, family)
-        return facts.nftables if self.mode_of(host) == MODE_NFTABLES else facts.iptables
+    def facts_of(self, manifests: Manifests, host: HostFacts, family: Family) -> NodeFacts:
+        """The same of some of the Services."""
+        target, addresses = Target(host.name, self._nodes.get(host.name)), host.addresses(family) or None
+        return NodeFacts.of(manifests, self.config_of(host), target, family, self._features, addresses)
 
     def rendered(self, host: HostFacts, family: Family) -> RenderedTarget | RenderedTable:
         """The node's rules, with what they come from."""
-        return render(self.facts(host, family).state, self.options(host, family), self.mode_of(host))
+        return self.rendered_of(self.facts(host, family), host)
+
+    def rendered_of(self, facts: NodeFacts, host: HostFacts) -> RenderedTarget | RenderedTable:
+        """The rules of the Services that the facts have."""
+        mode = self.mode_of(host)
+        return render(facts.state, facts.nftables if mode == MODE_NFTABLES else facts.iptables, mode)
 
     def explained(self, host: HostFacts, family: Family) -> Explained:
         """The node's rules by Service; of the nodes that were asked for last they are kept."""

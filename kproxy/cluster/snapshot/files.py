@@ -50,15 +50,17 @@ class Files(Protocol):
 class MemoryFiles:
     """Files in memory; `put` adds one."""
 
-    def __init__(self, label: str, contents: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, label: str, contents: Mapping[str, bytes] | None = None, *, pack: bool = True) -> None:
+        """`pack`: large ones are kept compressed; not worth it for what is read once."""
         self.label = label
+        self._pack = pack
         self._contents: dict[str, tuple[bytes, bool]] = {}
         for path, data in (contents or {}).items():
             self.put(path, data)
 
     def put(self, path: str, data: bytes) -> None:
         """Adds a file, or replaces it."""
-        packed = len(data) > _KEPT_PLAIN
+        packed = self._pack and len(data) > _KEPT_PLAIN
         self._contents[path] = (zlib.compress(data, 1) if packed else data, packed)
 
     def paths(self) -> tuple[str, ...]:
