@@ -86,7 +86,7 @@ def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert done.returncode == 1, done.stderr
         assert f"lab {lab.name}: 2 nodes, " in done.stderr
         assert "not ready after 15 s: pod default/bad is not ready" in done.stderr
-        assert "pod default/bad: Unhealthy: Readiness probe failed: " in done.stderr
+        assert 'pod default/bad: Unhealthy: Readiness probe failed: Get "http://' in done.stderr
         assert "blackhole 192.0.2.0/24" in (tmp_path / "routes").read_text()
         nodes = {
             item["metadata"]["name"]: item for item in json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]

@@ -122,7 +122,7 @@ def command(
     click.echo(f"lab {spec.name}: {count} nodes{pods} after {time.monotonic() - begun:.1f} s", err=True)
     _say_what_now(spec)
     if brought.late:
-        raise LabError(brought.late)
+        raise LabError(f"{brought.late}\nthe lab stays, to be looked at")
 
 
 def _say_what_now(spec: LabSpec) -> None:

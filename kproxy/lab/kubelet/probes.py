@@ -10,7 +10,9 @@ kubernetes/kubernetes pkg/kubelet/prober; defaults are those of core/v1's Probe.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
 import re
 import socket
 import ssl
@@ -33,6 +35,8 @@ at a lab waits for it."""
 _FAST_ATTEMPTS: Final = 10
 _MAX_STATUS: Final = 1 << 16
 """Octets of a status line."""
+_MAX_SHOWN: Final = 1024
+"""Characters of a command's output in a message."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -93,27 +97,50 @@ def _port(container: Object, port: object) -> int:
 
 
 def run_probe(probe: Probe, target: Target) -> str:
-    """Executes a probe once: "" if it succeeded, else why not."""
+    """Executes a probe once: "" if it succeeded, else why not, in a kubelet's words, which are those of Go's net."""
     host = probe.host or target.address
+    shown = f"[{host}]" if ":" in host else host
     try:
         if probe.kind == "httpGet":
-            return _http_get(probe, host)
+            return _http_get(probe, host, shown)
         if probe.kind == "tcpSocket":
             socket.create_connection((host, probe.port), probe.timeout).close()
             return ""
         if probe.kind == "exec":
             return _execute(probe, target)
-    except (OSError, LinuxError, ValueError, OverflowError) as error:
-        return f"{probe.kind} {host}:{probe.port}: {error}" if probe.port else f"{probe.kind}: {error}"
+    except TimeoutError:
+        late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        return f"{_get(probe, shown)}: {late}" if probe.kind == "httpGet" else _dial(probe, shown, "i/o timeout")
+    except OSError as error:
+        if not error.errno or probe.kind == "exec":
+            return f"{probe.kind}: {error}"
+        said = _dial(probe, shown, f"connect: {os.strerror(error.errno).lower()}")
+        return f"{_get(probe, shown)}: {said}" if probe.kind == "httpGet" else said
+    except (LinuxError, ValueError, OverflowError) as error:
+        return f"{probe.kind}: {error}"
     return "a lab knows httpGet, tcpSocket and exec"
 
 
-def _http_get(probe: Probe, host: str) -> str:
+def _dial(probe: Probe, host: str, problem: str) -> str:
+    return f"dial tcp {host}:{probe.port}: {problem}"
+
+
+def _get(probe: Probe, host: str) -> str:
+    scheme = "https" if probe.tls else "http"
+    return f'Get "{scheme}://{host}:{probe.port}{_path(probe)}"'
+
+
+def _path(probe: Probe) -> str:
+    return probe.path if probe.path.startswith("/") else f"/{probe.path}"
+
+
+def _http_get(probe: Probe, host: str, shown: str) -> str:
     """One GET. Only the status line of the answer matters, so this is all of HTTP that is needed."""
-    path = probe.path if probe.path.startswith("/") else f"/{probe.path}"
-    shown = f"[{host}]" if ":" in host else host
     fields = {"Host": f"{shown}:{probe.port}", "User-Agent": "kube-probe/kproxy-lab", "Connection": "close"}
-    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (fields | dict(probe.headers)).items())]
+    lines = [
+        f"GET {_path(probe)} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in (fields | dict(probe.headers)).items()),
+    ]
     if any(character in line for line in lines for character in "\r\n"):
         raise ValueError("a line break in path or headers")
     with contextlib.ExitStack() as stack:
@@ -127,7 +154,9 @@ def _http_get(probe: Probe, host: str) -> str:
             answer += more
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:
-        return "httpGet: the answer is not HTTP/1"
+        line = answer.partition(b"\n")[0].rstrip()[:80].decode(errors="replace")
+        broken = f"net/http: HTTP/1.x transport connection broken: malformed HTTP response {json.dumps(line)}"
+        return f"{_get(probe, shown)}: {broken if answer else 'EOF'}"
     status = int(found[1])
     return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
 
@@ -135,15 +164,19 @@ def _http_get(probe: Probe, host: str) -> str:
 def _execute(probe: Probe, target: Target) -> str:
     def run() -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            probe.command, stdin=subprocess.DEVNULL, capture_output=True, timeout=probe.timeout, check=False
-        )
+            probe.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=probe.timeout, check=False,
+        )  # fmt: skip
 
     try:
         with Namespace.named(target.netns) as inside:
             done = inside.call(run)
     except subprocess.TimeoutExpired:
-        return f"exec: timed out after {probe.timeout:g} s"
-    return "" if done.returncode == 0 else f"exec: exit code {done.returncode}"
+        return f'command timed out: "{" ".join(probe.command)}" timed out after {probe.timeout:g}s'
+    if done.returncode == 0:
+        return ""
+    # A kubelet's message is the command's output alone; one without any says nothing.
+    return done.stdout.decode(errors="replace").strip()[:_MAX_SHOWN] or f"exit code {done.returncode}"
 
 
 class Count:

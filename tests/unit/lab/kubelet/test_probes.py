@@ -69,3 +69,23 @@ def test_an_http_probe_goes_by_the_status(family: socket.AddressFamily, host: st
     assert f"Host: {'[::1]' if ':' in host else host}:{port}" in lines
     assert "X-Probe: yes" in lines
     assert run_probe(Probe("httpGet", port=port, path="/a\r\nb"), Target("", host))
+
+
+def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
+    """The words of Kubernetes v1.36's Events, which are those of Go's net and net/http."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        mute = Probe("httpGet", port=port, path="x", timeout=0.05)
+        assert run_probe(mute, Target("", "127.0.0.1")) == (
+            f'Get "http://127.0.0.1:{port}/x": context deadline exceeded '
+            "(Client.Timeout exceeded while awaiting headers)"
+        )
+    for family, host, shown in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
+        # Nobody listens on a port that is bound, and nobody else gets it.
+        with socket.socket(family) as closed:
+            closed.bind((host, 0))
+            port = closed.getsockname()[1]
+            refused = f"dial tcp {shown}:{port}: connect: connection refused"
+            assert run_probe(Probe("tcpSocket", port=port), Target("", host)) == refused
+            found = run_probe(Probe("httpGet", port=port, tls=True), Target("", host))
+            assert found == f'Get "https://{shown}:{port}/": {refused}'
