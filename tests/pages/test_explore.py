@@ -13,7 +13,8 @@ import pytest
 
 from kproxy.api.load.manifests import load_manifests
 from tests.support.browser import running_browser
-from tests.support.cluster.snapshots import vxlan_cluster
+from tests.support.cluster.showcase import showcase
+from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explore import Page, exploring, place, serious, write_showcase
 from tests.support.paths import ROOT
 
@@ -30,6 +31,10 @@ VIEWS = (
     place("compare", kind="migrate"),
     place("audit"),
 )
+
+
+SIDEWAYS = """return [...document.querySelectorAll('.map-frame .drawing')]
+    .map((item) => [item.scrollWidth, item.clientWidth]).filter(([all, seen]) => all > seen)"""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +115,7 @@ def test_rules_in_order_and_those_that_did_not_match_on_demand(page: Page) -> No
     few = page.until(lambda: len(page.all(".rules .rule")), "rules that matched")
     assert few > 5
     assert not page.all(".rules .rule.unmatched")
-    next(item for item in page.all(".rules .button") if "did not match" in item.text).click()
+    next(item for item in page.all(".rules .button") if "unmatched" in item.text).click()
     page.until(lambda: page.all(".rules .rule.unmatched"), "rules that did not match")
     assert len(page.all(".rules .rule:not(.unmatched)")) == few
     assert "svc" not in page.text(".rules .problem")
@@ -236,7 +241,7 @@ def test_by_keyboard_alone(page: Page) -> None:
     page.press(Keys.END)
     page.until(lambda: page.all("p.outcome-line.ok"), "the end of the way")
     page.press("g", "m")
-    page.until(lambda: page.fragment == "#/map", "g m leads to the map")
+    page.until(lambda: page.text("h1") == "Map", "g m leads to the map")
     current = page.one(".map a[tabindex='0']")
     page.browser.execute_script("arguments[0].focus()", current)
     seen = set()
@@ -269,6 +274,8 @@ def test_light_dark_and_a_phone(page: Page) -> None:
         page.open(view)
         width = page.browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
         assert width[0] <= width[1], f"{view} scrolls sideways on a phone"
+        maps = page.browser.execute_script(SIDEWAYS)
+        assert maps == [], f"the map of {view} scrolls sideways on a phone"
 
 
 def test_axe_finds_nothing_serious(page: Page) -> None:
@@ -281,6 +288,9 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
             page.scheme(scheme)
             found += [(scheme, view, *each) for each in serious(page, options)]
         page.scheme("light")
+        page.size(390, 800)
+        found += [("a phone", view, *each) for each in serious(page)]
+        page.size(1400, 1000)
     assert found == [], "\n".join(map(str, found))
 
 
@@ -303,6 +313,27 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         page.shows(".note", "after/objects")
         page.until(lambda: len(page.all(".ask .way-item")) == 1, "the way in the second source")
         assert "source=against" in page.fragment
+        assert page.complaints() == []
+
+
+def test_a_part_of_a_large_cluster(browser: Any, tmp_path: Path) -> None:
+    """Of some nodes only their Services are drawn; a change is drawn wherever it is, with the nodes around it."""
+    write_files(tmp_path / "shop", dict(showcase(nodes=14)))
+    with exploring("-f", "shop/objects", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1280, 900)
+        page.complaints()
+        page.open(place("map", only="node/worker-1,node/worker-2"))
+        services = [item.get_attribute("data-id") for item in page.all(".map .item.service")]
+        assert services == ["svc/shop/web"], "the Services that have endpoints there"
+        assert not page.all(".map .item.service.empty")
+        gone = [{"do": "endpoint", "pod": "shop/checkout-0", "set": {"ready": False}}]
+        page.open(place("whatif", edits=json.dumps(gone)))
+        assert "touched" in page.item("pod/shop/checkout-0").get_attribute("class")
+        assert page.text(".edge.strong:not(.gone) text") == "50% → 100%"
+        names = [item.get_attribute("data-id") for item in page.all(".map .item.node")]
+        page.open(place("map"))
+        assert len(names) < 4 < len(page.all(".map .item.node")) == 14
         assert page.complaints() == []
 
 

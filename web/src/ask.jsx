@@ -1,13 +1,12 @@
 // The question and its answer: every way that is possible, and one of them hop by hop.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { command, embedded, useAnswer } from "./api.js";
 import { Captured } from "./live.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom } from "./mapview.jsx";
 import { hooksOf, momentsOf } from "./moments.js";
 import { receivers, senders, serviceOf, serviceTarget } from "./names.js";
-import { Busy, Chance, End, Field, Problem } from "./parts.jsx";
+import { Bar, Busy, Chance, End, Field, Problem } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { narrow } from "./shape.js";
 import { Hooks, Strip } from "./strip.jsx";
@@ -48,7 +47,7 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
   return (
     <section class="view split ask">
       <div class="main">
-        <div class="bar-top"><h1 class={command ? "packet" : ""}>{command === "trace" ? embedded.title : "Ask"}</h1><Busy busy={busy && question} words="Computing…" /></div>
+        {command === "trace" ? <h1 class="packet">{embedded.title}</h1> : <h1 class="visually-hidden">Ask</h1>}
         {!command && <Question query={query} map={map} ask={ask} error={error} />}
         {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
         {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
@@ -56,12 +55,15 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         {way && <Player way={way} moments={moments} step={step} to={to} protocol={answer.protocol} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
         {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} /></section>}
-        {way && <Rules way={way} moment={moment} number={number} question={question} query={query} to={to} />}
       </div>
-      <aside class="panel" aria-label="Ways">
-        {embedded?.follows && <Connections query={query} />}
-        {answer ? <Ways answer={answer} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
-      </aside>
+      <div class="side">
+        <aside class="panel" aria-label="Ways">
+          {embedded?.follows && <Connections query={query} />}
+          <Busy busy={busy && question} words="Computing…" />
+          {answer ? <Ways answer={answer} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
+        </aside>
+        {way && <Rules way={way} moment={moment} step={step} number={number} question={question} query={query} to={to} />}
+      </div>
     </section>
   );
 }
@@ -141,7 +143,6 @@ function Question({ query, map, ask, error }) {
 
 /** The map with the way on it; of a large cluster only the hosts that its ways touch, unless the whole is asked for. */
 function AskMap({ map, query, answer, way, moment, ask, to }) {
-  const [zoom, setZoom] = useState(1);
   const hosts = useMemo(() => (answer ? hostsOf(map, answer) : null), [map, answer]);
   const large = map.nodes.length > FEW_HOSTS || map.services.length > 12;
   const narrowed = Boolean(answer && large && !query.whole);
@@ -165,11 +166,8 @@ function AskMap({ map, query, answer, way, moment, ask, to }) {
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
     <>
-      <div class="map-tools">
-        {answer && large && <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a>}
-        <Zoom zoom={zoom} setZoom={setZoom} />
-      </div>
-      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} zoom={zoom} picks={{ from: query.from, to: query.to }}
+      {answer && large && <div class="map-tools"><a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a></div>}
+      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} picks={{ from: query.from, to: query.to }}
         label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
     </>
   );
@@ -290,7 +288,7 @@ function Player({ way, moments, step, to, protocol }) {
 const isRuleHost = (hop) => (hop.steps ?? []).length > 0 && !hop.host.startsWith("pod/") && !hop.host.startsWith("outside/");
 
 /** The rules of the hop where the packet is: those that matched, and on demand those that were asked in vain. */
-function Rules({ way, moment, number, question, query, to }) {
+function Rules({ way, moment, step, number, question, query, to }) {
   const hops = moment.direction === "there" ? way.there : way.back;
   const hop = hops[moment.hop];
   const all = query.rules === "all";
@@ -303,43 +301,62 @@ function Rules({ way, moment, number, question, query, to }) {
   const current = moment.detail;
   const isNow = (table, chain, rule) => current && current.table === table && current.chain === chain && current.rule === rule;
   const hooks = all && data ? data.hooks : fromMatched(matched);
+  const most = Math.max(0, ...hooks.flatMap((hook) => hook.chains.flatMap((chain) => chain.rules.map((rule) => rule.packets ?? 0))));
+  const box = useRef(null);
+  useEffect(() => {
+    const here = box.current.querySelector(".rule.now") ?? box.current.querySelector(".hook-rules.here");
+    const frame = box.current;
+    if (frame.scrollHeight > frame.clientHeight) frame.scrollTop = here ? here.offsetTop - frame.clientHeight / 2.4 : 0;
+  }, [step, number, data, all]);
   return (
     <section class="rules" aria-label={`Rules of ${hop.host}`}>
       <div class="bar-top">
         <h2>Rules of {hostName(hop.host)}</h2>
         <Busy busy={busy} words="Reading rules…" />
-        {!embedded && (matched.length > 0 || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only rules that matched" : "Also rules that did not match"}</a>}
+        {!embedded && (matched.length > 0 || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only matched" : "Also unmatched"}</a>}
       </div>
       {isRuleHost(hop) && (
         <Hooks passed={passed} verdict={hop.verdict} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
           local={local} delivered={delivered} label={`Hooks of ${hostName(hop.host)} that the packet passes: ${passed.join(", ") || "none"}; then ${hop.verdict}`} />
       )}
       <Problem error={all ? error : null} />
-      {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : "No rule here says anything about this packet."}</p>}
-      {hooks.map((hook, place) => (
-        <div key={place} class={`hook-rules${moment.hook === hook.hook ? " here" : ""}`}>
-          <h3>{hook.hook || "rules"}</h3>
-          {hook.chains.map((chain, each) => (
-            <div key={each} class="chain">
-              <h4>{chain.table} <b>{chain.chain}</b>{chain.source ? ` · ${chain.source}` : ""}{chain.asked > 1 ? <small> {count(chain.asked, "rule")} asked</small> : null}</h4>
-              <ol>
-                {chain.rules.map((rule) => (
-                  <li key={rule.rule} class={`rule${!rule.matched ? " unmatched" : ""}${isNow(chain.table, chain.chain, rule.rule) ? " now" : ""}`}>
-                    <span class="number">{rule.rule}</span>
-                    <div>
-                      {(rule.provenance || rule.did) && <p><b>{rule.did}</b> {rule.provenance && <Provenance text={rule.provenance} />}{rule.packets ? <small> · {count(rule.packets, "packet")}</small> : null}</p>}
-                      <code>{rule.text}</code>
-                    </div>
-                  </li>
-                ))}
-              </ol>
-              {chain.left > 0 && <p class="note">{count(chain.left, "more rule")} of this chain did not match.</p>}
-            </div>
-          ))}
-        </div>
-      ))}
+      <div class="rule-list" ref={box} tabIndex={0} role="group" aria-label="Rules in the order in which the packet meets them">
+        {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : "No rule here says anything about this packet."}</p>}
+        {hooks.map((hook, place) => (
+          <div key={place} class={`hook-rules${moment.hook === hook.hook ? " here" : ""}`}>
+            <h3>{hook.hook || "rules"}</h3>
+            {hook.chains.map((chain, each) => (
+              <div key={each} class="chain">
+                <h4>{chain.table} <b>{chain.chain}</b>{chain.source ? ` · ${chain.source}` : ""}{chain.asked > 1 ? <small> {count(chain.asked, "rule")} asked</small> : null}</h4>
+                <ol>
+                  {chain.rules.map((rule) => (
+                    <li key={rule.rule} class={`rule${!rule.matched ? " unmatched" : ""}${isNow(chain.table, chain.chain, rule.rule) ? " now" : ""}`}>
+                      <span class="number">{rule.rule}</span>
+                      <div>
+                        {(rule.provenance || tells(rule)) && <p>{tells(rule) && <b>{rule.did}</b>} {rule.provenance && <Provenance text={rule.provenance} />}</p>}
+                        <RuleText text={rule.text} />
+                        {rule.packets ? <p class="met"><Bar share={rule.packets / most} /><small>{count(rule.packets, "packet")} so far</small></p> : null}
+                      </div>
+                    </li>
+                  ))}
+                </ol>
+                {chain.left > 0 && <p class="note">{count(chain.left, "more rule")} of this chain did not match.</p>}
+              </div>
+            ))}
+          </div>
+        ))}
+      </div>
     </section>
   );
+}
+
+/** Whether what a rule did is more than its text says. */
+const tells = (rule) => rule.did && !/^(jump|goto|RETURN|return)\b/.test(rule.did);
+
+/** A rule as it is written: strong where it leads to, and not so strong comments, and what its chain's heading says. */
+function RuleText({ text }) {
+  const parts = text.split(/(^-A \S+ |-m comment --comment (?:"(?:[^"\\]|\\.)*"|\S+) ?|(?:-[jg]|jump|goto) \S+)/);
+  return <code>{parts.map((part, place) => (place % 2 === 0 ? part : /^-[Am]/.test(part) ? <span key={place} class="soft">{part}</span> : <b key={place}>{part}</b>))}</code>;
 }
 
 /** A host for people: a dump's one host has no name. */

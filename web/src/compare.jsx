@@ -1,18 +1,16 @@
 // Two sides: another source (diff), the objects and what is programmed (drift), or both modes (migrate).
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useAnswer } from "./api.js";
 import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom } from "./mapview.jsx";
 import { Busy, Problem } from "./parts.jsx";
 import { href } from "./route.js";
-import { narrow, overlaid, withEndpoints } from "./shape.js";
+import { nearTo, overlaid, withEndpoints } from "./shape.js";
 import { count } from "./words.js";
 
 const EMPTY = new Set();
 const FEW = 300;
-const MANY_NODES = 12;
 
 /** What can be compared here: {kind, title, about, question, words of both sides}. */
 function kinds(source) {
@@ -72,15 +70,13 @@ export function CompareView({ route, map, source, revision }) {
 
 /** The map, on which what differs is marked; of two sources both are laid over one another. */
 function ComparedMap({ map, other, revision, findings, chosen, words }) {
-  const [zoom, setZoom] = useState(1);
   const { data, error } = useAnswer(other, undefined, revision);
   const finding = chosen ? findings[Number(chosen)] : null;
   const touched = useMemo(() => new Set((finding ? [finding] : findings).flatMap((item) => [...item.services, ...(finding && item.nodes.length < map.nodes.length ? item.nodes.map((name) => `node/${name}`) : [])])), [findings, finding, map]);
   const shown = useMemo(() => {
     const both = other && data ? overlaid(withEndpoints(data), map) : map;
-    const nodes = findings.flatMap((item) => item.nodes).slice(0, 6).map((name) => `node/${name}`);
-    return both.nodes.length > MANY_NODES && nodes.length ? narrow(both, { only: new Set(nodes), services: touched }) : both;
-  }, [map, other, data, findings, touched]);
+    return nearTo(both, touched);
+  }, [map, other, data, touched]);
   const layout = useLayout(shown, EMPTY);
   if (!findings.length) return null;
   return (
@@ -88,9 +84,8 @@ function ComparedMap({ map, other, revision, findings, chosen, words }) {
       <div class="map-tools">
         <p class="counts">Marked: {finding ? `finding ${Number(chosen) + 1}` : "Services whose packets are treated differently"}.{other && data ? ` Chances are “${words[0]} → ${words[1]}”; what only the first has is crossed out.` : ""}</p>
         <Problem error={error} />
-        <Zoom zoom={zoom} setZoom={setZoom} />
       </div>
-      <Drawing map={shown} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }))} touched={touched} before={other && data ? map : null} zoom={zoom} label="Map with what differs marked" />
+      <Drawing map={shown} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }))} touched={touched} before={other && data ? map : null} label="Map with what differs marked" />
     </>
   );
 }

@@ -1,21 +1,26 @@
 // Where everything on the map is, by dagre: clients outside, networks, nodes as rooms, Services, from left to right.
 //
-// Three sizes: "room" shows every Pod by name, "tile" shows a Pod as a square, "dot" a node as a small tile with a number.
+// Three sizes: "room" shows every Pod by name, "tile" shows a Pod as a square, "dot" a node as a small tile. On a phone
+// (`slim`) the same columns are narrower, and clients outside stand above them, so that nothing scrolls sideways.
 // The order of nodes is that of their names and stays: dagre is given it as constraints, so a change moves nothing else.
 
 import { graphlib, layout as dagre } from "@dagrejs/dagre";
 
-const ROOM = { width: 404, head: 46, row: 28, pad: 12 };
+const ROOM = { width: 404, head: 46, row: 28, pad: 12, ports: [10, 74], core: [100, 70], bridge: [184, 9], pods: 206 };
+const SLIM_ROOM = { ...ROOM, width: 200, ports: [7, 66], core: [7, 66], bridge: [81, 6], pods: 95, pad: 9 };
 const TILE = { width: 178, head: 42, square: 12, perRow: 11, gap: 14 };
-const DOT = { width: 68, height: 40, gap: 8 };
+const DOT = { letter: 7.2, least: 34, most: 84, height: 23, gap: 4 };
 const SERVICE = { width: 198, height: 50 };
+/** Beside nodes without rooms, where Services are many. */
+const SERVICE_LINE = { width: 190, height: 25 };
 const OUTSIDE = { width: 136, height: 46 };
+const SLIM = { width: 98, frame: 200, bar: 22, before: 46, top: 12 };
 const BAR = 24;
 const LANE = 38;
 const HOST_GAP = 20;
 const SERVICE_GAP = 14;
-/** More room before Services, for the lines to them. */
-const BEFORE = 44;
+/** More room before Services, for the lines to them and the chances on the lines. */
+const BEFORE = 56;
 const byName = new Intl.Collator("en", { numeric: true }).compare;
 const MAX_PODS = 9;
 const MAX_ROOMS = 6;
@@ -29,23 +34,26 @@ export const MAX_SERVICES = 24;
  *
  * @param map the server's map, with nodes and Services filtered already
  * @param open set of node identifiers whose room shows all Pods
- * @returns {size, width, height, boxes: Map of identifier to {x, y, w, h, kind, …}, groups, bars, more}
+ * @param slim whether it is for a phone
+ * @returns {size, slim, width, height, boxes: Map of identifier to {x, y, w, h, kind, …}, groups, bars, more}
  */
-export function arrange(map, { open = new Set(), order = null } = {}) {
+export function arrange(map, { open = new Set(), order = null, slim = false } = {}) {
   const nodes = map.nodes.filter(isNode).length;
   const size = nodes <= MAX_ROOMS ? "room" : nodes <= MAX_TILES && map.pods.length <= MAX_SQUARES ? "tile" : "dot";
   const podsOf = podsByNode(map);
-  const groups = size === "room" ? null : grouped(map, podsOf, size);
+  const names = affixes(map.nodes.filter(isNode).map((node) => node.name));
+  const groups = size === "room" ? null : grouped(map, podsOf, size, names, slim);
+  const plan = { size, slim, groups, names, open, room: slim ? SLIM_ROOM : ROOM, card: { ...(groups ? SERVICE_LINE : SERVICE), ...(slim && { width: SLIM.width }) } };
   const graph = new graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: size === "room" ? 20 : 22, ranksep: 34, marginx: 12, marginy: 12, ranker: "longest-path" });
   graph.setDefaultEdgeLabel(() => ({}));
-  const anchors = addHosts(graph, map, podsOf, groups, size, open);
+  const anchors = addHosts(graph, map, podsOf, plan);
   // Where every group has endpoints of every Service, names are the better order.
   const kept = groups ? map.services.map((service) => service.id) : order;
-  const shown = addServices(graph, map, anchors, kept);
+  const shown = addServices(graph, map, anchors, kept, plan.card);
   column(graph, [...anchors.hosts], SINK);
   dagre(graph, { constraints: [...inOrder(anchors.hosts), ...inOrder(anchors.outside), ...inOrder(kept ? shown : [])] });
-  return read(graph, map, { size, podsOf, groups, anchors, shown, open });
+  return read(graph, map, { ...plan, podsOf, anchors, shown });
 }
 
 const SINK = "the end of the last column";
@@ -70,7 +78,7 @@ function podsByNode(map) {
   return found;
 }
 
-function grouped(map, podsOf, size) {
+function grouped(map, podsOf, size, names, slim) {
   const zones = new Map();
   for (const node of map.nodes.filter(isNode)) {
     const zone = node.zone || "";
@@ -80,22 +88,31 @@ function grouped(map, podsOf, size) {
   const across = zones.size > 1 ? 1.9 : 1.1;
   return [...zones.entries()].sort(([one], [other]) => byName(one, other)).map(([zone, nodes]) => {
     const tall = size === "dot" ? DOT.height : tileHeight(Math.max(...nodes.map((node) => podsOf.get(node.id)?.length ?? 0)));
-    const wide = size === "dot" ? DOT.width : TILE.width;
+    const wide = size === "dot" ? dotWidth(names) : TILE.width;
     const gap = size === "dot" ? DOT.gap : TILE.gap;
-    const columns = Math.max(1, Math.min(nodes.length, Math.ceil(Math.sqrt((nodes.length * across * (tall + gap)) / (wide + gap)))));
+    const fits = slim ? Math.floor((SLIM.frame + gap) / (wide + gap)) : size === "dot" ? Math.floor(DOT_ROW / (wide + gap)) : Infinity;
+    const columns = Math.max(1, Math.min(nodes.length, fits, size === "dot" ? Infinity : Math.ceil(Math.sqrt((nodes.length * across * (tall + gap)) / (wide + gap)))));
+    const edge = slim ? 4 : 14;
     const rows = Math.ceil(nodes.length / columns);
     return {
-      id: `zone/${zone}`, zone, nodes, columns, wide, tall, gap,
-      w: columns * (wide + gap) - gap + 28, h: rows * (tall + gap) - gap + 28 + 22,
+      id: `zone/${zone}`, zone, nodes, columns, wide, tall, gap, edge,
+      w: columns * (wide + gap) - gap + 2 * edge, h: rows * (tall + gap) - gap + 30 + (size === "dot" ? 10 : 20),
     };
   });
+}
+
+const DOT_ROW = 470;
+
+/** As wide as the longest name is without what all names share. */
+function dotWidth(names) {
+  return Math.min(DOT.most, Math.max(DOT.least, Math.ceil(Math.max(...names.short.map((name) => name.length)) * DOT.letter) + 10));
 }
 
 function tileHeight(pods) {
   return TILE.head + Math.max(1, Math.ceil(pods / TILE.perRow)) * (TILE.square + 3) + 8;
 }
 
-function addHosts(graph, map, podsOf, groups, size, open) {
+function addHosts(graph, map, podsOf, { groups, open, room }) {
   const anchor = new Map();
   const hosts = [];
   const nodes = map.nodes.filter(isNode);
@@ -107,7 +124,7 @@ function addHosts(graph, map, podsOf, groups, size, open) {
     }
   } else {
     for (const node of nodes) {
-      graph.setNode(node.id, { width: ROOM.width, height: roomHeight(node, podsOf.get(node.id) ?? [], open.has(node.id), map) });
+      graph.setNode(node.id, { width: room.width, height: roomHeight(room, node, podsOf.get(node.id) ?? [], open.has(node.id), map) });
       hosts.push(node.id);
       anchor.set(node.id, node.id);
     }
@@ -133,10 +150,10 @@ function addHosts(graph, map, podsOf, groups, size, open) {
 /** Whether a host is a node, and not one beside the nodes: a router, or a client. */
 export const isNode = (host) => host.isNode !== false;
 
-function roomHeight(node, pods, open, map) {
+function roomHeight(room, node, pods, open, map) {
   const rows = Math.max(1, shownPods(pods, open).length + (pods.length > MAX_PODS ? 1 : 0));
-  const ports = portsOf(node, map).length;
-  return ROOM.head + Math.max(rows * ROOM.row, ports * 34, 60) + ROOM.pad;
+  const ports = portsOf(node, map).length + (room === SLIM_ROOM ? 1 : 0);
+  return room.head + Math.max(rows * room.row, ports * 34, 60) + room.pad;
 }
 
 function shownPods(pods, open) {
@@ -153,13 +170,13 @@ export function portsOf(node, map) {
     .sort((one, other) => Number(Boolean(one.tunnel)) - Number(Boolean(other.tunnel)));
 }
 
-function addServices(graph, map, { anchor }, order) {
+function addServices(graph, map, { anchor }, order, card) {
   const places = new Map((order ?? []).map((id, number) => [id, number]));
   const place = (service) => places.get(service.id) ?? places.size;
   const wanted = order ? [...map.services].sort((one, other) => place(one) - place(other)) : map.services;
   const cards = wanted.slice(0, MAX_SERVICES);
   const ids = cards.map((service) => service.id);
-  for (const id of ids) graph.setNode(id, { width: SERVICE.width, height: SERVICE.height });
+  for (const id of ids) graph.setNode(id, { width: card.width, height: card.height });
   const known = new Set(ids);
   const weights = new Map();
   for (const edge of map.edges) {
@@ -176,12 +193,14 @@ function addServices(graph, map, { anchor }, order) {
   return ids;
 }
 
-function read(graph, map, { size, podsOf, groups, anchors, shown, open }) {
+function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, open, room, card }) {
   const boxes = new Map();
-  restack(graph, anchors, shown, Boolean(groups));
+  restack(graph, anchors, shown, Boolean(groups), slim, card);
   const lanes = lanesOf(graph, map, anchors);
-  const shift = Math.max(0, ...lanes.values()) * LANE;
-  const moved = new Map([...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + BEFORE])]);
+  const lane = slim ? SLIM.bar + 8 : LANE;
+  const shift = Math.max(0, ...lanes.values()) * lane;
+  if (slim) columns(graph, map, anchors, shown);
+  const moved = new Map([...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + (slim ? 0 : BEFORE)])]);
   const box = (id) => {
     const found = graph.node(id);
     return { x: found.x - found.width / 2 + (moved.get(id) ?? 0), y: found.y - found.height / 2, w: found.width, h: found.height };
@@ -191,23 +210,38 @@ function read(graph, map, { size, podsOf, groups, anchors, shown, open }) {
   for (const [id, found] of cards) boxes.set(id, { ...found, kind: "service" });
   const frames = [];
   if (groups) for (const group of groups) frames.push(placeGroup(group, box(group.id), boxes, podsOf, size));
-  else for (const node of map.nodes.filter(isNode)) placeRoom(node, box(node.id), boxes, podsOf.get(node.id) ?? [], open.has(node.id), map);
-  const bars = placeBars(map, box, boxes, frames, lanes);
+  else for (const node of map.nodes.filter(isNode)) placeRoom(room, node, box(node.id), boxes, podsOf.get(node.id) ?? [], open.has(node.id), map);
+  const bars = placeBars(map, box, boxes, frames, lanes, lane, slim);
   const all = [...boxes.values(), ...frames, ...bars];
   const right = Math.max(300, ...all.map((item) => item.x + item.w)) + 14;
-  const bottom = Math.max(160, ...all.map((item) => item.y + item.h)) + 14;
-  return { size, prefix: size === "dot" ? commonPrefix(map.nodes.filter(isNode).map((node) => node.name)) : "", width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
+  // On a phone with room for the buttons below.
+  const bottom = Math.max(160, ...all.map((item) => item.y + item.h)) + (slim ? 48 : 14);
+  return { size, slim, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
+}
+
+/** On a phone: each column where the one before it ends, whatever their ranks. */
+function columns(graph, map, { hosts, outside }, shown) {
+  const wide = (ids) => Math.max(0, ...ids.map((id) => graph.node(id).width));
+  let x = 8;
+  for (const id of outside) graph.node(id).x = x + graph.node(id).width / 2;
+  for (const network of map.networks) Object.assign(graph.node(network.id), { width: SLIM.bar, x: x + SLIM.bar / 2 });
+  x += (map.networks.length ? SLIM.bar : 0) + 12;
+  for (const id of hosts) graph.node(id).x = x + graph.node(id).width / 2;
+  x += wide(hosts) + SLIM.before;
+  for (const id of shown) graph.node(id).x = x + graph.node(id).width / 2;
 }
 
 /** Lets all columns begin at the top, in dagre's order; where Services are few they stand across from the nodes. */
-function restack(graph, { hosts, outside }, shown, inOrder) {
+function restack(graph, { hosts, outside }, shown, inOrder, slim, card) {
+  const top = slim && outside.length ? stack(graph, outside, 8) + SLIM.top + 8 : 0;
   hosts.forEach((id, number) => (graph.node(id).y = number));
-  const tall = stack(graph, hosts, HOST_GAP);
-  const cards = shown.length * (SERVICE.height + SERVICE_GAP) - SERVICE_GAP;
+  const tall = stack(graph, hosts, slim ? 12 : HOST_GAP, top) - top;
+  const gap = inOrder ? 5 : SERVICE_GAP;
+  const cards = shown.length * (card.height + gap) - gap;
   const free = Math.max(0, Math.min(tall, 900) - cards) / Math.max(1, shown.length + 1);
   if (inOrder) shown.forEach((id, number) => (graph.node(id).y = number));
-  stack(graph, shown, SERVICE_GAP + Math.min(free, 30), Math.min(free, 40));
-  if (!outside.length) return;
+  stack(graph, shown, gap + Math.min(free, 30), top + Math.min(free, 40));
+  if (!outside.length || slim) return;
   const first = Math.min(...outside.map((id) => graph.node(id).y));
   const room = Math.max(0, Math.min(tall, 700) - outside.length * (OUTSIDE.height + HOST_GAP)) / (outside.length + 1);
   stack(graph, outside, HOST_GAP + Math.min(room, first > 0 ? 60 : 0), Math.min(room, 60));
@@ -241,33 +275,39 @@ function lanesOf(graph, map, { anchor }) {
 
 export { byName };
 
-function placeRoom(node, at, boxes, pods, open, map) {
-  const top = at.y + ROOM.head;
+/** A room: interfaces, rules and routing, the bridge, Pods. Of a slim one the rules stand below the interfaces. */
+function placeRoom(room, node, at, boxes, pods, open, map) {
+  const slim = room === SLIM_ROOM;
+  const top = at.y + room.head;
   const ports = portsOf(node, map);
-  const inner = at.h - ROOM.head - ROOM.pad;
+  const inner = at.h - room.head - room.pad;
   const list = shownPods(pods, open);
-  const podX = at.x + 206;
-  const podW = at.w - 206 - 12;
+  const podX = at.x + room.pods;
+  const podW = at.w - room.pods - room.pad;
+  const core = slim ? [top + inner - 30, 30] : [top + inner / 2 - 28, 56];
   boxes.set(node.id, {
-    ...at, kind: "room", node,
-    core: { x: at.x + 100, y: top + inner / 2 - 28, w: 70, h: 56 },
-    bridge: { x: at.x + 184, y: top, w: 9, h: inner },
+    ...at, kind: "room", node, slim,
+    core: { x: at.x + room.core[0], y: core[0], w: room.core[1], h: core[1] },
+    bridge: { x: at.x + room.bridge[0], y: top, w: room.bridge[1], h: inner },
     more: pods.length - list.length,
-    moreAt: { x: podX, y: top + list.length * ROOM.row, w: podW, h: ROOM.row - 5 },
+    moreAt: { x: podX, y: top + list.length * room.row, w: podW, h: room.row - 5 },
   });
   ports.forEach((port, number) => {
-    const step = inner / ports.length;
-    boxes.set(`${node.id} ${port.name}`, { x: at.x + 10, y: top + step * (number + 0.5) - 14, w: 74, h: 28, kind: "port", port, node: node.id });
+    const step = (slim ? inner - 34 : inner) / ports.length;
+    boxes.set(`${node.id} ${port.name}`, { x: at.x + room.ports[0], y: top + step * (number + 0.5) - 14, w: room.ports[1], h: 28, kind: "port", port, node: node.id, slim });
   });
   list.forEach((pod, number) => {
-    boxes.set(pod.id, { x: podX, y: top + number * ROOM.row, w: podW, h: ROOM.row - 5, kind: "pod", pod, node: node.id });
+    boxes.set(pod.id, { x: podX, y: top + number * room.row, w: podW, h: room.row - 5, kind: "pod", pod, node: node.id, slim });
   });
 }
 
+/** Where rules and routing handle a packet that is in this room. */
+export const coreOf = (box) => [box.core.x + box.core.w / 2, box.core.y + (box.slim ? 15 : 43)];
+
 function placeGroup(group, at, boxes, podsOf, size) {
   group.nodes.forEach((node, number) => {
-    const x = at.x + 14 + (number % group.columns) * (group.wide + group.gap);
-    const y = at.y + 30 + Math.floor(number / group.columns) * (group.tall + group.gap);
+    const x = at.x + group.edge + (number % group.columns) * (group.wide + group.gap);
+    const y = at.y + 28 + Math.floor(number / group.columns) * (group.tall + group.gap);
     boxes.set(node.id, { x, y, w: group.wide, h: group.tall, kind: size, node, pods: podsOf.get(node.id)?.length ?? 0 });
     if (size !== "tile") return;
     (podsOf.get(node.id) ?? []).forEach((pod, each) => {
@@ -279,23 +319,32 @@ function placeGroup(group, at, boxes, podsOf, size) {
   return { ...at, id: group.id, zone: group.zone, nodes: group.nodes.length, ids: group.nodes.map((node) => node.id) };
 }
 
-function placeBars(map, box, boxes, frames, lanes) {
+function placeBars(map, box, boxes, frames, lanes, lane, slim) {
   return map.networks.map((network) => {
     const at = box(network.id);
     const members = network.members.map((member) => boxes.get(member.host)).filter(Boolean);
-    const spans = frames.length ? [...frames, ...members.filter((item) => item.kind === "outside")] : members;
+    const inside = frames.length ? frames : members.filter((item) => item.kind !== "outside");
+    // Clients outside stand above the networks on a phone, else beside them.
+    const spans = slim && inside.length ? inside : [...inside, ...members.filter((item) => item.kind === "outside")];
     const top = Math.min(...spans.map((item) => item.y), spans.length ? Infinity : at.y);
     const end = Math.max(...spans.map((item) => item.y + item.h), spans.length ? -Infinity : at.y + at.h);
-    const found = { x: at.x + lanes.get(network.id) * LANE, y: top, w: at.w, h: end - top, id: network.id, network };
+    const found = { x: at.x + lanes.get(network.id) * lane, y: top, w: at.w, h: end - top, id: network.id, network };
     boxes.set(network.id, { ...found, kind: "network" });
     return found;
   });
 }
 
-/** What all names begin with, up to a dash: it says nothing on a small tile. */
-function commonPrefix(names) {
-  let prefix = names[0] ?? "";
-  for (const name of names) while (!name.startsWith(prefix)) prefix = prefix.slice(0, -1);
-  const cut = prefix.lastIndexOf("-") + 1;
-  return names.some((name) => name.length > 8) ? prefix.slice(0, cut) : "";
+/** What all names begin and end with, up to a dash or dot, which says nothing on a small tile; and the names without it. */
+function affixes(names) {
+  const shared = (turned) => {
+    let prefix = turned[0] ?? "";
+    for (const name of turned) while (!name.startsWith(prefix)) prefix = prefix.slice(0, -1);
+    return prefix;
+  };
+  const turn = (text) => [...text].reverse().join("");
+  const long = names.length > 1 && names.some((name) => name.length > 5);
+  const prefix = long ? (/^.*[-.]/.exec(shared(names))?.[0] ?? "") : "";
+  const rest = names.map((name) => name.slice(prefix.length));
+  const suffix = long ? turn(/^.*[-.]/.exec(shared(rest.map(turn)))?.[0] ?? "") : "";
+  return { prefix, suffix, short: rest.map((name) => (suffix ? name.slice(0, -suffix.length) : name)) };
 }

@@ -3,9 +3,8 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, post } from "./api.js";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom } from "./mapview.jsx";
 import { receivers, senders } from "./names.js";
-import { Busy, Field, Problem, Table } from "./parts.jsx";
+import { Busy, Field, Problem } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { count, plain } from "./words.js";
 
@@ -14,7 +13,6 @@ const SECONDS = 2;
 
 export function LiveView({ route, map, source, events, revision }) {
   const { query } = route;
-  const [zoom, setZoom] = useState(1);
   const layout = useLayout(map, EMPTY);
   const touched = useMemo(() => new Set((events.log[0]?.changed ?? []).flatMap(idsOf)), [events.log]);
   const to = (changes) => href("live", { ...query, ...changes });
@@ -22,13 +20,13 @@ export function LiveView({ route, map, source, events, revision }) {
   return (
     <section class="view split">
       <div class="main">
-        <div class="bar-top"><h1>Live</h1><p class="counts" role="status" data-test="revision">{events.away ? "away" : `following · revision ${events.revision}`}</p><Zoom zoom={zoom} setZoom={setZoom} /></div>
-        {map && layout && <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} zoom={zoom} label="Map, which follows the source" />}
+        <div class="bar-top"><h1>Live</h1><p class="counts" role="status" data-test="revision">{events.away ? "away" : `following · revision ${events.revision}`}</p></div>
+        {map && layout && <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} label="Map, which follows the source" />}
         {lab && map && <Follow map={map} query={query} to={to} />}
         {source.can?.counters !== false && <Heat revision={revision} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
       </div>
       <aside class="panel" aria-label="Changes and faults">
-        {lab && map && <Faults map={map} sel={query.sel ?? ""} />}
+        {lab && map && <Faults sel={query.sel ?? ""} />}
         <h2>What changed</h2>
         {events.log.length === 0 && <p class="note">Nothing since this page was opened.</p>}
         <ol class="plain" aria-live="polite" data-test="log">
@@ -46,7 +44,7 @@ function idsOf(text) {
 }
 
 /** Breaks and heals nodes, links and Pods of a lab. */
-function Faults({ map, sel }) {
+function Faults({ sel }) {
   const [said, setSaid] = useState(null);
   const [busy, setBusy] = useState(false);
   const node = sel.startsWith("node/") ? sel.slice(5) : "";
@@ -70,7 +68,7 @@ function Faults({ map, sel }) {
   return (
     <section data-test="faults">
       <h2>Break and heal</h2>
-      {!node && !pod && <p>Choose a node or a Pod on the map{map.nodes.some((item) => item.isNode !== false) ? "" : ""}.</p>}
+      {!node && !pod && <p>Choose a node or a Pod on the map.</p>}
       {node && <>{pair("link", node, `the link of ${node}`)}{pair("node", node, `node ${node}`)}</>}
       {pod && pair("pod", pod, `Pod ${pod}`)}
       <Busy busy={busy} words="Working…" />
@@ -114,10 +112,32 @@ export function Captured({ data }) {
   return (
     <>
       <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says." : data.open ? "What the model leaves open, the capture shows." : "The capture differs from the model."} {data.answer}</p>
-      <Table hidden caption="Model and capture" head={["where", "", "model", "captured"]} rows={data.rows.map((row) => [
-        <span class={row.same ? "" : "bad-text"}>{row.same ? "" : "≠ "}{row.place}</span>, row.direction === "back" ? "back" : "there", <code>{row.model ?? "–"}</code>, <code>{row.captured ?? "–"}</code>,
-      ])} />
+      <div class="scroll" tabIndex={0} role="group" aria-label="Model and capture">
+        <table class="laid">
+          <caption class="visually-hidden">Model and capture, a row for each place; where they differ the row has both</caption>
+          <thead><tr><th scope="col">where</th><th scope="col">packet</th></tr></thead>
+          <tbody>{data.rows.map((row, place) => <Laid key={place} row={row} before={data.rows[place - 1]} />)}</tbody>
+        </table>
+      </div>
     </>
+  );
+}
+
+/** One place on the way: what both say in one line; where they differ the row opens, and each has its own. */
+function Laid({ row, before }) {
+  const turns = row.direction === "back" && before?.direction !== "back";
+  return (
+    <tr class={`${row.same ? "" : "differs"}${turns ? " turns" : ""}`}>
+      <th scope="row"><span aria-hidden="true">{row.direction === "back" ? "← " : "→ "}</span>{row.place}{turns && <small> the answer</small>}</th>
+      <td>
+        {row.same ? <code>{row.model ?? row.captured ?? "–"}</code> : (
+          <dl class="apart">
+            <div><dt>model</dt><dd><code>{row.model ?? "no packet here"}</code></dd></div>
+            <div><dt>captured</dt><dd><code>{row.captured ?? "no packet here"}</code></dd></div>
+          </dl>
+        )}
+      </td>
+    </tr>
   );
 }
 

@@ -1,6 +1,6 @@
 // The map view: what there is, where, and what is known of what is selected.
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { Drawing, useLayout } from "./map.jsx";
 import { serviceTarget } from "./names.js";
 import { Busy, Field, LongTable, Problem, Select } from "./parts.jsx";
@@ -17,7 +17,6 @@ export function MapView({ route, map, source, error, busy }) {
   const onlyNodes = useMemo(() => (only ? new Set(only.split(",")) : null), [only]);
   const shown = useMemo(() => narrow(map, { ns, q, only: onlyNodes, sel }), [map, ns, q, onlyNodes, sel]);
   const layout = useLayout(shown, opened);
-  const [zoom, setZoom] = useState(1);
   const found = useMemo(() => search(map, q), [map, q]);
   if (!map) return <section class="view"><h1>Map</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   const to = (changes) => href("map", { ...query, ...changes });
@@ -32,39 +31,28 @@ export function MapView({ route, map, source, error, busy }) {
           <h1>Map</h1>
           <p class="counts">{count(map.nodes.filter((node) => node.isNode !== false).length, "node")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
           <Busy busy={busy} words="Reading…" />
-          <Zoom zoom={zoom} setZoom={setZoom} />
+          <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+            <Field label="Search" name="q" value={q} hint="a name or an address" onEnter={(text) => go(to({ q: text }))} />
+            <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
+            {map.nodes.length > 1 && (
+              <Select label="Chances for clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
+                options={map.nodes.filter((node) => node.isNode !== false).map((node) => [node.name, node.name])} />
+            )}
+            {(ns || q || only || open) && <a class="button" href={href("map", { sel, node: query.node })}>Clear</a>}
+          </form>
         </div>
-        <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-          <Field label="Search" name="q" value={q} hint="a name or an address" onEnter={(text) => go(to({ q: text }))} />
-          <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
-          {map.nodes.length > 1 && (
-            <Select label="Chances for clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
-              options={map.nodes.filter((node) => node.isNode !== false).map((node) => [node.name, node.name])} />
-          )}
-          {(ns || q || only || open) && <a class="button" href={href("map", { sel, node: query.node })}>Clear</a>}
-        </form>
         <Problem error={error} />
         {q && <Found found={found} q={q} to={to} />}
-        {layout.more > 0 && <p class="note">{count(layout.more, "more Service")} {layout.more === 1 ? "is" : "are"} not drawn; search, or choose a namespace. The tables below have all.</p>}
-        <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} zoom={zoom} touched={q ? new Set(found.map((item) => item.id)) : null}
+        <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} touched={q ? new Set(found.map((item) => item.id)) : null}
           label={`Map of ${count(map.nodes.length, "host")}, ${count(map.pods.length, "Pod")} and ${count(map.services.length, "Service")}; arrow keys go from one to the next`} />
-        <Legend map={shown} />
+        {layout.more > 0 && <p class="counts">{count(layout.more, "more Service")} {layout.more === 1 ? "is" : "are"} not drawn: search, or choose a namespace. The tables have all.</p>}
+        <Legend map={shown} size={layout.size} selected={sel} />
         <Tables map={shown} to={to} />
       </div>
       <aside class="panel" aria-label="What is selected">
         {sel ? <Selected map={map} id={sel} to={to} query={query} /> : <Empty />}
       </aside>
     </section>
-  );
-}
-
-export function Zoom({ zoom, setZoom }) {
-  return (
-    <div class="zoom" role="group" aria-label="Size of the map">
-      <button type="button" onClick={() => setZoom(Math.max(0.4, zoom / 1.25))} aria-label="Smaller">−</button>
-      <button type="button" onClick={() => setZoom(1)}>{Math.round(zoom * 100)}%</button>
-      <button type="button" onClick={() => setZoom(Math.min(3, zoom * 1.25))} aria-label="Larger">+</button>
-    </div>
   );
 }
 
@@ -99,7 +87,7 @@ function Empty() {
       <p>Choose anything on the map: a node, a Pod, a Service, a network. Then ask where packets go.</p>
       <ul class="hints">
         <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
-        <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line.</li>
+        <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line. Of a large cluster the lines of what is chosen are drawn.</li>
         <li>Tab to the map, then arrow keys and Enter. <kbd>?</kbd> lists all keys.</li>
       </ul>
       <p><a class="button primary" href="#/ask">Ask a question</a></p>
@@ -107,14 +95,15 @@ function Empty() {
   );
 }
 
-function Legend({ map }) {
+function Legend({ map, size, selected }) {
   const tunnels = map.nodes.some((node) => node.tunnels?.length);
   return (
     <ul class="legend" aria-label="Legend">
       <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> cable</li>
       {tunnels && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel between nodes</li>}
       <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> a Service’s packets, the wider the likelier</li>
-      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready or down</li>
+      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready, down or without endpoints</li>
+      {size === "dot" && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class={selected.startsWith("svc/") ? "amount chosen" : "amount"} width="12" height="10" rx="2" /></svg> a node, the fuller the more {selected.startsWith("svc/") ? "packets of the Service" : "Pods"}</li>}
     </ul>
   );
 }

@@ -31,8 +31,8 @@ function hopMoments(found, direction, hops, hop, number) {
   const first = number === 0;
   const before = hops[number - 1];
   if (first && hop.host === "host") push(begins(hop) === "sent" ? "begin" : "arrive", direction === "back" ? "the answer comes" : begins(hop) === "sent" ? "this host sends it" : `it arrives${hop.in ? ` by ${hop.in}` : ""}`);
-  else if (first) push("begin", direction === "there" ? `${shortName(hostId(hop.host))} sends it` : `${shortName(hostId(hop.host))} answers`);
-  else push("arrive", `arrives at ${shortName(hostId(hop.host))}${hop.in ? ` by ${hop.in}` : ""}`, { unwrapped: Boolean(before?.outer) });
+  else if (first) push("begin", direction === "there" ? "sends it" : "answers");
+  else push("arrive", hop.in ? `it arrives by ${hop.in}` : "it arrives", { unwrapped: Boolean(before?.outer) });
   const steps = hop.steps ?? [];
   steps.forEach((step, place) => {
     if (!tells(step, steps[place - 1])) return;

@@ -45,7 +45,7 @@ export function Table({ caption, head, rows, hidden = false, classes = "" }) {
         <thead><tr>{head.map((item, place) => <th key={place} scope="col">{item}</th>)}</tr></thead>
         <tbody>
           {rows.map(([first, ...rest], place) => (
-            <tr key={place}><th scope="row">{first}</th>{rest.map((item, each) => <td key={each}>{item}</td>)}</tr>
+            <tr key={place}><th scope="row">{first}</th>{rest.map((item, each) => <td key={each} data-label={head[each + 1]}>{item}</td>)}</tr>
           ))}
         </tbody>
       </table>
@@ -101,6 +101,16 @@ export function Heading({ children, focus }) {
     if (focus) heading.current?.focus({ preventScroll: true });
   }, [focus]);
   return <h1 ref={heading} tabIndex={-1}>{children}</h1>;
+}
+
+export function Zoom({ zoom, setZoom }) {
+  return (
+    <div class="zoom" role="group" aria-label="Size of the map">
+      <button type="button" onClick={() => setZoom(Math.max(0.4, zoom / 1.25))} aria-label="Smaller">−</button>
+      <button type="button" onClick={() => setZoom(1)}>{Math.round(zoom * 100)}%</button>
+      <button type="button" onClick={() => setZoom(Math.min(3, zoom * 1.25))} aria-label="Larger">+</button>
+    </div>
+  );
 }
 
 export function saveFile(name, type, text) {

@@ -1,5 +1,6 @@
 // The packet's line over the map: from host to host along the links that it really takes.
 
+import { coreOf } from "./layout.js";
 import { hostId } from "./words.js";
 
 /**
@@ -22,7 +23,7 @@ export function stopOf(layout, host) {
   const id = hostId(host);
   const box = layout.boxes.get(id) ?? layout.boxes.get(podHolder(layout, id));
   if (!box) return [20, 20];
-  if (box.kind === "room") return [box.core.x + box.core.w / 2, box.core.y + 43];
+  if (box.kind === "room") return coreOf(box);
   if (box.kind === "pod") return [box.x + 1, box.y + box.h / 2];
   return middle(box);
 }
@@ -62,14 +63,14 @@ function leg(layout, from, to, start, end) {
 /** The points by which a packet leaves a host: its port, if the host is drawn as a room. */
 function out(layout, id, device, from) {
   const port = layout.boxes.get(`${id} ${device}`);
-  if (port) return [[port.x + port.w, port.y + port.h / 2], [port.x, port.y + port.h / 2]];
+  if (port) return through(port);
   const box = layout.boxes.get(id);
   if (box?.kind === "room") {
     const first = [...layout.boxes.values()].find((item) => item.kind === "port" && item.node === id);
-    if (first) return [[first.x + first.w, first.y + first.h / 2], [first.x, first.y + first.h / 2]];
+    if (first) return through(first);
     return [[box.x, from[1]]];
   }
-  if (box?.kind === "outside") return [[box.x + box.w, box.y + box.h / 2]];
+  if (box?.kind === "outside") return [layout.slim ? [box.x + 11, box.y + box.h] : [box.x + box.w, box.y + box.h / 2]];
   if (box) {
     // Between two rows of tiles, where nothing stands.
     const y = box.y - 6;
@@ -77,6 +78,9 @@ function out(layout, id, device, from) {
   }
   return [];
 }
+
+/** In and out by an interface; of a slim room its rules are below. */
+const through = (port) => [[port.slim ? port.x + port.w / 2 : port.x + port.w, port.y + port.h / 2], [port.x, port.y + port.h / 2]];
 
 function nodeOf(layout, id) {
   if (id.startsWith("node/")) return id;

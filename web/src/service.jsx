@@ -5,7 +5,7 @@ import { command, embedded, holds, useAnswer } from "./api.js";
 import { serviceTarget } from "./names.js";
 import { Busy, End, Field, LongTable, Problem, Select, Table } from "./parts.jsx";
 import { go, href } from "./route.js";
-import { count, fit, percent, plain, ratio } from "./words.js";
+import { ENDS, count, fit, percent, plain, ratio } from "./words.js";
 
 export function ServiceList({ route, map, error, busy }) {
   const { q = "", ns = "" } = route.query;
@@ -25,7 +25,7 @@ export function ServiceList({ route, map, error, busy }) {
         <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => go(href("services", { ...route.query, q: text }))} />
         <Select label="Namespace" value={ns} onChange={(value) => go(href("services", { ...route.query, ns: value }))} options={[["", "all"], ...names.map((name) => [name, name])]} />
       </form>
-      <LongTable caption="Services" hidden head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found} cells={(item) => {
+      <LongTable caption="Services" hidden classes="cards-on-phone" head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found} cells={(item) => {
         const ends = used.get(item.id);
         return [
           <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
@@ -88,17 +88,17 @@ function Port({ port, explained: facts, node }) {
   return (
     <section class="service-port">
       <h2>{port.name || "port"} <small>{port.protocol}</small></h2>
-      {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
-      {port.fan.length > 0 && <Fan port={port} />}
-      <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="fan-table" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
-        `${item.kind} ${item.address}:${item.port}`, item.from, item.policy, item.verdict + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${each.address} ${percent(each.chance)}`).join(", "),
+      {port.fan.length + port.left.length > 0 && <Fan port={port} />}
+      <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="fan-table cards-on-phone" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
+        `${KINDS[item.kind] ?? item.kind} ${item.address}:${item.port}`, item.from, item.policy, item.verdict + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${plain(each.target) || each.address} ${percent(each.chance)}`).join(", "),
       ])} />
       {port.left.length > 0 && (
-        <Table caption="Endpoints that are left out" head={["endpoint", "state", "node", "why"]} rows={port.left.map((item) => [<>{plain(item.target) || item.address} <code>{item.address}</code></>, item.state, plain(item.node), item.why])} />
+        <Table caption="Endpoints that are left out" classes="fan-table cards-on-phone" head={["endpoint", "state", "node", "why"]} rows={port.left.map((item) => [<>{plain(item.target) || item.address} <code>{item.address}</code></>, item.state, plain(item.node), item.why])} />
       )}
+      {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
       {facts?.rules?.length > 0 && (
         <details class="tables"><summary>{count(facts.rules.length, "rule")} of {node}</summary>
-          <LongTable hidden caption={`Rules of ${port.name || "the port"}`} head={["chain", "what for", "rule"]} rows={facts.rules.map((rule) => [<>{rule.table} {rule.chain} {rule.rule}</>, rule.reason, <code>{rule.text}</code>])} />
+          <LongTable hidden caption={`Rules of ${port.name || "the port"}`} classes="cards-on-phone" head={["chain", "what for", "rule"]} rows={facts.rules.map((rule) => [<>{rule.table} {rule.chain} {rule.rule}</>, rule.reason, <code>{rule.text}</code>])} />
         </details>
       )}
     </section>
@@ -108,48 +108,28 @@ function Port({ port, explained: facts, node }) {
 const KINDS = { clusterIP: "cluster IP", externalIP: "external IP", loadBalancerIP: "load balancer", nodePort: "node port" };
 const MAX_FAN = 16;
 
-/** The fan-out: addresses at the left, what the rules decide, endpoints with their chances at the right. */
+/** The fan-out: addresses at the left, what the rules decide, endpoints with their chances, and those left out with the reason. */
 function Fan({ port }) {
   const [all, setAll] = useState(false);
-  const ends = [...new Map(port.fan.flatMap((item) => item.endpoints ?? []).map((item) => [item.address, item])).values()];
+  const used = [...new Map(port.fan.flatMap((item) => item.endpoints ?? []).map((item) => [item.address, item])).values()];
+  const left = port.left.filter((item) => !used.some((each) => each.address === item.address));
+  const ends = [...used, ...left];
   const shown = all ? ends : ends.slice(0, MAX_FAN);
-  const [rowA, rowE] = [66, 40];
+  const [rowA, rowE] = [66, 42];
   const height = Math.max(port.fan.length * rowA, shown.length * rowE, rowA) + 12;
   const yA = (place) => 6 + (height - 12) * ((place + 0.5) / port.fan.length);
   const yE = (place) => 6 + (height - 12) * ((place + 0.5) / Math.max(1, shown.length));
   const lines = port.fan.flatMap((item, place) => (item.endpoints ?? []).map((each) => [place, shown.findIndex((end) => end.address === each.address), each]).filter(([, end]) => end >= 0));
-  const sameForAll = port.fan.every((item) => JSON.stringify((item.endpoints ?? []).map((each) => each.chance)) === JSON.stringify((port.fan[0].endpoints ?? []).map((each) => each.chance)));
   return (
     <>
       <div class="drawing fan-holder" tabIndex={0} role="group" aria-label="Fan-out of this port">
-        <svg class="map fan" viewBox={`0 0 900 ${height}`} width={900} height={height} role="img" aria-label={`${count(port.fan.length, "address", "addresses")} and ${count(ends.length, "endpoint")}; the table that follows has them`}>
+        <svg class="map fan" viewBox={`0 0 1220 ${height}`} width={1220} height={height} role="img" aria-label={`${count(port.fan.length, "address", "addresses")}, ${count(used.length, "endpoint")} used and ${left.length} left out; the tables that follow have them`}>
           {lines.map(([one, other, each]) => {
-            const [y1, y2, share] = [yA(one), yE(other), ratio(each.chance)];
-            return <path key={`${one} ${other}`} class="edge-line" d={`M508 ${y1}C590 ${y1} 560 ${y2} 638 ${y2}`} stroke-width={(1 + share * 5).toFixed(1)} />;
+            const [y1, y2] = [yA(one), yE(other)];
+            return <path key={`${one} ${other}`} class="edge-line" d={`M488 ${y1}C580 ${y1} 520 ${y2} 612 ${y2}`} stroke-width={(1 + ratio(each.chance) * 5).toFixed(1)} />;
           })}
-          {port.fan.map((item, place) => {
-            const y = yA(place);
-            const dead = item.verdict !== "endpoints";
-            return (
-              <g key={`${item.kind} ${item.address} ${item.port}`}>
-                <g class="item service"><rect x={6} y={y - 25} width={236} height={50} rx={10} />
-                  <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `any node :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
-                  <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(item.from, 26)}` : ""}</text></g>
-                <path class="cable" d={`M242 ${y}H300`} />
-                <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={300} y={y - 20} width={208} height={40} rx={8} />
-                  <text x={404} y={y - 2}>{dead ? (item.verdict === "drop" ? "dropped" : "rejected") : `policy ${item.policy}`}</text>
-                  <text class="tiny" x={404} y={y + 13}>{fit(dead ? item.why : `${count(item.endpoints?.length ?? 0, "endpoint")}`, 34)}</text></g>
-              </g>
-            );
-          })}
-          {shown.map((item, place) => {
-            const y = yE(place);
-            return (
-              <g key={item.address} class="item pod"><rect x={638} y={y - 16} width={256} height={32} rx={7} />
-                <text x={650} y={y + 4}>{fit(plain(item.target) || item.address, sameForAll ? 22 : 30)}</text>
-                <text class="tiny end" x={884} y={y + 4}>{sameForAll ? percent(item.chance) : item.address}</text></g>
-            );
-          })}
+          {port.fan.map((item, place) => <FanAddress key={`${item.kind} ${item.address} ${item.port}`} item={item} y={yA(place)} />)}
+          {shown.map((item, place) => <FanEnd key={item.address} item={item} y={yE(place)} shares={port.fan.flatMap((each) => (each.endpoints ?? []).filter((end) => end.address === item.address).map((end) => end.chance))} />)}
         </svg>
       </div>
       {ends.length > MAX_FAN && <button type="button" onClick={() => setAll(!all)}>{all ? "Fewer" : `All ${ends.length} endpoints`}</button>}
@@ -157,17 +137,47 @@ function Fan({ port }) {
   );
 }
 
+function FanAddress({ item, y }) {
+  const dead = item.verdict !== "endpoints";
+  const end = item.verdict === "drop" ? "dropped" : "rejected";
+  return (
+    <g>
+      <g class="item service"><rect x={6} y={y - 25} width={236} height={50} rx={10} />
+        <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `any node :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
+        <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(item.from, 26)}` : ""}</text></g>
+      <path class="cable" d={`M242 ${y}H280`} />
+      <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={280} y={y - 20} width={208} height={40} rx={8} />
+        <text x={384} y={y - 2}>{dead ? end : `policy ${item.policy}`}</text>
+        <text class="tiny" x={384} y={y + 13}>{fit(dead ? item.why : count(item.endpoints?.length ?? 0, "endpoint"), 34)}</text></g>
+    </g>
+  );
+}
+
+/** An endpoint: with the chances that the addresses give it, or why it gets no packets. */
+function FanEnd({ item, y, shares }) {
+  const chances = [...new Set(shares.map(percent))].join(" or ");
+  const node = plain(item.node);
+  return (
+    <g class={`item pod${shares.length ? "" : " left-out"}`}>
+      <rect x={612} y={y - 17} width={280} height={34} rx={7} />
+      <text x={624} y={y - 2}>{fit(plain(item.target) || item.address, 26)}</text>
+      <text class="tiny" x={624} y={y + 11}>{fit(`${item.target ? item.address : ""}${node ? ` on ${node}` : ""}`.trim(), 40)}</text>
+      {shares.length > 0 ? <text class="name" x={906} y={y + 5}>{chances}</text> : <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
+    </g>
+  );
+}
+
 function Matrix({ matrix }) {
   return (
     <section>
-      <h2>Who reaches it</h2>
-      <Table classes="matrix" caption={holds("ask") ? "Clients and addresses; each cell leads to the question" : "Clients and addresses"} head={["from", ...matrix.addresses.map((item) => item.label)]} rows={matrix.clients.map((client, row) => [
+      <h2 class="over-table">Who reaches it</h2>
+      <Table classes="matrix cards-on-phone" caption={holds("ask") ? "Each cell leads to its question" : "Clients and addresses"} head={["from", ...matrix.addresses.map((item) => item.label.replace(/\/(tcp|udp|sctp)$/, "").replace(/^(clusterIP|externalIP|loadBalancerIP)\b/, (kind) => KINDS[kind]))]} rows={matrix.clients.map((client, row) => [
         <><b>{client.label || plain(client.id)}</b>{client.kind && <small>{client.kind}</small>}</>,
         ...matrix.addresses.map((address, column) => {
           const cell = matrix.cells[row]?.[column];
           if (!cell) return "–";
           return (
-            <a class="cell" href={holds("ask") ? href("ask", { from: client.id, to: address.to, proto: address.protocol }) : undefined}>
+            <a class={`cell ${ENDS[cell.end]?.kind ?? "open"}`} href={holds("ask") ? href("ask", { from: client.id, to: address.to, proto: address.protocol }) : undefined}>
               <End end={cell.end} />
               <span class="cell-ways">{cell.ways?.length > 1 ? count(cell.ways.length, "way") : cell.ways?.[0]?.end === "answered" ? plain(cell.ways[0].at).split("/").pop() : ""}</span>
               {cell.reason && <small>{fit(cell.reason, 140)}</small>}

@@ -19,7 +19,27 @@ export function withEndpoints(map) {
       });
     } else outside.push({ id: edge.target, address, label: "an endpoint outside", links: [] });
   }
-  return pods.length || outside.length ? { ...map, pods: [...map.pods, ...pods], outside: [...map.outside, ...outside] } : map;
+  return {
+    ...map, nodes: [...map.nodes].sort((one, other) => byName(one.name, other.name)), pods: [...map.pods, ...pods], outside: [...map.outside, ...outside],
+    // Of a part of the map it is still known which Services have endpoints somewhere.
+    served: new Set(map.edges.filter((edge) => edge.used).map((edge) => edge.service)),
+  };
+}
+
+const MANY_NODES = 12;
+const FEW_NODES = 6;
+
+/** Of a large map the part around what is touched: its Services, and some of the nodes that have their endpoints. */
+export function nearTo(map, touched) {
+  if (map.nodes.length <= MANY_NODES || !touched.size) return map;
+  const services = new Set(map.services.filter((service) => touched.has(service.id)).map((service) => service.id));
+  const nodes = new Set([
+    ...map.pods.filter((pod) => pod.node && touched.has(pod.id)).map((pod) => pod.node),
+    ...map.edges.filter((edge) => edge.used && edge.node && services.has(edge.service)).map((edge) => edge.node),
+    ...map.nodes.filter((node) => touched.has(node.id)).map((node) => node.id),
+  ]);
+  if (!nodes.size && !services.size) return map;
+  return narrow(map, { only: nodes.size ? new Set([...nodes].slice(0, FEW_NODES)) : null, services: services.size ? services : null });
 }
 
 const ends = new WeakMap();
@@ -46,8 +66,10 @@ export function narrow(map, { ns = "", only = null, q = "", services = null, sel
   if (!map) return null;
   const nodes = only ? map.nodes.filter((node) => only.has(node.id)) : map.nodes;
   const shown = new Set(nodes.map((node) => node.id));
+  // Of some nodes only the Services that have endpoints there.
+  const near = only && !services ? new Set(map.edges.filter((edge) => edge.used && (!edge.node || shown.has(edge.node))).map((edge) => edge.service)) : services;
   const pods = map.pods.filter((pod) => (!ns || pod.namespace === ns) && (!only || shown.has(pod.node)));
-  let found = inOrder(map.services).filter((service) => (!ns || service.namespace === ns) && (!services || services.has(service.id)));
+  let found = inOrder(map.services).filter((service) => (!ns || service.namespace === ns) && (!near || near.has(service.id) || service.id === sel));
   if (found.length > MAX_SERVICES) {
     // What is looked for is drawn, whatever its name.
     const wanted = (service) => service.id === sel || Boolean(q && `${service.namespace}/${service.name}`.includes(q));

@@ -44,8 +44,8 @@ export function Strip({ header, protocol, lit = new Set(), before = null }) {
 }
 
 const STATIONS = {
-  in: [44, 30, 68, "link"], PREROUTING: [158, 30, 112, "PREROUTING"], routing: [276, 30, 76, "routing"], FORWARD: [388, 30, 96, "FORWARD"],
-  POSTROUTING: [518, 30, 116, "POSTROUTING"], out: [634, 30, 68, "link"], INPUT: [276, 96, 76, "INPUT"], host: [388, 96, 96, "process"], OUTPUT: [518, 96, 116, "OUTPUT"],
+  in: [25, 24, 38, "link"], PREROUTING: [99, 24, 92, "PREROUTING"], routing: [186, 24, 64, "routing"], FORWARD: [263, 24, 72, "FORWARD"],
+  POSTROUTING: [359, 24, 100, "POSTROUTING"], out: [436, 24, 38, "link"], INPUT: [186, 76, 64, "INPUT"], host: [263, 76, 72, "process"], OUTPUT: [359, 76, 100, "OUTPUT"],
 };
 const LINES = [["in", "PREROUTING"], ["PREROUTING", "routing"], ["routing", "FORWARD"], ["FORWARD", "POSTROUTING"], ["POSTROUTING", "out"], ["routing", "INPUT"], ["INPUT", "host"], ["host", "OUTPUT"], ["OUTPUT", "POSTROUTING"]];
 
@@ -55,13 +55,13 @@ export function Hooks({ passed, now = "", local, delivered, verdict = "ACCEPT", 
   const end = verdict === "ACCEPT" ? "" : route.at(-1);
   const taken = new Set(route.slice(1).map((name, place) => `${route[place]} ${name}`));
   return (
-    <svg class="hooks" viewBox="4 6 668 114" role="img" aria-label={label}>
+    <svg class="hooks" viewBox="3 4 456 94" role="img" aria-label={label}>
       {LINES.map(([one, other]) => <path key={`${one} ${other}`} class={taken.has(`${one} ${other}`) ? "line taken" : "line"} d={lineOf(one, other)} />)}
       {Object.entries(STATIONS).map(([name, [x, y, w, text]]) => (
         <g key={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${end === name ? ` stops ${verdict === "INDETERMINATE" ? "open" : "bad"}` : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
-          <rect x={x - w / 2} y={y - 16} width={w} height={32} rx={/^(in|out|host)$/.test(name) ? 16 : 6} />
-          <text x={x} y={y + 4.5}>{text}</text>
-          {end === name && <text class="verdict" x={x} y={y + 29}>{verdict}</text>}
+          <rect x={x - w / 2} y={y - 14} width={w} height={28} rx={/^(in|out|host)$/.test(name) ? 14 : 6} />
+          <text x={x} y={y + 4}>{text}</text>
+          {end === name && <text class="verdict" x={x} y={y + 25}>{verdict}</text>}
         </g>
       ))}
     </svg>
@@ -84,6 +84,6 @@ function routeOf(passed, local, delivered, goesOn) {
 
 function lineOf(one, other) {
   const [[x1, y1, w1], [x2, y2, w2]] = [STATIONS[one], STATIONS[other]];
-  if (x1 === x2) return `M${x1} ${y1 + (y2 > y1 ? 16 : -16)}V${y2 - (y2 > y1 ? 16 : -16)}`;
+  if (x1 === x2) return `M${x1} ${y1 + (y2 > y1 ? 14 : -14)}V${y2 - (y2 > y1 ? 14 : -14)}`;
   return `M${x1 + w1 / 2} ${y1}H${x2 - w2 / 2}`;
 }

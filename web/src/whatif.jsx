@@ -4,10 +4,9 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { post, useAnswer } from "./api.js";
 import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Zoom } from "./mapview.jsx";
 import { Busy, Problem, Select, saveFile } from "./parts.jsx";
 import { go, href } from "./route.js";
-import { narrow, overlaid, withEndpoints } from "./shape.js";
+import { nearTo, overlaid, withEndpoints } from "./shape.js";
 import { count, plain } from "./words.js";
 
 const EMPTY = new Set();
@@ -16,7 +15,6 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const { query } = route;
   const question = useMemo(() => (edits.length ? { edits, compare: true } : null), [query.edits]);
   const { data, error, busy } = useAnswer(question && "api/whatif", question ?? undefined, revision);
-  const [zoom, setZoom] = useState(1);
   const [saved, setSaved] = useState(null);
   const to = (changes) => href("whatif", { ...query, ...changes });
   const withEdits = (list) => to({ edits: list.length ? JSON.stringify(list) : "", finding: "" });
@@ -25,8 +23,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const findings = useMemo(() => (question && data ? gathered(data.findings) : []), [question, data]);
   const finding = findings[Number(query.finding)] ?? null;
   const touched = useMemo(() => new Set(finding && query.finding ? [...(finding.services ?? []), ...(finding.nodes ?? []).map((name) => `node/${name}`)] : (data?.touched ?? [])), [data, query.finding]);
-  const few = useMemo(() => (copy && copy.nodes.length > 12 && touched.size ? new Set(copy.nodes.filter((node) => touched.has(node.id)).slice(0, 6).map((node) => node.id)) : null), [copy, touched]);
-  const shown = useMemo(() => (few?.size ? narrow(copy, { only: few, services: touched }) : copy), [copy, few]);
+  const shown = useMemo(() => copy && nearTo(copy, touched), [copy, touched]);
   const save = async () => {
     try {
       saveFile("what-if.yaml", "application/yaml", await post("api/whatif/save", { edits }, undefined, "text"));
@@ -45,7 +42,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
             {data.alike ? "Every packet is treated as before." : findings.length ? `${count(findings.length, "difference")} for packets.` : "No difference was found, but not everything could be decided."}
           </p>
         )}
-        {copy && <CopyMap map={shown} before={question && data ? map : null} touched={touched} query={query} to={to} zoom={zoom} setZoom={setZoom} />}
+        {copy && <CopyMap map={shown} before={question && data ? map : null} touched={touched} query={query} to={to} />}
         {question && data && <Findings findings={findings} sides={sidesOf(["now", "after the change"], data)} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
         {question && data && <Undecided items={data.undecided} />}
         {question && data?.notes?.length > 0 && <ul class="hints">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
@@ -76,12 +73,12 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   );
 }
 
-function CopyMap({ map, before, touched, query, to, zoom, setZoom }) {
+function CopyMap({ map, before, touched, query, to }) {
   const layout = useLayout(map, EMPTY);
   return (
     <>
-      <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p><Zoom zoom={zoom} setZoom={setZoom} /></div>
-      <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? to({}) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} before={before} zoom={zoom} label="Map of the changed copy" />
+      <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>
+      <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? to({}) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} before={before} label="Map of the changed copy" />
     </>
   );
 }

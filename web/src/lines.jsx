@@ -1,0 +1,180 @@
+// Lines on the map: cables and tunnels, Services' packets to their endpoints, and the way of one packet.
+
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { rounded } from "./paths.js";
+import { hostId, percent, ratio, sum } from "./words.js";
+
+export function Cables({ map, layout }) {
+  const lines = [];
+  for (const bar of layout.bars) {
+    const x = bar.x + bar.w;
+    for (const member of bar.network.members) {
+      const id = hostId(member.host);
+      const port = layout.boxes.get(`${id} ${member.device}`);
+      const box = layout.boxes.get(id);
+      if (port) lines.push(<path key={`${bar.id} ${id}`} class={member.up === false ? "cable down" : "cable"} d={`M${x} ${port.y + 14}H${port.x}`} />);
+      else if (box?.kind === "outside") lines.push(<path key={`${bar.id} ${id}`} class={member.up === false ? "cable down" : "cable"} d={toBar(box, bar, layout.slim)} />);
+      else if (box?.kind === "room") lines.push(<path key={`${bar.id} ${id}`} class={member.up === false ? "cable down" : "cable"} d={`M${x} ${box.y + 24}H${box.x}`} />);
+    }
+    for (const item of map.outside) {
+      const box = layout.boxes.get(item.id);
+      if ((item.links ?? []).includes(bar.id)) lines.push(<path key={`${bar.id} ${item.id}`} class="cable" d={toBar(box, bar, layout.slim)} />);
+    }
+    if (layout.frames.length) for (const frame of layout.frames) lines.push(<path key={`${bar.id} ${frame.id}`} class="cable" d={`M${x} ${frame.y + 20}H${frame.x}`} />);
+  }
+  return <g class="cables">{lines}<Tunnels layout={layout} /></g>;
+}
+
+function toBar(box, bar, slim) {
+  if (slim) return `M${box.x + 11} ${box.y + box.h}L${bar.x + bar.w / 2} ${bar.y}`;
+  const [x, y] = [box.x + box.w, box.y + box.h / 2];
+  return `M${x} ${y}C${x + 20} ${y} ${bar.x - 20} ${clamp(y, bar)} ${bar.x} ${clamp(y, bar)}`;
+}
+
+const clamp = (y, box) => Math.min(box.y + box.h - 12, Math.max(box.y + 12, y));
+
+/** Tunnels of one kind and identifier, as a line beside the network from each to each. One that is down, or that no other
+ *  knows and which knows no other, has no line: no packet goes there. */
+function Tunnels({ layout }) {
+  const nets = new Map();
+  for (const [id, box] of layout.boxes) {
+    if (box.kind !== "port" || !box.port.tunnel || box.port.up === false || !leads(layout, box)) continue;
+    const key = `${box.port.tunnel.kind} ${box.port.tunnel.vni ?? ""}`;
+    if (!nets.has(key)) nets.set(key, []);
+    nets.get(key).push(box);
+  }
+  const bar = layout.bars[0];
+  if (!bar) return null;
+  return [...nets.entries()].map(([key, ports], number) => {
+    if (ports.length < 2) return null;
+    const x = bar.x + bar.w + (layout.slim ? 5 : 9) + number * (layout.slim ? 3 : 7);
+    const ys = ports.map((port) => port.y + port.h / 2);
+    const stubs = ports.map((port) => `M${x} ${port.y + port.h / 2}H${port.x}`).join("");
+    return <path key={key} class="tunnel" d={`M${x} ${Math.min(...ys)}V${Math.max(...ys)}${stubs}`}><title>{key}</title></path>;
+  });
+}
+
+/** Whether another node that is drawn is a peer of this tunnel, or the other way round. */
+function leads(layout, box) {
+  if (!box.port.tunnel.peers) return true;
+  for (const [, other] of layout.boxes) {
+    if (other.kind !== "port" || other.node === box.node || !other.port.tunnel) continue;
+    if (box.port.tunnel.peers.includes(other.node) || other.port.tunnel.peers?.includes(box.node)) return true;
+  }
+  return false;
+}
+
+/** Edges from endpoints to their Services, as wide as their chance. All of them where they are few, else the selected one's;
+ *  of a question only those of the Service that is asked. */
+export function ServiceLines({ map, layout, selected, asked, before }) {
+  const all = useMemo(() => (before ? changedLines(map, before, layout) : linesOf(map, layout, selected)), [map, before, layout, selected]);
+  const lines = asked ? all.filter((line) => line.strong) : all;
+  return (
+    <g class={`edges${lines.some((item) => item.strong) ? " chosen" : ""}${asked ? " faint" : ""}`}>
+      {lines.map(({ key, from, to, chance, strong, gone, words }) => {
+        const [x1, y1] = from.moreAt ? [from.x + from.w, from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2] : [from.x + from.w, from.y + from.h / 2];
+        const [x2, y2] = [to.x, to.y + to.h / 2];
+        const bend = Math.max(30, (x2 - x1) / 2);
+        return (
+          <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : ""}`}>
+            <path d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
+          </g>
+        );
+      })}
+      {lines.filter((line) => line.strong).map(({ key, from, gone, words }) => <Share key={key} box={from} gone={gone} words={words} slim={layout.slim} />)}
+    </g>
+  );
+}
+
+/** A line's chance, where it leaves its endpoint: there no two of them meet. */
+function Share({ box, gone, words, slim }) {
+  const text = slim ? words.replace(/^.*→ /, "→ ") : words;
+  const w = text.length * 8.1 + 12;
+  const [x, y] = [box.x + box.w + 5, box.moreAt && box.more > 0 ? box.moreAt.y + 10 : box.y + box.h / 2];
+  return (
+    <g class={`edge strong share${gone ? " gone" : ""}`}>
+      <rect x={x} y={y - 9.5} width={w} height={19} rx={9.5} />
+      <text x={x + w / 2} y={y + 4.5}>{text}</text>
+    </g>
+  );
+}
+
+/** Lines of both maps; those whose chance is another one are drawn strong, with both numbers. */
+function changedLines(map, before, layout) {
+  const now = new Map(linesOf(map, layout, "", true).map((line) => [line.key, line]));
+  const then = new Map(linesOf(before, layout, "", true).map((line) => [line.key, line]));
+  const found = [];
+  for (const key of new Set([...then.keys(), ...now.keys()])) {
+    const [one, other] = [then.get(key), now.get(key)];
+    const [was, is] = [one?.chance ?? "0", other?.chance ?? "0"];
+    const same = was === is;
+    found.push({ ...(other ?? one), chance: other ? is : was, strong: !same, gone: !other, words: same ? "" : `${percent(was)} → ${percent(is)}` });
+  }
+  const changed = found.filter((line) => line.strong);
+  return found.length <= FEW_LINES ? found : changed.slice(0, FEW_LINES);
+}
+
+const FEW_LINES = 60;
+
+/** One line for each endpoint and Service; from a group of small nodes one line for all of its endpoints. */
+function linesOf(map, layout, selected, whole = false) {
+  const used = map.edges.filter((edge) => edge.used && layout.boxes.has(edge.service));
+  const all = whole || (used.length <= FEW_LINES && layout.size === "room");
+  const frames = new Map();
+  for (const frame of layout.frames) for (const id of frame.ids) frames.set(id, frame);
+  const merged = new Map();
+  for (const edge of used) {
+    const strong = edge.service === selected || edge.target === selected || edge.node === selected;
+    if (!all && !strong) continue;
+    const frame = frames.get(edge.node);
+    const target = frame ? frame.id : [edge.target, edge.node].find((id) => layout.boxes.has(id));
+    if (!target) continue;
+    const key = `${edge.service} ${target}`;
+    if (!merged.has(key)) merged.set(key, { key, from: frame ?? layout.boxes.get(target), to: layout.boxes.get(edge.service), strong: false, ports: new Map() });
+    const line = merged.get(key);
+    line.strong ||= strong;
+    const port = `${edge.port} ${edge.protocol} ${edge.family}`;
+    line.ports.set(port, [...(line.ports.get(port) ?? []), edge.chance]);
+  }
+  return [...merged.values()].map((line) => {
+    // A line has one width; where ports differ it is the widest one's.
+    const [chance, ends] = [...line.ports.values()].map((chances) => [sum(chances), chances.length]).sort(([one], [other]) => ratio(other) - ratio(one))[0];
+    return { ...line, chance, words: ends > 1 ? `${percent(chance)} (${ends})` : percent(chance) };
+  });
+}
+
+export function packetAt(line, moment) {
+  const leg = moment.wire ? line.legs[moment.hop] : null;
+  return leg ? leg.mid : (line.stops[moment.hop] ?? [0, 0]);
+}
+
+export function Line({ line, way, moment }) {
+  const last = way.at(-1);
+  const lost = last.verdict !== "ACCEPT" || last.held;
+  return (
+    <g class={`way ${moment?.direction ?? "there"}`}>
+      {line.legs.map((leg, number) => (
+        <g key={number} class={moment && (number < moment.hop || (number === moment.hop && moment.wire)) ? "gone" : ""}>
+          {leg.outer && <path class="casing" d={rounded(leg.points)} />}
+          <path class="track" d={rounded(leg.points)} marker-end="url(#tip)" />
+        </g>
+      ))}
+      {lost && last.verdict !== "INDETERMINATE" && <path class="cross" d={`M${line.stops.at(-1)[0] - 9} ${line.stops.at(-1)[1] - 9}l18 18m0 -18l-18 18`} />}
+    </g>
+  );
+}
+
+/** The packet moves by CSSOM, since the page's policy allows no style attributes; see `style.css` for its transition. */
+export function Packet({ at: [x, y], wrapped, lit }) {
+  const holder = useRef(null);
+  useEffect(() => {
+    holder.current.style.transform = `translate(${x}px, ${y}px)`;
+  }, [x, y]);
+  return (
+    <g ref={holder} class={`packet${wrapped ? " wrapped" : ""}${lit ? " lit" : ""}`}>
+      <rect class="envelope" x={-17} y={-13} width={34} height={26} rx={5} />
+      <rect class="letter" x={-11} y={-8} width={22} height={16} rx={3} />
+      <path class="flap" d="M-11 -6L0 2L11 -6" />
+    </g>
+  );
+}
