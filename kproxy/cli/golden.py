@@ -11,6 +11,7 @@ import msgspec
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
+from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import (
     output_option,
@@ -33,7 +34,7 @@ Inputs = tuple[Manifests, KubeProxyConfiguration]
 """What a scenario's rules are rendered from."""
 
 
-@click.group("golden")
+@click.group("golden", cls=SuggestingGroup)
 def command() -> None:
     """Compare what kproxy renders with golden files, one folder per scenario.
 

@@ -16,6 +16,7 @@ import msgspec
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
 from kproxy.cli import names
+from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.output import output_option, report_note, write_answer, write_output
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
@@ -102,7 +103,7 @@ def _common(function: Function) -> Function:
     return _planned(function)
 
 
-@click.group("overlay")
+@click.group("overlay", cls=SuggestingGroup)
 def command() -> None:
     """Join the pod networks of the nodes, by VXLAN or by routes.
 

@@ -133,6 +133,7 @@ def test_help_is_that_of_the_command(kproxy: Run) -> None:
     [
         (["rendr"], "No such command 'rendr'. Did you mean render?"),
         (["lab", "statu"], "No such command 'statu'. Did you mean status?"),
+        (["golden", "chek"], "No such command 'chek'. Did you mean check?"),
         (["help", "trce"], "No such command 'trce'. Did you mean trace?"),
         (["zzz"], "No such command 'zzz'."),
     ],
