@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from kproxy.lab.lifecycle import processes
 from tests.support.lab.labtools import Lab, fresh_name, lab_up
 from tests.support.paths import ROOT
 
@@ -107,5 +111,38 @@ def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert refused.returncode == 2
         assert "commands[0].host" in refused.stderr
         assert lab.namespaces() == []
+    finally:
+        lab.call("down")
+
+
+def test_a_command_that_fails_or_hangs_ends_the_lab(tmp_path: Path) -> None:
+    """As everything does that goes wrong before a lab is up."""
+    lab = Lab(fresh_name(), tmp_path / "labs")
+    path = tmp_path / "lab.yaml"
+    path.write_text("""\
+apiVersion: kproxy/v1
+kind: Lab
+nodes: 1
+commands:
+- {host: client, run: "ip link add one type veth peer name two; ip link show three"}
+""")
+    try:
+        done = lab.call("up", "--config", str(path))
+        assert done.returncode == 1
+        assert "error: client: ip link add one type veth peer name two; ip link show three: exit code 1" in done.stderr
+        assert 'Device "three" does not exist.' in done.stderr
+        assert lab.namespaces() == []
+        path.write_text(path.read_text().replace("ip link show three", "sleep 1000"))
+        begun = subprocess.Popen(lab.command("up", "--config", str(path)), env=lab.environment, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while not any(item.role == "command/client" for item in processes.find(lab.directory)):
+            assert time.monotonic() < deadline
+            assert begun.poll() is None
+            time.sleep(0.05)
+        begun.send_signal(signal.SIGINT)
+        assert begun.communicate(timeout=60)[1].decode().strip() == "kproxy: interrupted"
+        assert begun.returncode == 130
+        assert lab.namespaces() == []
+        assert processes.find(lab.directory) == []
     finally:
         lab.call("down")

@@ -151,26 +151,29 @@ def _build(
             late = "\n".join((str(error), *complaints(client)[:_COMPLAINTS]))
     for command in commands:
         waiting.check()
-        _execute(lab, spec, command, waiting.timeout)
+        _execute(lab, spec, command, waiting)
     waiting.check()
     record = msgspec.structs.replace(record, phase="up")
     lab.write(record)
     return Brought(record, late)
 
 
-def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, timeout: float) -> None:
+def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, waiting: _Waiting) -> None:
     """Executes a command of the lab's file; what it prints is in logs/commands.log. Raises LabError."""
     with lab.log(_COMMANDS).open("ab") as log, Namespace.named(spec.namespace(command.host)) as inside:
-        try:
-            # In a process group of its own: Ctrl-C on the terminal is for this process, which cleans up.
-            done = inside.call(
-                subprocess.run, ["sh", "-ec", command.run], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=processes.environment(lab, f"command/{command.host}"), process_group=0, timeout=timeout,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise LabError(f"{command.host}: {command.run}: has not ended after {timeout:.0f} s") from error
-    if done.returncode:
-        raise LabError(f"{command.host}: {command.run}: exit code {done.returncode}\n{lab.log_tail(_COMMANDS, 5)}")
+        # In a process group of its own: Ctrl-C on the terminal is for this process, which takes everything away.
+        child = inside.call(
+            subprocess.Popen, ["sh", "-ec", command.run], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=processes.environment(lab, f"command/{command.host}"), process_group=0,
+        )  # fmt: skip
+    deadline = time.monotonic() + waiting.timeout
+    while child.poll() is None:
+        waiting.check()
+        if time.monotonic() > deadline:
+            raise LabError(f"{command.host}: {command.run}: has not ended after {waiting.timeout:.0f} s")
+        time.sleep(0.02)
+    if child.returncode:
+        raise LabError(f"{command.host}: {command.run}: exit code {child.returncode}\n{lab.log_tail(_COMMANDS, 5)}")
 
 
 def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: _Waiting) -> None:
@@ -268,6 +271,6 @@ def _log_tails(lab: LabDirectory) -> str:
     shown: list[str] = []
     for log in sorted(directory.glob("*.log"))[:40] if directory.is_dir() else ():
         tails = lab.log_tail(log.stem, 3)
-        if "rror" in tails and len(shown) < 4:
+        if "rror" in tails and log.stem != _COMMANDS and len(shown) < 4:
             shown.append(f"{log.stem}: {tails}")
     return "\n".join(shown)
