@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import Any, Final
 
 from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.client.cluster import proxy_config_maps
-from kproxy.client.resources import CONFIG_MAP_RESOURCE, PODS, dynamic_resource
+from kproxy.client.resources import CONFIG_MAP_RESOURCE, PODS, Resource, dynamic_resource
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.cluster.snapshot.layout import KINDS, OBJECTS
 from kproxy.cluster.snapshot.prune import pruned
 
-_RESOURCES = {
+RESOURCES: Final[Mapping[str, Resource[Any]]] = {
     "Node": dynamic_resource("", "v1", "nodes", False),
     "Service": dynamic_resource("", "v1", "services", True),
     "EndpointSlice": dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True),
@@ -27,7 +28,9 @@ _OPTIONAL = ("ServiceCIDR", "NetworkPolicy", "ConfigMap")
 """Kinds that a cluster may not have, or not show."""
 
 
-def collect_objects(client: RestClient, files: MemoryFiles, tell: Callable[[str], None]) -> list[Failure]:
+def collect_objects(
+    client: RestClient, files: MemoryFiles, tell: Callable[[str], None], kinds: Iterable[str] = KINDS
+) -> list[Failure]:
     """Puts one list of each kind into `files`. Of ConfigMaps only kube-proxy's is asked for.
 
     Args:
@@ -37,9 +40,9 @@ def collect_objects(client: RestClient, files: MemoryFiles, tell: Callable[[str]
         TransportError: the server cannot be reached.
     """
     failed = []
-    for kind in KINDS:
+    for kind in kinds:
         path = f"{OBJECTS}/{kind}.json"
-        resource = _RESOURCES[kind]
+        resource = RESOURCES[kind]
         try:
             if kind == "ConfigMap":
                 items = [found for _, found in islice(proxy_config_maps(client), 1)]
@@ -51,12 +54,16 @@ def collect_objects(client: RestClient, files: MemoryFiles, tell: Callable[[str]
             if not (error.code == 404 and kind in _OPTIONAL):
                 failed.append(Failure(path, str(error)))
             continue
-        headed = [{"apiVersion": resource.group_version, "kind": kind, **item} for item in items]
-        kept = [item for item in map(pruned, headed) if item is not None]
+        kept = [item for item in (kept_object(kind, each) for each in items) if item is not None]
         listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": kept}
         files.put(path, json.dumps(listed, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         tell(f"{kind}: {len(kept)}")
     return failed
+
+
+def kept_object(kind: str, item: Mapping[str, Any]) -> dict[str, Any] | None:
+    """An object of a list as a snapshot keeps it; None if it does not belong in one."""
+    return pruned({"apiVersion": RESOURCES[kind].group_version, "kind": kind, **item})
 
 
 def server_version(client: RestClient) -> str:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 from pathlib import Path
 from typing import Any
 
-from kproxy.apiserver.testing import running_apiserver
+import pytest
+
+from kproxy.apiserver.testing import RunningServer, running_apiserver
 from kproxy.client import RestClient, load_client_config
+from kproxy.collect.objects import collect_objects
+from kproxy.explorer import follow
+from kproxy.explorer.follow import FollowedObjects
 from kproxy.explorer.live import ClusterSource
+from kproxy.explorer.rendering import RenderedCluster
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.apiserver.server import TOKENS, Api
@@ -20,6 +27,9 @@ SERVICE = {
 }  # fmt: skip
 
 
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+
+
 def _slice(*addresses: str) -> dict[str, Any]:
     return {
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -29,23 +39,68 @@ def _slice(*addresses: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _filled(server: RunningServer) -> Api:
+    """An API server with a node, a Service and one endpoint."""
+    api = Api(server)
+    node = api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"podCIDR": "10.244.1.0/24"}})
+    node["status"] = {"addresses": [{"type": "InternalIP", "address": "192.168.0.1"}]}
+    api.ok("PUT", "/api/v1/nodes/n1/status", node)
+    api.ok("POST", "/api/v1/namespaces/default/services", SERVICE)
+    api.ok("POST", SLICES, _slice("10.244.1.5"))
+    return api
+
+
+def test_a_change_brings_one_object_and_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tokens.csv").write_text(TOKENS)
+    listed: list[tuple[str, ...]] = []
+
+    def listing(client: RestClient, files: Any, tell: Any, kinds: Any) -> Any:
+        listed.append(tuple(kinds))
+        return collect_objects(client, files, tell, kinds)
+
+    monkeypatch.setattr(follow, "collect_objects", listing)
+    with running_apiserver(tmp_path, token_file=tmp_path / "tokens.csv") as server:
+        api, kubeconfig = _filled(server), str(server.kubeconfig)
+        client = RestClient(load_client_config(kubeconfig))
+        objects = FollowedObjects(client, "test")
+        changes: queue.Queue[list[str]] = queue.Queue()
+        first = RenderedCluster(objects.read()[0], None, Features())
+        assert [each.metadata.name for each in first.manifests.endpoint_slices if each.metadata.name == "web-1"]
+        objects.start(lambda what: changes.put(list(what)), lambda _why: None)
+        try:
+            assert objects.wait_for_sync(60)
+            listed.clear()
+            api.ok("PUT", f"{SLICES}/web-1", _slice("10.244.1.5", "10.244.1.6"))
+            while "EndpointSlice default/web-1" not in changes.get(timeout=60):
+                pass
+            changed = RenderedCluster(objects.read()[0], None, Features())
+            ends = {each.metadata.name: each.endpoints for each in changed.manifests.endpoint_slices}
+            assert [end.addresses for end in ends["web-1"]] == [("10.244.1.5",), ("10.244.1.6",)]
+            api.ok("DELETE", "/api/v1/namespaces/default/services/web")
+            while "Service default/web" not in changes.get(timeout=60):
+                pass
+            found = RenderedCluster(objects.read()[0], None, Features())
+            assert "default/web" not in {each.metadata.key for each in found.manifests.services}
+            assert {each.metadata.key for each in found.manifests.services} == {
+                each.metadata.key for each in first.manifests.services
+            } - {"default/web"}
+            assert listed == [("ServiceCIDR", "NetworkPolicy", "ConfigMap")], "once, and nothing that is watched"
+        finally:
+            objects.stop()
+            client.close()
+
+
 def test_a_change_is_told_and_a_server_that_goes_away_too(tmp_path: Path) -> None:
     (tmp_path / "tokens.csv").write_text(TOKENS)
-    slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(running_apiserver(tmp_path, token_file=tmp_path / "tokens.csv"))
-        api = Api(server)
-        node = api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"podCIDR": "10.244.1.0/24"}})
-        node["status"] = {"addresses": [{"type": "InternalIP", "address": "192.168.0.1"}]}
-        api.ok("PUT", "/api/v1/nodes/n1/status", node)
-        api.ok("POST", "/api/v1/namespaces/default/services", SERVICE)
-        api.ok("POST", slices, _slice("10.244.1.5"))
+        api = _filled(server)
         kubeconfig = str(server.kubeconfig)
         source = ClusterSource(lambda: RestClient(load_client_config(kubeconfig)), "test", None, None, Features())
         with serving(Explorer(source)) as page, page.events() as events:
             assert next(events) == ("revision", {"revision": 1, "changed": []})
             assert page.get("api/source")["live"] is True
-            api.ok("PUT", f"{slices}/web-1", _slice("10.244.1.5", "10.244.1.6"))
+            api.ok("PUT", f"{SLICES}/web-1", _slice("10.244.1.5", "10.244.1.6"))
             seen: dict[str, Any] = {}
             for kind, data in events:
                 seen = data
