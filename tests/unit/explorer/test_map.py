@@ -15,7 +15,7 @@ from kproxy.explorer.views import MapView
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster
 
-WORK = Work(60)
+WORK = Work(float("inf"))
 
 
 def known(directory: Path, **service: str) -> Known:
