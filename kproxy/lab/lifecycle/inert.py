@@ -24,7 +24,7 @@ INERT: Final = MappingProxyType(
         ("certificates.k8s.io", "CertificateSigningRequest"): "nobody signs it",
         ("networking.k8s.io", "Ingress"): "no ingress controller runs here",
         ("networking.k8s.io", "NetworkPolicy"): "no packet is refused by it",
-        ("policy", "PodDisruptionBudget"): "nothing asks it before a pod goes",
+        ("policy", "PodDisruptionBudget"): "nothing counts its pods, so none can be evicted",
         ("resource.k8s.io", "ResourceClaim"): "no device is given",
         ("storage.k8s.io", "StorageClass"): _NO_VOLUMES,
     }
