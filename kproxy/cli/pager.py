@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -19,6 +20,8 @@ import click
 
 _NOT_FOUND: Final = (126, 127)
 """How a shell ends that cannot run the program."""
+
+_MORE_THAN_WORDS: Final = re.compile(r"[|&;<>()=\n]")
 
 _refused = False
 
@@ -71,6 +74,8 @@ def _fits(text: str) -> bool:
 def _run(command: str, text: str) -> bool:
     import subprocess
 
+    # The shell that reads the words is then the pager itself, and what ends it ends the pager.
+    command = command if _MORE_THAN_WORDS.search(command) else f"exec {command}"
     environment = {"LESS": "FRX", "LV": "-c", **os.environ}
     # A handler and not SIG_IGN, which the pager would inherit.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)

@@ -213,10 +213,10 @@ def test_pipx_and_uv_install_the_command(dist: Path, wheels: Wheels, tmp_path: P
     }
     for name, words in commands.items():
         home = tmp_path / name
-        bin_ = home / ".local/bin"
-        where = {"HOME": str(home), "PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": str(tools)}
-        where |= {"UV_CACHE_DIR": str(home / "cache")}
-        bin_.mkdir(parents=True)
+        places = {"PIPX_HOME": "pipx", "PIPX_BIN_DIR": "bin", "PIPX_MAN_DIR": "man"}
+        places |= {"UV_TOOL_DIR": "uv", "UV_TOOL_BIN_DIR": "bin", "UV_CACHE_DIR": "cache"}
+        where = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(tools)}
+        where |= {variable: str(home / folder) for variable, folder in places.items()}
         run(*words, "--python", sys.executable, wheel, cwd=tmp_path, **where)
-        answers(bin_ / "kproxy", tmp_path)
+        answers(home / "bin" / "kproxy", tmp_path)
         log.info("%s: %s", name, wheel.name)

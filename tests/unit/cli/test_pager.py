@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -34,7 +35,10 @@ main()
 
 
 def on_terminal(*words: str, keys: str = "", job: str = "foreground", **environment: str) -> tuple[int, str]:
-    """The exit code of `kproxy WORDS`, and what its terminal shows; `keys` are typed at the word `ready`."""
+    """The exit code of `kproxy WORDS`, and what its terminal shows.
+
+    At the word `ready` SIGTERM comes if `keys` say so, else they are typed.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -49,7 +53,10 @@ def on_terminal(*words: str, keys: str = "", job: str = "foreground", **environm
         while part := os.read(ours, 65536):
             shown += part
             if keys and b"ready" in shown:
-                os.write(ours, keys.encode())
+                if keys == "SIGTERM":
+                    process.terminate()
+                else:
+                    os.write(ours, keys.encode())
                 keys = ""
     except OSError:  # how Linux says that nobody has the terminal any more
         pass
@@ -96,6 +103,15 @@ def test_ctrl_c_is_the_pagers(different: Sequence[str]) -> None:
     assert (code, text) == (1, "ready\n^Cagain\n")
     code, text = on_terminal(*different, PAGER=f"cat >/dev/null; {waits}", keys="\x03")
     assert (code, text.strip()) == (1, "ready\n^C")
+
+
+def test_sigterm_ends_both(tmp_path: Path) -> None:
+    script = tmp_path / "pager"
+    script.write_text(
+        "#!/bin/sh\ncat >/dev/null\ntrap 'echo over; exit' TERM\necho ready\nwhile :; do sleep 0.05; done\n"
+    )
+    script.chmod(0o755)
+    assert on_terminal("--help", PAGER=f"{script} -x", keys="SIGTERM") == (128 + signal.SIGTERM, "ready\nover\n")
 
 
 @pytest.mark.parametrize(
