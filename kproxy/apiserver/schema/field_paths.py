@@ -194,7 +194,10 @@ def everything(value: Any, node: Node, path: Path, found: Paths) -> None:
     found.add(path)
     if _granular(value, node):
         for element, item, child in _children(value, node):
-            everything(item, child, (*path, element), found)
+            if isinstance(item, dict | list):
+                everything(item, child, (*path, element), found)
+            else:
+                found.add((*path, element))
 
 
 def named_by(value: Any, node: Node, path: Path, found: Paths) -> None:

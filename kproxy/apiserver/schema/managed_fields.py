@@ -179,9 +179,11 @@ def _write_managers(value: Json, managers: list[Manager]) -> None:
 
 def _counted(paths: Paths, reset: Sequence[Path]) -> Paths:
     """Paths that can be owned: not those the server writes, nor those that this endpoint ignores."""
-    return {
-        path for path in paths if path not in _STRIPPED and not any(path[: len(prefix)] == prefix for prefix in reset)
-    }
+    counted = paths.difference(_STRIPPED)
+    for prefix in reset:
+        length = len(prefix)
+        counted = {path for path in counted if path[:length] != prefix}
+    return counted
 
 
 def update_managers(

@@ -1,4 +1,4 @@
-"""Clients that somebody else wrote: the official Python client and lightkube."""
+"""Clients that somebody else wrote: the official Python client, lightkube and kr8s."""
 
 from __future__ import annotations
 
@@ -134,6 +134,40 @@ def test_lightkube_lists_in_pages_and_custom_resources(light: lightkube.Client, 
     nut: Any = create_namespaced_resource("example.org", "v1", "Nut", "nuts")
     light.create(nut({"metadata": {"name": "a", "namespace": "default"}, "spec": {"size": 1}}))
     assert light.get(nut, "a", namespace="default").spec["size"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:Kubernetes version:UserWarning")  # kr8s names the versions that it was tried with
+def test_kr8s_does_what_its_page_shows(shared: Api) -> None:
+    """The first steps of its documentation: objects by kind, patches, labels, scale, watches, new kinds."""
+    kr8s: Any = importlib.import_module("kr8s")
+    objects: Any = importlib.import_module("kr8s.objects")
+    api = kr8s.api(kubeconfig=str(shared.server.kubeconfig))
+    meta = {"name": "kr8s", "namespace": "default"}
+    spec = {"containers": [{"name": "pause", "image": "registry.example/pause"}]}
+    pod = objects.Pod({"metadata": meta, "spec": spec}, api=api)
+    pod.create()
+    assert (pod.exists(), pod.status.phase) == (True, "Pending")
+    pod.label({"app": "web"})
+    pod.annotate({"note": "x"})
+    pod.patch({"metadata": {"labels": {"tier": "front"}}})
+    assert [each.name for each in api.get("pods", namespace="default", label_selector={"tier": "front"})] == ["kr8s"]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    workload = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    deployment = objects.Deployment({"metadata": meta, "spec": workload}, api=api)
+    deployment.create()
+    deployment.patch({"spec": {"replicas": 0}}, subresource="scale")
+    deployment.refresh()
+    assert deployment.replicas == 0
+    kind, seen = next(iter(api.watch("pods", namespace="default", field_selector="metadata.name=kr8s")))
+    assert (kind, seen.labels) == ("ADDED", {"app": "web", "tier": "front"})
+    shared.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition("pears"))
+    pear = objects.new_class(kind="Pear", version="example.org/v1", namespaced=True, plural="pears")
+    made = pear({"metadata": {"name": "a", "namespace": "default"}, "spec": {"size": 1}}, api=api)
+    made.create()
+    assert made.spec.size == 1
+    for each in (made, deployment, pod):
+        each.delete()
+        assert not each.exists()
 
 
 def test_official_reads_that_a_body_is_too_large(python: Any) -> None:
