@@ -190,12 +190,12 @@ def test_manifests_that_the_server_refuses(tmp_path: Path) -> None:
     lab = Lab(fresh_name(), tmp_path / "labs")
     done = lab.call("up", "--nodes", "1", "-f", str(bad))
     assert done.returncode == 2
-    assert "bad.yaml, document 1: " in done.stderr
+    assert "bad.yaml: document 1: line 1: Service " in done.stderr
     assert "Traceback" not in done.stderr
     assert lab.namespaces() == []
     done = lab.call("up", "-f", str(tmp_path / "gone.yaml"))
     assert done.returncode == 2
-    assert "gone.yaml: No such file" in done.stderr
+    assert "gone.yaml: no such file" in done.stderr
     assert not lab.directory.exists()
 
 
