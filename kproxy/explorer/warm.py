@@ -57,7 +57,7 @@ class Warmer:
             self._stopped = True
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join(timeout=10.0)
+            self._thread.join(timeout=2.0)  # a step under way may take longer: it ends with the process
 
     def _run(self) -> None:
         while True:
