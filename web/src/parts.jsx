@@ -9,7 +9,17 @@ export function Problem({ error }) {
   return <p class={error.absent ? "note" : "problem"} role={error.absent ? undefined : "alert"}>{error.message}</p>;
 }
 
-export const Busy = ({ busy, words = "Computing…" }) => <span class="busy" role="status">{busy ? words : ""}</span>;
+/** What is being done; once that takes long, for how many seconds already. */
+export function Busy({ busy, words = "Computing…" }) {
+  const [seconds, setSeconds] = useState(0);
+  useEffect(() => {
+    setSeconds(0);
+    if (!busy) return undefined;
+    const timer = setInterval(() => setSeconds((old) => old + 1), 1000);
+    return () => clearInterval(timer);
+  }, [Boolean(busy)]);
+  return <span class="busy" role="status">{busy ? words : ""}{busy && seconds > 1 ? <span aria-hidden="true"> {seconds} s</span> : null}</span>;
+}
 
 /** A chance as a bar with its number. */
 export function Chance({ chance, kind = "ok" }) {
