@@ -20,6 +20,8 @@ from kproxy.lab.lifecycle.node_processes import NODE_KINDS
 from kproxy.lab.lifecycle.objects import lab_client
 from kproxy.lab.links import read_links
 from kproxy.lab.resources import (
+    DNS_NAMESPACE,
+    DNS_SERVICE,
     ENDPOINT_SLICES,
     FAILED,
     NODES,
@@ -153,6 +155,11 @@ class ClusterView(Value, frozen=True):
     def api_port(self) -> int:
         """The API server's port, on the loopback and on the fabric."""
         return int(self.api_server.rpartition(":")[2])
+
+    @property
+    def echoing(self) -> list[ServiceView]:
+        """The Services that lead to echo servers, as far as that is known by their names: not cluster DNS."""
+        return [item for item in self.services if item.key != f"{DNS_NAMESPACE}/{DNS_SERVICE}"]
 
     def node(self, name: str) -> NodeView:
         """A node by name. Raises LabInputError."""

@@ -16,6 +16,7 @@ Object = Mapping[str, Any]
 PODS: Final = dynamic_resource("", "v1", "pods", True)
 NODES: Final = dynamic_resource("", "v1", "nodes", False)
 SERVICES: Final = dynamic_resource("", "v1", "services", True)
+NAMESPACES: Final = dynamic_resource("", "v1", "namespaces", False)
 EVENTS: Final = dynamic_resource("", "v1", "events", True)
 ENDPOINT_SLICES: Final = dynamic_resource("discovery.k8s.io", "v1", "endpointslices", True)
 DEPLOYMENTS: Final = dynamic_resource("apps", "v1", "deployments", True)
@@ -38,6 +39,12 @@ KINDS: Final = {
 }
 """The resources of the kinds that others refer to, as events and owner references do."""
 LEASE_NAMESPACE: Final = "kube-node-lease"
+
+DNS_NAMESPACE: Final = "kube-system"
+DNS_SERVICE: Final = "kube-dns"
+SERVES: Final = "lab.kproxy.io/serves"
+"""The annotation of a pod that serves something else than echoes: `dns`."""
+DNS: Final = "dns"
 
 FAILED: Final = "lab.kproxy.io/failed"
 """The annotation by which `lab fail pod` tells the kubelet that a pod's containers have crashed."""

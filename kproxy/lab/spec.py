@@ -65,6 +65,7 @@ class LabSpec(msgspec.Struct, frozen=True):
         mtu: of the pods' interfaces and the overlay, in bytes; 0: what the network between the nodes leaves.
         pod_subnets, service_subnets: ranges in place of the usual ones, one a family.
         settings: those of `node-1` and so on; nodes beyond them have none.
+        dns: whether there is cluster DNS.
     """
 
     name: str
@@ -78,6 +79,7 @@ class LabSpec(msgspec.Struct, frozen=True):
     pod_subnets: tuple[str, ...] = ()
     service_subnets: tuple[str, ...] = ()
     settings: tuple[NodeSettings, ...] = ()
+    dns: bool = False
 
     @property
     def families(self) -> tuple[int, ...]:
@@ -97,6 +99,11 @@ class LabSpec(msgspec.Struct, frozen=True):
     @property
     def service_cidrs(self) -> tuple[str, ...]:
         return tuple(_range(family, self.service_subnets, SERVICE_RANGES) for family in self.families)
+
+    @property
+    def dns_addresses(self) -> tuple[str, ...]:
+        """Where cluster DNS is reached: the tenth address of each range of Services, none without DNS."""
+        return tuple(str(ipaddress.ip_network(cidr)[10]) for cidr in self.service_cidrs) if self.dns else ()
 
     @property
     def pod_cidrs(self) -> tuple[str, ...]:

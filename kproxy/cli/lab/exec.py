@@ -10,12 +10,15 @@ import click
 
 from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
+from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.errors import LabError
 from kproxy.lab.inspect.targets import client_host
+from kproxy.lab.kubelet.resolver import PODS_DIRECTORY, files_of
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import FABRIC
+from kproxy.linux.mounts import isolate
 from kproxy.linux.namespace import Namespace
 
 
@@ -26,7 +29,8 @@ from kproxy.linux.namespace import Namespace
 def command(name: str, host: str, arguments: Sequence[str]) -> None:
     """Run a command inside the network of a pod, a node, the client outside, or the fabric.
 
-    Only the network is the host's; files and processes are this machine's. The exit code is the command's.
+    Only the network is the host's; files and processes are this machine's, save that a pod has its own hostname and,
+    with cluster DNS, its own resolv.conf. The exit code is the command's.
 
     \b
     Examples:
@@ -42,6 +46,13 @@ def command(name: str, host: str, arguments: Sequence[str]) -> None:
     sys.stdout.flush()
     try:
         with Namespace.named(netns) as inside:
+            pod = next((item for item in cluster.pods if f"{POD}{item.key}" == wanted), None)
+            if pod is not None:
+                inside.call(
+                    isolate,
+                    pod.node if pod.host_network else pod.name,
+                    files_of(lab.node(pod.node) / PODS_DIRECTORY, pod.uid),
+                )
             # The thread that calls exec becomes the process, and it is the one that is inside.
             inside.call(os.execvpe, arguments[0], list(arguments), environment)
     except OSError as error:

@@ -58,7 +58,7 @@ def command(
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
     cluster.require_api_server("the Services")
-    chosen = [cluster.service(text) for text in services] or list(cluster.services)
+    chosen = [cluster.service(text) for text in services] or cluster.echoing
     hosts = [client_host(cluster, text) for text in sources]
     wanted = {family for family, asked in ((4, ipv4), (6, ipv6)) if asked} or {4, 6}
     cells = [

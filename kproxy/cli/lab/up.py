@@ -53,6 +53,10 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
     "--backend", type=click.Choice(get_args(BackendName)), help="How pods of different nodes meet. Default: vxlan."
 )
 @click.option(
+    "--dns/--no-dns", default=None,
+    help="Whether names of Services and pods are answered: a server as CoreDNS is. Default: no.",
+)  # fmt: skip
+@click.option(
     "--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
     help=f"How long to wait until everything is ready. Default: {DEFAULT_TIMEOUT:g}.",
 )  # fmt: skip
@@ -69,6 +73,7 @@ def command(
     variant: Variant | None,
     mode: Mode | None,
     backend: BackendName | None,
+    dns: bool | None,
     timeout: float | None,
     dry_run: bool,
 ) -> None:
@@ -82,7 +87,7 @@ def command(
       kproxy lab up
       kproxy lab up --preset zones
       kproxy lab up --config lab.yaml --name second
-      kproxy lab up -f manifests/ --nodes 5 --ip-family dual
+      kproxy lab up -f manifests/ --nodes 5 --ip-family dual --dns
       kproxy lab up --preset damaged --dry-run > lab.yaml
     """
     if preset is not None and config_path is not None:
@@ -91,7 +96,7 @@ def command(
         raise click.UsageError("only one file can be -: there is one standard input")
     if name is not None:
         check_name(name)
-    flags = Choices(name, nodes, ip_family, variant, backend, mode, timeout)
+    flags = Choices(name, nodes, ip_family, variant, backend, mode, timeout, dns)
     path = preset_file(preset) if preset is not None else config_path
     config = LabConfig(flags) if path is None else load_lab_config(path, flags)
     for warning in config.warnings:

@@ -67,7 +67,7 @@ def _parse(cluster: ClusterView, text: str) -> tuple[str, Target]:
 def _usual(cluster: ClusterView) -> Iterator[tuple[str, Target]]:
     """For each Service: from outside if it can be reached from there, and from a pod."""
     pods = [pod for pod in cluster.pods if pod.running and not pod.host_network]
-    for service in cluster.services:
+    for service in cluster.echoing:
         for port in service.ports[:1]:
             if not port.endpoints or service.name == "kubernetes":
                 continue

@@ -41,7 +41,7 @@ from kproxy.lab.spec import (
 FIELDS: Final = ("apiVersion", "kind", "name", "nodes", "networking", "proxy", "manifests", "commands", "timeout")
 NODE_FIELDS: Final = ("labels", "taints")
 TAINT_FIELDS: Final = ("key", "value", "effect")
-NETWORKING_FIELDS: Final = ("ipFamily", "podSubnet", "serviceSubnet", "backend", "mtu")
+NETWORKING_FIELDS: Final = ("ipFamily", "podSubnet", "serviceSubnet", "backend", "mtu", "dns")
 PROXY_FIELDS: Final = ("mode", "variant", "config")
 COMMAND_FIELDS: Final = ("host", "run")
 PROXY_CONFIG: Final = ("proxy", "config")
@@ -77,6 +77,7 @@ def read_lab(reader: DocumentReader, config: LabConfig) -> tuple[LabConfig, bool
         reader.choice(network.get("backend"), "networking.backend", get_args(BackendName)),  # type: ignore[arg-type]
         reader.choice(proxy.get("mode"), "proxy.mode", (MODE_IPTABLES, MODE_NFTABLES)),  # type: ignore[arg-type]
         reader.seconds(fields.get("timeout"), "timeout", _LEAST_TIMEOUT),
+        reader.boolean(network.get("dns"), "networking.dns"),
     )
     config = msgspec.structs.replace(config, choices=flags.over(said), settings=settings)
     config = _networking(reader, network, config, flags)

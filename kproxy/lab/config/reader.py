@@ -8,7 +8,7 @@ from typing import TypeVar
 from kproxy.api.document.tree import Document, Node, path_steps
 from kproxy.api.fielderror import FieldError, Problem, invalid, not_supported, printable, unknown_field
 from kproxy.api.kubeproxyconfig.duration import Duration
-from kproxy.api.kubeproxyconfig.scalars import RefusedError, mistyped, read_integer, read_string
+from kproxy.api.kubeproxyconfig.scalars import RefusedError, mistyped, read_bool, read_integer, read_string
 from kproxy.errors import Location
 
 T = TypeVar("T")
@@ -62,6 +62,10 @@ class DocumentReader:
             self.report(not_supported(path, found, known))
             return None
         return found
+
+    def boolean(self, node: Node | None, path: str) -> bool | None:
+        """true or false."""
+        return self._read(read_bool, node, path)
 
     def integer(self, node: Node | None, path: str, low: int, high: int) -> int | None:
         """A number from `low` to `high`."""

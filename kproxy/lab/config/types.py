@@ -26,6 +26,7 @@ class Choices(msgspec.Struct, frozen=True):
     backend: BackendName | None = None
     mode: Mode | None = None
     timeout: float | None = None
+    dns: bool | None = None
 
     def over(self, other: Choices) -> Choices:
         """These, and those of another where these say nothing."""
@@ -94,4 +95,5 @@ class LabConfig(msgspec.Struct, frozen=True):
             self.pod_subnets,
             self.service_subnets,
             self.settings,
+            bool(chosen.dns),
         )

@@ -25,6 +25,7 @@ import msgspec
 
 from kproxy.apiserver.kubelet import CLOSE, ENDED, HEADER, MAX_FRAME, RESIZE, STDERR, STDIN, STDOUT, ExecRequest, frame
 from kproxy.lab.kubelet.environment import PATH
+from kproxy.linux.mounts import isolate
 from kproxy.linux.namespace import Namespace
 
 _PIECE: Final = 32768
@@ -95,8 +96,10 @@ def _start(words: list[str], options: dict[str, Any]) -> subprocess.Popen[bytes]
 class Command:
     """A command that runs."""
 
-    def __init__(self, asked: ExecRequest, netns: str, environment: Mapping[str, str]) -> None:
-        """Starts it.
+    def __init__(
+        self, asked: ExecRequest, netns: str, environment: Mapping[str, str], hostname: str, files: Mapping[str, str]
+    ) -> None:
+        """Starts it; it sees `files` in place of this machine's.
 
         Raises:
             FileNotFoundError: there is no such program.
@@ -110,6 +113,7 @@ class Command:
         words = list(asked.command)
         options: dict[str, Any] = {"env": dict(environment), "cwd": "/", "executable": program}
         with Namespace.named(netns) as inside:
+            inside.call(isolate, hostname, files)
             if asked.tty:
                 self._terminal, slave = pty.openpty()
                 try:

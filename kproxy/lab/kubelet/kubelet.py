@@ -13,6 +13,7 @@ while it terminates.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import signal
 import subprocess
@@ -26,6 +27,7 @@ import msgspec
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller, ObjectHandler
+from kproxy.lab.dns.server import DnsServers
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import WARNING
 from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
@@ -34,13 +36,16 @@ from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
     containers_of,
     event_parts,
+    hostname_of,
     is_task,
     pod_ports,
     pod_words,
     port_mappings,
     pre_stop,
+    serves_dns,
 )
 from kproxy.lab.kubelet.probes import Prober, Target
+from kproxy.lab.kubelet.resolver import PODS_DIRECTORY, files_of, remove_files, write_files
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
@@ -90,8 +95,9 @@ class Kubelet(Controller):
         self._prober = Prober(self._probed, self._unhealthy)
         self._logs = PodLogs()
         self.tasks = Tasks(self._probed, self._logs)
+        self.dns = DnsServers(client, self._probed)
         self.streams = Streams(directory, self._find, self._logs)
-        self._directory = directory / "pods"
+        self._directory = directory / PODS_DIRECTORY
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._sandboxes: dict[str, Sandbox] = {}
@@ -126,10 +132,11 @@ class Kubelet(Controller):
             found = next((item for item in shown.list() if item.metadata.uid == uid), None)
         if found is None or found.metadata.uid != uid:
             return None
-        return RunningPod(found.raw, sandbox.netns if sandbox is not None else "", self._runs(uid))
+        netns = sandbox.netns if sandbox is not None else ""
+        return RunningPod(found.raw, netns, self._runs(uid), files_of(self._directory, uid))
 
     def _runs(self, uid: str) -> bool:
-        return self.servers.is_serving(uid) or self.tasks.is_running(uid)
+        return self.servers.is_serving(uid) or self.tasks.is_running(uid) or self.dns.is_serving(uid)
 
     def _load(self) -> None:
         for file in self._directory.glob("*.json"):
@@ -184,12 +191,10 @@ class Kubelet(Controller):
             self.tasks.signal(uid, signal.SIGKILL)
         else:
             addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
-            self._say_started(pod, self.tasks.run(addressed, sandbox.netns, {}))
+            self._say_started(pod, self.tasks.run(addressed, sandbox.netns, files_of(self._directory, uid)))
             if uid not in self._started:
                 self._started[uid] = timestamp(now())
-                self._prober.start(
-                    uid, pod["spec"].get("containers") or (), Target(sandbox.netns, sandbox.addresses[0])
-                )
+                self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
         if self._report(pod, sandbox, "") in ("Succeeded", "Failed"):
             self._ended.add(uid)
             self._tear_down(uid)
@@ -210,6 +215,7 @@ class Kubelet(Controller):
             made = Sandbox(uid, key_of(pod), self.plan.namespace, self.plan.addresses, {}, {}, True)
         else:
             made = self._attach(pod, uid)
+        write_files(pod, self.spec.dns_addresses, self._directory)
         (self._directory / f"{uid}.json").write_bytes(msgspec.json.encode(made))
         with self._lock:
             self._sandboxes[uid] = made
@@ -245,15 +251,16 @@ class Kubelet(Controller):
         """Starts the servers of a pod, or stops those of one that `lab fail` has crashed."""
         uid = sandbox.uid
         if failed:
-            if self.servers.is_serving(uid):
+            if self.servers.is_serving(uid) or self.dns.is_serving(uid):
                 self._prober.stop(uid)
                 self.servers.stop(uid)
+                self.dns.stop(uid)
                 self._restarts[uid] = self._restarts.get(uid, 0) + 1
                 for name, part in event_parts(pod):
                     text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
                     self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
             return
-        if self.servers.is_serving(uid):
+        if uid in self._started and (self.servers.is_serving(uid) or serves_dns(pod)):
             return
         meta = pod["metadata"]
 
@@ -264,7 +271,11 @@ class Kubelet(Controller):
 
         identity = Identity(meta["name"], meta["namespace"], self.plan.name, said)
         try:
-            self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
+            if serves_dns(pod):
+                said_by_dns = functools.partial(self._log_dns, uid)
+                self.dns.start(uid, sandbox.netns, self.spec.families, said_by_dns)
+            else:
+                self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
         except (OSError, LinuxError) as error:
             for _name, part in event_parts(pod):
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
@@ -274,7 +285,13 @@ class Kubelet(Controller):
         self._logs.add(uid, 0, f"pod {meta['name']} on {self.plan.name}", time.time())
         self._say_started(pod, [str(item["name"]) for item in containers_of(pod)])
         self._started[uid] = timestamp(now())
-        self._prober.start(uid, containers_of(pod), Target(sandbox.netns, sandbox.addresses[0]))
+        self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
+
+    def _target(self, pod: Object, sandbox: Sandbox) -> Target:
+        return Target(sandbox.netns, sandbox.addresses[0], hostname_of(pod), files_of(self._directory, sandbox.uid))
+
+    def _log_dns(self, uid: str, text: str) -> None:
+        self._logs.add(uid, 0, text, time.time())
 
     def _say_started(self, pod: Object, names: Collection[str]) -> None:
         """What a kubelet says of containers that it starts and whose images it has: here every image is as good."""
@@ -367,6 +384,7 @@ class Kubelet(Controller):
         self._prober.stop(uid)
         self.servers.stop(uid)
         self.tasks.forget(uid)
+        self.dns.stop(uid)
         self.streams.end(uid)
         with self._lock:
             sandbox = self._sandboxes.get(uid)
@@ -379,6 +397,7 @@ class Kubelet(Controller):
             self.network.delete(attachment, sandbox.result)
             delete_namespaces([sandbox.netns])
         (self._directory / f"{uid}.json").unlink(missing_ok=True)
+        remove_files(self._directory, uid)
         with self._lock:
             self._sandboxes.pop(uid, None)
         self._started.pop(uid, None)

@@ -54,6 +54,7 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
         _collect_garbage(kubelet)
     finally:
         kubelet.tasks.close()
+        kubelet.dns.close()
         kubelet.servers.close()
         kubelet.streams.close()
         factory.shutdown(0.2)

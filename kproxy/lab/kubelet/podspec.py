@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kproxy.lab.kubelet.echo import Port
-from kproxy.lab.resources import Json, Object, controller_of
+from kproxy.lab.resources import DNS, SERVES, Json, Object, controller_of
 
 DEFAULT_PORTS: Final = (Port(80), Port(8080), Port(80, "UDP"), Port(8080, "UDP"))
 
@@ -18,7 +18,14 @@ def containers_of(pod: Object) -> Sequence[Object]:
 
 def hostname_of(pod: Object) -> str:
     """What a pod takes for its hostname."""
+    if pod["spec"].get("hostNetwork"):
+        return str(pod["spec"].get("nodeName") or "")
     return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63]
+
+
+def serves_dns(pod: Object) -> bool:
+    """Whether a pod is a server of cluster DNS."""
+    return bool((pod["metadata"].get("annotations") or {}).get(SERVES) == DNS)
 
 
 def is_task(pod: Object) -> bool:

@@ -19,12 +19,14 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
+from kproxy.linux.mounts import isolate
 from kproxy.linux.namespace import Namespace
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,9 @@ class Target(msgspec.Struct, frozen=True):
 
     netns: str
     address: str
+    hostname: str = ""
+    files: Mapping[str, str] = MappingProxyType({})
+    """What commands see in place of this machine's files."""
 
 
 def read_probe(container: Object, name: str) -> Probe | None:
@@ -170,6 +175,7 @@ def _execute(probe: Probe, target: Target) -> str:
 
     try:
         with Namespace.named(target.netns) as inside:
+            inside.call(isolate, target.hostname, target.files)
             done = inside.call(run)
     except subprocess.TimeoutExpired:
         return f'command timed out: "{" ".join(probe.command)}" timed out after {probe.timeout:g}s'

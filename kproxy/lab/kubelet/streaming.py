@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +19,7 @@ from kproxy.apiserver.kubelet import STARTED, STDOUT, ExecRequest, KubeletReques
 from kproxy.lab.kubelet.commands import Client, Command, failure
 from kproxy.lab.kubelet.environment import environment
 from kproxy.lab.kubelet.logs import Line, PodLogs
+from kproxy.lab.kubelet.podspec import hostname_of
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
 
@@ -36,6 +37,8 @@ class RunningPod(NamedTuple):
     pod: Object
     netns: str
     running: bool
+    files: Mapping[str, str]
+    """What it sees in place of this machine's files."""
 
 
 class Streams:
@@ -93,7 +96,8 @@ class Streams:
             return
         client.send(STARTED)
         try:
-            command = Command(asked, found.netns, environment(found.pod, asked.container, terminal=asked.tty))
+            values = environment(found.pod, asked.container, terminal=asked.tty)
+            command = Command(asked, found.netns, values, hostname_of(found.pod), found.files)
         except (OSError, LinuxError, ValueError) as error:
             client.end(failure(f"error executing command in container: {error}"))
             return

@@ -17,6 +17,7 @@ from kproxy.client import RestClient
 from kproxy.cluster.inputs import Tell
 from kproxy.errors import InputError
 from kproxy.lab.config.types import HostCommand
+from kproxy.lab.dns.server import dns_objects
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.checks import check_machine
@@ -32,7 +33,7 @@ from kproxy.lab.lifecycle.objects import (
     wait_until,
 )
 from kproxy.lab.network import add_node, build_network
-from kproxy.lab.resources import NODES, is_ready
+from kproxy.lab.resources import DNS_NAMESPACE, KINDS, NODES, is_ready
 from kproxy.lab.spec import MAX_NODES, LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
@@ -133,6 +134,9 @@ def _build(
     client = wait_for_apiserver(lab, server, check=waiting.check)
     record = msgspec.structs.replace(record, port=_port(client))
     lab.write(record)
+    if spec.dns:
+        for item in dns_objects(spec.dns_addresses):
+            client.create(KINDS[item["kind"]], item, DNS_NAMESPACE)
     waiting.say("nodes")
     start_controllers(lab)
     for plan in spec.node_plans():

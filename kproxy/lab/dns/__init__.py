@@ -1,0 +1,1 @@
+"""Cluster DNS: what CoreDNS's kubernetes plugin answers, from a small server of our own."""
