@@ -77,6 +77,11 @@ def test_every_address_of_the_service_answers_over_both_protocols(lab: Lab) -> N
 
 
 def test_a_server_that_goes_is_replaced_and_probes_leave_it_alone(lab: Lab) -> None:
+    server = get(lab, "-n", "kube-system", "pods", "-l", "k8s-app=kube-dns")["items"][0]["metadata"]["name"]
+    lab.run("fail", "pod", f"kube-system/{server}")
+    eventually(lambda: lab.call("exec", "db-0", "--", "getent", "hosts", "web").returncode == 2)
+    lab.run("heal", "pod", f"kube-system/{server}")
+    eventually(lambda: lab.call("exec", "db-0", "--", "getent", "hosts", "web").returncode == 0)
     lab.kubectl("-n", "kube-system", "delete", "pod", "-l", "k8s-app=kube-dns")
     lab.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
     eventually(lambda: lab.call("exec", "db-0", "--", "getent", "hosts", "web").returncode == 0)

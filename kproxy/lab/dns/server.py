@@ -136,9 +136,13 @@ class DnsServers:
                 item.shutdown(socket.SHUT_RDWR)
             item.close()
 
+    def listens(self, uid: str) -> bool:
+        """Whether a pod's server has its sockets."""
+        return uid in self._sockets
+
     def is_serving(self, uid: str) -> bool:
         """Whether a pod's server answers."""
-        return uid in self._sockets and self._synced.is_set()
+        return self.listens(uid) and self._synced.is_set()
 
     def close(self) -> None:
         for uid in list(self._sockets):

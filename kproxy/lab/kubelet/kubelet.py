@@ -251,7 +251,7 @@ class Kubelet(Controller):
         """Starts the servers of a pod, or stops those of one that `lab fail` has crashed."""
         uid = sandbox.uid
         if failed:
-            if self.servers.is_serving(uid) or self.dns.is_serving(uid):
+            if self.servers.is_serving(uid) or self.dns.listens(uid):
                 self._prober.stop(uid)
                 self.servers.stop(uid)
                 self.dns.stop(uid)
@@ -260,7 +260,7 @@ class Kubelet(Controller):
                     text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
                     self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
             return
-        if uid in self._started and (self.servers.is_serving(uid) or serves_dns(pod)):
+        if self.servers.is_serving(uid) or self.dns.listens(uid):
             return
         meta = pod["metadata"]
 
