@@ -22,12 +22,12 @@ TERMINATING = [{"do": "endpoint", "pod": "shop/web-0", "set": {"ready": False, "
 ASK = {"_from": "pod/shop/cart-0", "to": "svc/shop/web", "way": "1"}
 PICTURES = {
     "map": (place("map", sel="svc/shop/web"), 1240, 760, "light"),
-    "ask": (place("ask", **ASK, step="6"), 1240, 980, "light"),
+    "ask": (place("ask", **ASK, step="6"), 1240, 860, "light"),
     "ask-tunnel-dark": (place("ask", **ASK, step="8"), 1240, 760, "dark"),
-    "service": (place("service/shop/web"), 1240, 980, "light"),
-    "what-if": (place("whatif", sel="svc/shop/web", edits=json.dumps(TERMINATING)), 1240, 980, "light"),
+    "service": (place("service/shop/web"), 1240, 1040, "light"),
+    "what-if": (place("whatif", sel="svc/shop/web", edits=json.dumps(TERMINATING)), 1240, 960, "light"),
     "audit": (place("audit"), 1240, 600, "light"),
-    "phone": (place("ask", **ASK, step="6"), 390, 1200, "dark"),
+    "phone": (place("ask", **ASK, step="6"), 390, 1560, "dark"),
 }
 SETTLED = 0.6
 """Seconds for what moves on the page to have arrived: only for the pictures."""
@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, running_browser(Path(scratch, "profile"), 1000) as browser:
         write_showcase(Path(scratch, "shop"))
         write_showcase(Path(scratch, "shop-after"), web_0_ready=False)
-        both = {"compare": (place("compare"), 1240, 960, "light")}
+        both = {"compare": (place("compare"), 1240, 1040, "light")}
         for arguments, pictures in (
             (("shop",), PICTURES),
             (("-f", "shop/objects", "--against", "shop-after/objects"), both),

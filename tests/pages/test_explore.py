@@ -58,6 +58,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def page(browser: Any, url: str) -> Iterator[Page]:
     found = Page(browser, url)
     found.size(1400, 1000)
+    browser.get("about:blank")  # The page of a server that is gone asks for its events again.
     found.requests()
     found.complaints()
     yield found
@@ -351,6 +352,30 @@ def test_what_one_host_does_is_not_said_to_be_an_answer(browser: Any, tmp_path: 
         page.shows(".pair .ending", "accepted")
         page.shows(".pair .where", "10.244.")
         assert "answered" not in page.text(".pair")
+        assert page.complaints() == []
+
+
+OPEN = """*nat
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -d 10.96.0.10/32 -p tcp -m time --timestart 08:00:00 -j DNAT --to-destination 10.244.0.6:8080
+COMMIT
+"""
+
+
+def test_what_is_open_has_a_switch_for_each_assumption(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "rules.save").write_text(OPEN)
+    with exploring("--rules", "rules.save", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1280, 900)
+        page.complaints()
+        page.open(place("ask", _from="outside", to="10.96.0.10:80"))
+        page.shows(".settle legend", "-m time --timestart 08:00:00")
+        assert page.all(".way-item.open")
+        for word, end in (("yes", "10.244.0.6:8080"), ("no", "10.96.0.10:80")):
+            next(item for item in page.all(".settle .switch a") if item.text == word).click()
+            page.shows(".way-item.ok .where", end)
+        next(item for item in page.all(".settle .switch a") if item.text == "open").click()
+        page.until(lambda: page.all(".way-item.open"), "open again")
         assert page.complaints() == []
 
 

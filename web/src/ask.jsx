@@ -199,7 +199,7 @@ function Ways({ answer, number, to, query, taken }) {
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place || "", step: "" })} aria-current={place === number ? "true" : undefined}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
               <End end={endOf(way)} />
-              <span class="where">{whereOf(way)}</span>
+              <span class={whereOf(way).length > 15 ? "where long" : "where"}>{whereOf(way)}</span>
               {place === taken && <span class="more-words">this one came about</span>}
               {place === number && <span class="more-words">{endWords(way)}. {exactly(way.probability)}</span>}
             </a>
@@ -213,7 +213,7 @@ function Ways({ answer, number, to, query, taken }) {
             const chosen = assumed.get(item.expression) ?? "";
             return (
               <fieldset key={item.expression}>
-                <legend>{item.text || item.expression}</legend>
+                <legend>Does <code>{item.expression}</code> match?</legend>
                 <div class="switch">
                   {[["", "open"], ["yes", "yes"], ["no", "no"]].map(([value, words]) => <a key={value} class="button small" href={settle(item.expression, value)} aria-current={chosen === value ? "true" : undefined}>{words}</a>)}
                 </div>
@@ -313,7 +313,7 @@ function Rules({ way, moment, step, number, question, query, to }) {
       <div class="bar-top">
         <h2>Rules of {hostName(hop.host)}</h2>
         <Busy busy={busy} words="Reading rules…" />
-        {!embedded && (matched.length > 0 || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only matched" : "Also unmatched"}</a>}
+        {!embedded && (isRuleHost(hop) || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only matched" : "Also unmatched"}</a>}
       </div>
       {isRuleHost(hop) && (
         <Hooks passed={passed} verdict={hop.verdict} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
@@ -321,7 +321,7 @@ function Rules({ way, moment, step, number, question, query, to }) {
       )}
       <Problem error={all ? error : null} />
       <div class="rule-list" ref={box} tabIndex={0} role="group" aria-label="Rules in the order in which the packet meets them">
-        {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : "No rule here says anything about this packet."}</p>}
+        {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : hop.verdict === "INDETERMINATE" ? "Which rules apply is open; see above what would settle it." : "No rule here says anything about this packet."}</p>}
         {hooks.map((hook, place) => (
           <div key={place} class={`hook-rules${moment.hook === hook.hook ? " here" : ""}`}>
             <h3>{hook.hook || "rules"}</h3>

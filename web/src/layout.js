@@ -214,8 +214,8 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   const bars = placeBars(map, box, boxes, frames, lanes, lane, slim);
   const all = [...boxes.values(), ...frames, ...bars];
   const right = Math.max(300, ...all.map((item) => item.x + item.w)) + 14;
-  // On a phone with room for the buttons below.
-  const bottom = Math.max(160, ...all.map((item) => item.y + item.h)) + (slim ? 48 : 14);
+  // Where nothing is left of the nodes the buttons are below.
+  const bottom = Math.max(160, ...all.map((item) => item.y + item.h)) + (slim || !anchors.outside.length ? 48 : 14);
   return { size, slim, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
 }
 

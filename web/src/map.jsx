@@ -8,18 +8,26 @@ import { Zoom } from "./parts.jsx";
 import { walk } from "./paths.js";
 import { hostId, ratio } from "./words.js";
 
-/** Boxes of a map, kept in place: Services keep their order as long as the same ones are there. */
+const laid = new WeakMap();
+
+/** Boxes of a map, the same in each view, kept in place: Services keep their order as long as the same ones are there. */
 export function useLayout(map, open) {
   const slim = useSlim();
   const kept = useRef({ key: "", order: null });
   return useMemo(() => {
     if (!map) return null;
     const ids = map.services.map((service) => service.id).sort().join(" ");
+    const known = open.size ? null : laid.get(map);
+    if (known?.slim === slim) {
+      kept.current = { key: ids, order: known.order };
+      return known;
+    }
     const order = kept.current.key === ids ? kept.current.order : null;
     const found = arrange(map, { open, order, slim });
     found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
     found.linksOf = new Map(map.outside.map((item) => [item.id, item.links ?? []]));
     kept.current = { key: ids, order: found.order };
+    if (!open.size) laid.set(map, found);
     return found;
   }, [map, open, slim]);
 }

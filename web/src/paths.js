@@ -24,6 +24,8 @@ export function stopOf(layout, host) {
   const box = layout.boxes.get(id) ?? layout.boxes.get(podHolder(layout, id));
   if (!box) return [20, 20];
   if (box.kind === "room") return coreOf(box);
+  // Where no name is.
+  if (box.kind === "outside") return [box.x + box.w, box.y + box.h / 2];
   if (box.kind === "pod") return [box.x + 1, box.y + box.h / 2];
   return middle(box);
 }

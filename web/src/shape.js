@@ -20,7 +20,7 @@ export function withEndpoints(map) {
     } else outside.push({ id: edge.target, address, label: "an endpoint outside", links: [] });
   }
   return {
-    ...map, nodes: [...map.nodes].sort((one, other) => byName(one.name, other.name)), pods: [...map.pods, ...pods], outside: [...map.outside, ...outside],
+    ...map, services: inOrder(map.services), nodes: [...map.nodes].sort((one, other) => byName(one.name, other.name)), pods: [...map.pods, ...pods], outside: [...map.outside, ...outside],
     // Of a part of the map it is still known which Services have endpoints somewhere.
     served: new Set(map.edges.filter((edge) => edge.used).map((edge) => edge.service)),
   };
@@ -64,6 +64,9 @@ function inOrder(services) {
 /** The part of a map that is shown: of some nodes, one namespace, or what has a word in its name. */
 export function narrow(map, { ns = "", only = null, q = "", services = null, sel = "" } = {}) {
   if (!map) return null;
+  // Nothing is left out, nor drawn first that would not be.
+  const place = sel.startsWith("svc/") ? map.services.findIndex((service) => service.id === sel) : 0;
+  if (!ns && !only && !q && !services && place < MAX_SERVICES) return map;
   const nodes = only ? map.nodes.filter((node) => only.has(node.id)) : map.nodes;
   const shown = new Set(nodes.map((node) => node.id));
   // Of some nodes only the Services that have endpoints there.
