@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_pods_find_services_and_one_another(lab: Lab) -> None:
     eventually(lambda: lab.call("exec", "db-0", "--", "getent", "hosts", "db-0.peers").returncode == 0)
     assert getent(lab, "ahostsv4", "db-0.peers")[0][0] == pod["podIP"]
     assert getent(lab, "hosts", ips[0]) == [[ips[0], full]]
-    assert lab.run("exec", "db-0", "--", "hostname") == "db-0\n"
+    assert lab.run("exec", "db-0", "--", "uname", "-n") == "db-0\n"
     assert lab.call("exec", "db-0", "--", "getent", "hosts", "nosuch").returncode == 2
     shown = lab.run("exec", "db-0", "--", "cat", "/etc/resolv.conf").splitlines()
     assert shown[0].startswith("search default.svc.cluster.local svc.cluster.local cluster.local")
@@ -73,7 +74,7 @@ def test_every_address_of_the_service_answers_over_both_protocols(lab: Lab) -> N
         "two = tcp.makefile('rb').read(2 + len(one))[2:]; print(one[6:8].hex(), one == two)\n"
     )
     for address in ("10.96.0.10", "fd00:10:96::a"):
-        assert lab.run("exec", "db-0", "--", "python3", "-c", script, address, question.hex()) == "0001 True\n"
+        assert lab.run("exec", "db-0", "--", sys.executable, "-c", script, address, question.hex()) == "0001 True\n"
 
 
 def test_a_server_that_goes_is_replaced_and_probes_leave_it_alone(lab: Lab) -> None:

@@ -245,7 +245,7 @@ def flag(lab: Lab) -> Iterator[Path]:
 def test_jobs_run_their_commands_to_the_end(lab: Lab, flag: Path) -> None:
     mark = f"/etc/kproxy-test-{lab.name}"
     script = f"""
-        echo "$(hostname) $SELF index $JOB_COMPLETION_INDEX"
+        echo "$(uname -n) $SELF index $JOB_COMPLETION_INDEX"
         ip -br address show eth0 | grep -o '10[.]244[.][0-9.]*'
         echo mine > /tmp/mine && test "$(ls /tmp)" = mine && echo writes in /tmp
         touch {mark} || echo nowhere else
