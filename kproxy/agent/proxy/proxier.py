@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from kproxy.agent.log import event
@@ -24,7 +24,7 @@ from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.syncer import TableSyncer
-from kproxy.linux.sync.report import CleanedTables
+from kproxy.linux.sync.report import CleanedTables, StepTime
 from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
 from kproxy.services import (
     IPFamily,
@@ -270,9 +270,9 @@ class FamilyProxier:
         if not (self._watch.suspicious() or late):
             return self._partial(check=True), ""
         # First our own changes, so that what is left to mend is what others did.
-        self._partial(check=True)
-        report = self._compare(start)
-        return report, report.found
+        own = self._partial(check=True)
+        mended = self._compare(start)
+        return mended.after(own), mended.found
 
     def _partial(self, *, check: bool = False) -> SyncReport:
         report = self._syncer.sync(check=check)
@@ -311,7 +311,7 @@ class FamilyProxier:
             elementsWritten=report.elements_written,
             flowsDeleted=len(report.flows),
             seconds=round(done.seconds, 4),
-            steps={step.step: round(step.seconds, 4) for step in report.steps},
+            steps=_seconds(report.steps),
         )
         self._observer.synced(done)
 
@@ -333,6 +333,14 @@ class FamilyProxier:
         )
         changes = len(self._taken.services), len(self._taken.slices)
         self._observer.failed(SyncFailed(self.family, run.check, now - start, now, str(error), *changes))
+
+
+def _seconds(steps: Iterable[StepTime]) -> dict[str, float]:
+    """How long each step took, in seconds; what a sync does twice is one step."""
+    result: dict[str, float] = {}
+    for step in steps:
+        result[step.step] = round(result.get(step.step, 0.0) + step.seconds, 4)
+    return result
 
 
 def _names(touched: Collection[ServicePortName], most: int = 5) -> str:

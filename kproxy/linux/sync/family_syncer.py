@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -59,6 +60,23 @@ class SyncReport(msgspec.Struct, frozen=True):
         if isinstance(self.difference, TableDifference):
             return describe_change(self.difference.change)
         return describe(self.difference) if self.difference else ""
+
+    def after(self, earlier: SyncReport) -> SyncReport:
+        """The report of this sync and the one just before it as one: what both did, and how the kernel differed in
+        between."""
+        return SyncReport(
+            full=self.full,
+            touched=earlier.touched | self.touched,
+            chains_written=earlier.chains_written + self.chains_written,
+            chains_deleted=earlier.chains_deleted + self.chains_deleted,
+            rules_written=Counter(earlier.rules_written) + Counter(self.rules_written),
+            elements_written=earlier.elements_written + self.elements_written,
+            cleanup_failures=earlier.cleanup_failures + self.cleanup_failures,
+            difference=self.difference,
+            flows=earlier.flows + self.flows,
+            notes=earlier.notes + self.notes,
+            steps=earlier.steps + self.steps,
+        )
 
 
 class FamilySyncer(ABC):

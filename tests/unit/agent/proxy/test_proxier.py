@@ -174,6 +174,10 @@ def test_drift_is_told_from_a_change_that_comes_at_once() -> None:
     assert "KUBE-POSTROUTING" in drift
     assert "KUBE-SVC" not in drift
     assert any("10.244.0.9" in rule for rule in subject.nat())
+    report = subject.observer.done[-1].report
+    assert report.full
+    assert list(map(str, report.touched)) == ["shop/web"]
+    assert report.chains_written >= 3, "the new endpoint, the service, the old endpoint"
 
 
 @pytest.mark.parametrize("at", range(3, 8))
