@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kproxy.apiserver.kubelet import ENDED, STDIN, ExecRequest, frame
 from kproxy.client import RestClient
 from kproxy.client.exec import ExecError, execute
 from kproxy.cluster.snapshot.cluster import read_snapshot
+from kproxy.lab.kubelet.streaming import SOCKET
 from kproxy.netfilter import Family
 from tests.support.apiserver.server import rest_client
 from tests.support.cli import run_kproxy
@@ -94,6 +98,21 @@ def test_a_command_ends_with_its_client_and_with_its_pod(lab: Lab, client: RestC
     lab.kubectl("delete", "pod", "short", "--grace-period=0", "--force")
     thread.join(60)
     assert found == [(137, "on\n", "")]
+
+
+def test_what_a_client_still_sends_does_not_hide_how_the_command_ended(lab: Lab) -> None:
+    """A terminal's size, or input, that crosses the end on its way."""
+    pod = json.loads(lab.kubectl("get", "pod", "one", "-o", "json"))
+    asked = ExecRequest(pod["metadata"]["uid"], "a", ("true",), stdin=True, stdout=True, stderr=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(60)
+        connection.connect(str(lab.directory.node(pod["spec"]["nodeName"]) / SOCKET))
+        connection.sendall(msgspec.json.encode(asked) + b"\n")
+        data = b""
+        while piece := connection.recv(4096):
+            data += piece
+        assert data.endswith(frame(ENDED, b'{"metadata":{},"status":"Success"}'))
+        connection.sendall(frame(STDIN, b"late"))
 
 
 def test_kubectl_executes_or_says_why_not(lab: Lab) -> None:

@@ -145,8 +145,10 @@ class Command:
         for pump in pumps:
             pump.join()
         client.end(exit_status(code))
+        # The other direction stays open until the API server has read the end. What a terminal still sends would fail
+        # there otherwise, and with it the connection, before its last frame is read.
         with contextlib.suppress(OSError):
-            client.connection.shutdown(socket.SHUT_RDWR)
+            client.connection.shutdown(socket.SHUT_WR)
         reading.join()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
