@@ -40,7 +40,7 @@ def up_as_far_as(lab: Lab, reached: Callable[[Lab], bool], *arguments: str) -> s
     deadline = time.monotonic() + 120
     while not reached(lab):
         assert time.monotonic() < deadline
-        assert begun.poll() is None, begun.stderr
+        assert begun.poll() is None, begun.communicate()[1]
         time.sleep(0.002)
     return begun
 

@@ -54,8 +54,7 @@ class CustomResourceDefinitionStrategy(Strategy):
 
     def prepare_create(self, value: Json, context: Context) -> None:
         stored = [each.get("name", "") for each in value["spec"].get("versions") or () if each.get("storage")]
-        # kube-apiserver writes null for a moment, for which `kubectl wait` gives up (seen with kubectl 1.20).
-        value["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+        value["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
     def prepare_delete(self, value: Json, context: Context) -> None:
         """Waits for its objects: a finalizer, and a condition that says so (k8s.io/apiextensions-apiserver

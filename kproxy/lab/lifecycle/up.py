@@ -131,7 +131,7 @@ def _build(
     build_network(spec)
     (lab.path / "network").touch()  # what the API server's second listener waits for
     waiting.say("API server")
-    client = wait_for_apiserver(lab, server, check=waiting.check)
+    client = wait_for_apiserver(lab, server, waiting.timeout, waiting.check)
     record = msgspec.structs.replace(record, port=_port(client))
     lab.write(record)
     if spec.dns:

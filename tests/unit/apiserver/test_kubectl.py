@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apiserver.server import Api
+from tests.support.waiting import eventually
 
 Kubectl = Callable[..., str]
 
@@ -116,6 +117,9 @@ def test_wait_and_watch(kubectl: Kubectl, shared: Api) -> None:
 
 def test_custom_resources(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=FRUIT)
+    # As with kube-apiserver, the conditions are null for a moment, for which `kubectl wait` gives up.
+    conditions = ("get", "crd", "fruits.example.org", "-o", "jsonpath={.status.conditions}")
+    eventually(lambda: "Established" in kubectl(*conditions))
     kubectl("wait", "crd/fruits.example.org", "--for=condition=Established", "--timeout=60s")
     assert "created" in kubectl("apply", "-f", "-", stdin=APPLE)
     assert kubectl("get", "fr").split() == ["NAME", "SWEET", "apple", "true"]

@@ -22,11 +22,6 @@ def make(api: Api, plural: str) -> str:
     return f"/apis/example.org/v1/namespaces/default/{plural}"
 
 
-def test_a_new_one_has_a_list_of_conditions(shared: Api) -> None:
-    """`kubectl wait --for=condition=Established` gives up where it finds null."""
-    assert shared.ok("POST", CRDS, definition("greengages"))["status"]["conditions"] == []
-
-
 def test_served_at_once_in_both_versions(shared: Api) -> None:
     path = make(shared, "pears")
     made = shared.ok("POST", path, {"metadata": {"name": "a"}, "spec": {"size": 3}})
