@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kproxy.api import Endpoints, EndpointSlice, Manifests, Service, load_manifests
 from kproxy.api.document.read import read_documents
@@ -23,6 +23,7 @@ from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
 
+_GZIP: Final = b"\x1f\x8b"
 _Object = TypeVar("_Object", Service, EndpointSlice, Endpoints)
 
 
@@ -49,6 +50,8 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
+        if error.object[:2] == _GZIP:
+            raise InputError(f"{path}: a gzip archive; if it is a snapshot, unpack it and name a file in it") from error
         raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 

@@ -46,6 +46,15 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: str = ""
     set: dict[str, bool | str] = {}
 
+    def by_name(self) -> Edit:
+        """The same with names where it has the map's ids: `web/a` for `pod/web/a`."""
+        plain = {
+            "pod": self.pod.removeprefix("pod/") if self.pod.count("/") > 1 else self.pod,
+            "service": self.service.removeprefix("svc/") if self.service.count("/") > 1 else self.service,
+            "node": self.node.removeprefix("node/"),
+        }
+        return msgspec.structs.replace(self, **plain)
+
 
 class EditWords(msgspec.Struct, frozen=True):
     """An edit in words, and what it touches: ids of the map."""
@@ -97,7 +106,7 @@ def edit(objects: Mapping[tuple[str, str, str], Object], edits: Sequence[Edit]) 
         change = _CHANGES.get(each.do)
         if change is None:
             raise bad_input(f"{where}.do: one of {', '.join(_CHANGES)} expected", f"{where}.do")
-        edited.words.append(change(edited, each, where))
+        edited.words.append(change(edited, each.by_name(), where))
     return edited
 
 
@@ -175,7 +184,8 @@ def _endpoint(edited: Edited, item: Edit, where: str) -> EditWords:
             edited.objects[key] = changed
             touches[f"svc/{key[1]}/{_service_of(changed)}"] = None
     if not touches:
-        raise not_found(f"{where}: no endpoint is {item.address or item.pod}", f"{where}.address")
+        named = "address" if item.address else "pod"
+        raise not_found(f"{where}: no endpoint is {item.address or item.pod}", f"{where}.{named}")
     words = ", ".join(f"{'' if value else 'not '}{name}" for name, value in item.set.items())
     return EditWords(f"endpoint {item.address or item.pod}: {words}", tuple(touches))
 

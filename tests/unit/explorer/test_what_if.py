@@ -42,6 +42,12 @@ def test_no_edits_and_edits_that_change_nothing_change_nothing(page: Page) -> No
         assert (found["alike"], found["findings"]) == (True, [])
 
 
+def test_edits_take_the_ids_of_the_map(page: Page) -> None:
+    by_id = {**TERMINATING, "pod": "pod/shop/web-1", "service": "svc/shop/web"}
+    assert _ends(page, by_id) == {"pod/shop/web-0"}
+    assert _ends(page, {"do": "drop-node", "node": "node/n2"}) == {"pod/shop/web-0"}
+
+
 def test_policy_local_splits_by_node(page: Page) -> None:
     found = page.post("api/whatif", {"edits": [LOCAL], "node": "n2"})
     after = {node: each["after"] for each in found["findings"] for node in each["nodes"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -257,6 +258,14 @@ def test_what_nft_prints_as_json_is_rules_and_no_manifest(kproxy: Run, tmp_path:
     done = kproxy("diff", dump, other)
     assert done.returncode == 2
     assert done.stderr == f"error: {other}: nftables[0].metainfo.json_schema_version: the version 1 expected, not 2\n"
+
+
+def test_a_snapshot_that_is_packed_is_no_rules(kproxy: Run, tmp_path: Path) -> None:
+    packed = tmp_path / "cluster.tar.gz"
+    packed.write_bytes(gzip.compress(b"*filter\nCOMMIT\n"))
+    done = kproxy("diff", packed, RULES)
+    assert done.returncode == 2
+    assert done.stderr == f"error: {packed}: a gzip archive; if it is a snapshot, unpack it and name a file in it\n"
 
 
 def test_one_removed_rule_is_one_finding(kproxy: Run, tmp_path: Path) -> None:
