@@ -116,10 +116,12 @@ def test_the_life_of_a_pod(lab: Lab) -> None:
     described = lab.kubectl("describe", "pod", name)
     assert "default-scheduler" in described
     assert "Container started" in described
-    lab.kubectl("delete", "deployment", "web", "--wait=false")
-    eventually(lab, "Pod", "web-", {"Killing"}.issubset)
+    # Before the deletion: a pod may be seen to go before its ReplicaSet, which then makes one more for a moment.
+    eventually(lab, "ReplicaSet", "web-", {"SuccessfulCreate"}.issubset)
     (created,) = [message for reason, message in events(lab, "ReplicaSet", "web-") if reason == "SuccessfulCreate"]
     assert created == f"Created pod: {name}"
+    lab.kubectl("delete", "deployment", "web", "--wait=false")
+    eventually(lab, "Pod", "web-", {"Killing"}.issubset)
     ((_, scaled),) = [key for key in events(lab, "Deployment", "web") if key[0] == "ScalingReplicaSet"]
     assert scaled.startswith("Scaled up replica set web-")
     assert scaled.endswith(" from 0 to 1")
