@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
+from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.rolling import resolve
 from kproxy.lab.controllers.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from kproxy.lab.controllers.template import pod_of, template_hash
-from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     DAEMON_SETS,
     NODES,
@@ -74,6 +74,7 @@ class DaemonSetController(Controller):
         self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
         # A node's status changes with every condition; what matters here is seldom, and finding nothing to do is quick.
         self._nodes = self.follow(NODES, lambda _node: [item.metadata.key for item in self._sets.indexer.list()])
+        self._control = PodControl(client, self.recorder, "DaemonSet")
         self._made: dict[tuple[str, str], tuple[str, float]] = {}
         """By the set's uid and node: the uid of a pod that the informer does not show yet, and when it was made."""
 
@@ -108,7 +109,7 @@ class DaemonSetController(Controller):
         misplaced = [pod for pod in active if pod["spec"].get("nodeName") not in allowed]
         kept = [pod for pod in active if pod not in misplaced]
         for pod in misplaced + self._to_replace(item, kept, digest, len(nodes)):
-            self._delete(item, pod)
+            self._control.delete(item, pod)
         self._write_status(item, kept, digest, len(nodes), len(misplaced))
         return None
 
@@ -127,26 +128,10 @@ class DaemonSetController(Controller):
                 del self._made[key]
 
     def _create(self, item: Object, digest: str, node: str) -> None:
-        meta = item["metadata"]
         body = pod_of(item, "DaemonSet")
         body["metadata"]["labels"][HASH_LABEL] = digest
         body["spec"]["nodeName"] = node
-        try:
-            created = self.client.create(PODS, body, meta["namespace"])
-        except ApiError as error:
-            self.recorder.event(item, "DaemonSet", "FailedCreate", f"Error creating: {error.message}", type=WARNING)
-            raise
-        self.recorder.event(item, "DaemonSet", "SuccessfulCreate", f"Created pod: {created.metadata.name}")
-        self._made[meta["uid"], node] = (created.metadata.uid, time.monotonic())
-
-    def _delete(self, item: Object, pod: Object) -> None:
-        meta = pod["metadata"]
-        try:
-            self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
-            self.recorder.event(item, "DaemonSet", "SuccessfulDelete", f"Deleted pod: {meta['name']}")
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        self._made[item["metadata"]["uid"], node] = (self._control.create(item, body), time.monotonic())
 
     def _write_status(self, item: Object, pods: list[Object], digest: str, desired: int, misplaced: int) -> None:
         ready = sum(map(is_ready, pods))

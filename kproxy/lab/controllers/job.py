@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
 from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.indexes import as_ranges, index_of, number
+from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.template import pod_of
 from kproxy.lab.events import NORMAL, WARNING
 from kproxy.lab.resources import (
@@ -129,6 +130,7 @@ class JobController(Controller):
         super().__init__(client, factory)
         self._jobs = self.follow(JOBS, lambda item: [key_of(item)])
         self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
+        self._control = PodControl(client, self.recorder, _KIND)
         self._expectations = Expectations()
         self._made: dict[str, set[str]] = {}
 
@@ -213,25 +215,14 @@ class JobController(Controller):
             name = item["metadata"]["name"]
             body["metadata"]["name"] = f"{name[:50]}-{index}-{body['metadata']['name'].rpartition('-')[2]}"
             body["spec"].setdefault("hostname", f"{name}-{index}")
-        try:
-            created = self.client.create(PODS, body, item["metadata"]["namespace"])
-        except ApiError as error:
-            self.recorder.event(item, _KIND, "FailedCreate", f"Error creating: {error.message}", type=WARNING)
-            raise
-        self.recorder.event(item, _KIND, "SuccessfulCreate", f"Created pod: {created.metadata.name}")
-        self._expectations.created(created.metadata.uid)
-        return created.metadata.uid
+        uid = self._control.create(item, body)
+        self._expectations.created(uid)
+        return uid
 
     def _delete_all(self, item: Object, pods: Iterable[Object]) -> None:
         for pod in pods:
-            meta = pod["metadata"]
-            self._expectations.deleted(str(meta["uid"]))
-            try:
-                self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
-                self.recorder.event(item, _KIND, "SuccessfulDelete", f"Deleted pod: {meta['name']}")
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            self._expectations.deleted(str(pod["metadata"]["uid"]))
+            self._control.delete(item, pod)
 
     # --- status ---
 

@@ -8,7 +8,7 @@ twice.
 
 from __future__ import annotations
 
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.claims import (
     ORPHAN_INDEX,
@@ -19,8 +19,8 @@ from kproxy.lab.controllers.claims import (
     selects,
 )
 from kproxy.lab.controllers.expectations import Expectations
+from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.template import pod_of
-from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     PODS,
     REPLICA_SETS,
@@ -42,6 +42,7 @@ class ReplicaSetController(Controller):
         super().__init__(client, factory)
         self._sets = self.follow(REPLICA_SETS, lambda item: [key_of(item)])
         self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index})
+        self._control = PodControl(client, self.recorder, "ReplicaSet")
         self._expectations = Expectations()
         self._made: dict[str, set[str]] = {}
 
@@ -79,25 +80,13 @@ class ReplicaSetController(Controller):
         return None
 
     def _create(self, item: Object) -> str:
-        body = pod_of(item, "ReplicaSet")
-        try:
-            created = self.client.create(PODS, body, item["metadata"]["namespace"])
-        except ApiError as error:
-            self.recorder.event(item, "ReplicaSet", "FailedCreate", f"Error creating: {error.message}", type=WARNING)
-            raise
-        self.recorder.event(item, "ReplicaSet", "SuccessfulCreate", f"Created pod: {created.metadata.name}")
-        self._expectations.created(created.metadata.uid)
-        return created.metadata.uid
+        uid = self._control.create(item, pod_of(item, "ReplicaSet"))
+        self._expectations.created(uid)
+        return uid
 
     def _delete(self, item: Object, pod: Object) -> None:
-        meta = pod["metadata"]
-        self._expectations.deleted(meta["uid"])
-        try:
-            self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
-            self.recorder.event(item, "ReplicaSet", "SuccessfulDelete", f"Deleted pod: {meta['name']}")
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        self._expectations.deleted(pod["metadata"]["uid"])
+        self._control.delete(item, pod)
 
     def _write_status(self, item: Object, active: list[Object]) -> None:
         ready = [pod for pod in active if is_ready(pod)]

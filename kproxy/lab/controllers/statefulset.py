@@ -32,6 +32,7 @@ from kproxy.lab.controllers.ordinals import (
     seconds_to_available,
     wants_present,
 )
+from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.revisions import Revisions, template_of
 from kproxy.lab.controllers.template import pod_of
 from kproxy.lab.events import WARNING
@@ -66,6 +67,7 @@ class StatefulSetController(Controller):
         self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index})
         known = factory.informer(CONTROLLER_REVISIONS, indexers={OWNER_INDEX: owner_index})
         self._revisions = Revisions(client, known, _KIND)
+        self._control = PodControl(client, self.recorder, _KIND)
         self._expectations = Expectations()
         self._warned: set[str] = set()
         """Uids of the sets of which it was said that they get no volumes."""
@@ -137,7 +139,7 @@ class StatefulSetController(Controller):
                 text = f"create Pod {name} in StatefulSet {item['metadata']['name']} failed error: {error.message}"
                 self.recorder.event(item, _KIND, "FailedCreate", text, type=WARNING)
             raise  # of a conflict without a word: the informer shows the pod soon
-        self._say(item, "SuccessfulCreate", f"create Pod {name}")
+        self.recorder.event(item, _KIND, "SuccessfulCreate", _successful(item, f"create Pod {name}"))
         return created
 
     def _create_claims(self, item: Object, ordinal: int) -> None:
@@ -165,15 +167,7 @@ class StatefulSetController(Controller):
     def _delete(self, item: Object, pod: Object) -> None:
         meta = pod["metadata"]
         self._expectations.deleted(str(meta["uid"]))
-        try:
-            self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
-            self._say(item, "SuccessfulDelete", f"delete Pod {meta['name']}")
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
-
-    def _say(self, item: Object, reason: str, what: str) -> None:
-        self.recorder.event(item, _KIND, reason, f"{what} in StatefulSet {item['metadata']['name']} successful")
+        self._control.delete(item, pod, _successful(item, f"delete Pod {meta['name']}"))
 
     # --- status ---
 
@@ -183,6 +177,10 @@ class StatefulSetController(Controller):
         if any(old.get(name, 0) != value for name, value in status.items()):
             meta = item["metadata"]
             self.client.patch(STATEFUL_SETS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+
+
+def _successful(item: Object, what: str) -> str:
+    return f"{what} in StatefulSet {item['metadata']['name']} successful"
 
 
 def _is_of(item: Object, pod: Object) -> bool:
