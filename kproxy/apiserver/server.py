@@ -27,9 +27,10 @@ from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
-from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES
+from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, QUOTA
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.lifecycle import Controllers
+from kproxy.apiserver.controllers.quotas import QuotaController
 from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.podstreams import PodStreams
@@ -153,6 +154,8 @@ class ApiServer:
         self.controllers.start()
         if ENDPOINT_SLICES in configuration.controllers:
             self.endpoint_slices.start()
+        if QUOTA in configuration.controllers:
+            self.quotas.start()
         await self._listen(sock)
 
     def _bind(self) -> socket.socket:
@@ -209,6 +212,7 @@ class ApiServer:
             self.registry, self.catalog, self.authorizer, configuration.history, configuration.controllers
         )
         self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
+        self.quotas = QuotaController(self.registry, self.catalog)
         self.system_objects = SystemObjects(
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),
@@ -265,6 +269,7 @@ class ApiServer:
         self.watches.close()
         await end_connections(self._state, _STOPPING)
         await self.endpoint_slices.stop()
+        await self.quotas.stop()
         await self.system_objects.stop()
         await self.controllers.stop()
         await asyncio.to_thread(self.store.close)

@@ -15,7 +15,8 @@ NAMESPACES: Final = "namespace-controller"
 GARBAGE: Final = "garbage-collector-controller"
 AGGREGATION: Final = "clusterrole-aggregation-controller"
 ACCOUNTS: Final = "serviceaccount-controller"
-CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS})
+QUOTA: Final = "resourcequota-controller"
+CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, QUOTA})
 """All that can be switched off."""
 _OLD_NAMES: Final = {
     "endpointslice": ENDPOINT_SLICES,
@@ -23,6 +24,7 @@ _OLD_NAMES: Final = {
     "garbagecollector": GARBAGE,
     "clusterrole-aggregation": AGGREGATION,
     "serviceaccount": ACCOUNTS,
+    "resourcequota": QUOTA,
 }
 
 

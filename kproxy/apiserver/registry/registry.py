@@ -41,6 +41,7 @@ from kproxy.apiserver.registry.patching import (
     decode_patched,
     patched_object,
 )
+from kproxy.apiserver.registry.quotas import Quotas
 from kproxy.apiserver.registry.replacing import keep_system_fields, put_back
 from kproxy.apiserver.registry.typed import decode, empty, typed
 from kproxy.apiserver.registry.writes import (
@@ -83,6 +84,7 @@ class Registry:
         self._access = access
         self._namespaces = store.tables["namespaces"]
         self._limits = LimitRanges(store.tables["limitranges"])
+        self._quotas = Quotas(store)
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -170,11 +172,13 @@ class Registry:
         self._limits.check(resource, namespace, value, None)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
+        charged = self._quotas.check(resource, namespace, value, None)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
         warnings += resource.strategy.warnings(value, None) + warnings_for(resource.storage, value, None)
         resource.strategy.prepare_storage(value)
         if options.dry_run:
             return WriteResult(value, None, 201, warnings)
+        self._quotas.charge(charged)
         entry, done = self.store.put(table, key, value)
         return WriteResult(value, done, 201, warnings, entry)
 
@@ -257,8 +261,10 @@ class Registry:
         errors += update_errors(resource, value, live, subresource)
         refuse(resource, name, errors)
         self._access.check_write(resource, value, live, user)
+        charged = []
         if not subresource:
             self._limits.check(resource, old.get("namespace", ""), value, live)
+            charged = self._quotas.check(resource, old.get("namespace", ""), value, live)
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         if subresource != "status":
             warnings += resource.strategy.warnings(value, live) + warnings_for(resource.storage, value, live)
@@ -275,6 +281,7 @@ class Registry:
             resource.strategy.release(live, context)
             _, done = self.store.delete(table, entry.key, value)
             return WriteResult(shown, done, 200, warnings)
+        self._quotas.charge(charged)
         entry, done = self.store.put(table, entry.key, value)
         return WriteResult(value, done, 200, warnings, entry)
 

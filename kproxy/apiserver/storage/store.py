@@ -139,6 +139,11 @@ class Table:
         settled = [entry for key, entry in self.entries.items() if key not in self.pending]
         return settled + [event.entry for event in self.pending.values() if not event.deleted]
 
+    def heads_in(self, namespace: str) -> list[Entry]:
+        """The newest version of every object of a namespace."""
+        pending = [e.entry for e in self.pending.values() if not e.deleted and e.entry.namespace == namespace]
+        return [entry for entry in self.in_namespace(namespace) if entry.key not in self.pending] + pending
+
     def ordered(self) -> list[str]:
         """The keys in the order of lists: by namespace, then name."""
         if self._order is None:

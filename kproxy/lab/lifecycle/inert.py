@@ -13,7 +13,6 @@ INERT: Final = MappingProxyType(
         ("", "PersistentVolume"): _NO_VOLUMES,
         ("", "PersistentVolumeClaim"): _NO_VOLUMES,
         ("", "ReplicationController"): "no pods are made of it",
-        ("", "ResourceQuota"): "nothing is limited by it",
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): _NO_ADMISSION,
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _NO_ADMISSION,
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): _NO_ADMISSION,

@@ -212,8 +212,7 @@ ROWS: Final = (
         spec.limits[].defaultRequest   amounts
     """),
     Stored("", "ResourceQuota", "resourcequotas", short="quota", status={}, complete=_complete_quota,
-           fixed=("spec.scopes", "spec.scopeSelector"),
-           unenforced="ResourceQuota is stored, but kproxy's API server does not enforce it", rules="""
+           fixed=("spec.scopes", "spec.scopeSelector"), rules="""
         spec.hard        amounts
         spec.scopes      unique
         spec.scopes[] one-of BestEffort CrossNamespacePodAffinity NotBestEffort NotTerminating PriorityClass Terminating
