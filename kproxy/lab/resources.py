@@ -25,6 +25,7 @@ DAEMON_SETS: Final = dynamic_resource("apps", "v1", "daemonsets", True)
 STATEFUL_SETS: Final = dynamic_resource("apps", "v1", "statefulsets", True)
 CONTROLLER_REVISIONS: Final = dynamic_resource("apps", "v1", "controllerrevisions", True)
 CLAIMS: Final = dynamic_resource("", "v1", "persistentvolumeclaims", True)
+CRON_JOBS: Final = dynamic_resource("batch", "v1", "cronjobs", True)
 JOBS: Final = dynamic_resource("batch", "v1", "jobs", True)
 LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
 KINDS: Final = {
@@ -35,6 +36,7 @@ KINDS: Final = {
     "ReplicaSet": REPLICA_SETS,
     "DaemonSet": DAEMON_SETS,
     "StatefulSet": STATEFUL_SETS,
+    "CronJob": CRON_JOBS,
     "Job": JOBS,
 }
 """The resources of the kinds that others refer to, as events and owner references do."""
@@ -91,10 +93,14 @@ def condition_of(item: Object, kind: str) -> Json | None:
     return None
 
 
+def is_true(item: Object, kind: str) -> bool:
+    """Whether a status condition is there and True."""
+    return (condition_of(item, kind) or {}).get("status") == "True"
+
+
 def is_ready(item: Object) -> bool:
     """Whether the condition Ready of a pod or a node is True."""
-    condition = condition_of(item, "Ready")
-    return condition is not None and condition.get("status") == "True"
+    return is_true(item, "Ready")
 
 
 def is_terminating(item: Object) -> bool:

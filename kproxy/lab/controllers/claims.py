@@ -7,7 +7,7 @@ the pod's resourceVersion, so that a decision about a pod that has changed since
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kproxy.client import RestClient
@@ -27,6 +27,16 @@ def owner_index(item: Any) -> Iterable[str]:
 def orphan_index(item: Any) -> Iterable[str]:
     """Objects without a controller, by namespace."""
     return () if controller_of(item.raw) is not None else (str(item.raw["metadata"].get("namespace", "")),)
+
+
+def owned_by(kind: str) -> Callable[[Object], list[str]]:
+    """For informers: the key of an object's controller, if that is of this kind."""
+
+    def keys(item: Object) -> list[str]:
+        owner = controller_of(item) or {}
+        return [f"{item['metadata']['namespace']}/{owner['name']}"] if owner.get("kind") == kind else []
+
+    return keys
 
 
 def owner_reference(item: Object, kind: str) -> Json:

@@ -19,7 +19,6 @@ INERT: Final = MappingProxyType(
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _NO_ADMISSION,
         ("apiregistration.k8s.io", "APIService"): "no request is passed on",
         ("autoscaling", "HorizontalPodAutoscaler"): "nothing is scaled by it",
-        ("batch", "CronJob"): "no Job is made of it",
         ("certificates.k8s.io", "CertificateSigningRequest"): "nobody signs it",
         ("networking.k8s.io", "Ingress"): "no ingress controller runs here",
         ("networking.k8s.io", "NetworkPolicy"): "no packet is refused by it",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.cron import parse_schedule
 from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
 from kproxy.apiserver.kinds.stored.row import Stored, indented
 from kproxy.apiserver.kinds.strategy import Context
 
 _MAX_INT32: Final = (1 << 31) - 1
-_CRON_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
-_CRON_NAMES: Final = {
-    3: ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-    4: ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
-}
-_CRON_WORDS: Final = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
 _JOB_SPEC: Final = """
     parallelism                                   min 0
     completions                                   min 0
@@ -108,8 +102,11 @@ def _cron_job_errors(value: Json) -> Iterator[FieldError]:
     if "TZ" in schedule:
         text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         yield invalid("spec.schedule", schedule, text)
-    elif schedule and (why := cron_error(schedule)):
-        yield invalid("spec.schedule", schedule, why)
+    elif schedule:
+        try:
+            parse_schedule(schedule)
+        except ValueError as error:
+            yield invalid("spec.schedule", schedule, str(error))
     if spec.get("timeZone") is not None and (why := _zone_error(spec["timeZone"])):
         yield invalid("spec.timeZone", spec["timeZone"], why)
     yield from _job_spec_errors(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
@@ -123,54 +120,6 @@ def _zone_error(name: str) -> str:
     if name.lower() == "local":
         return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
     return "" if name in available_timezones() | {"UTC", "Etc/UTC"} else f"unknown time zone {name}"
-
-
-def cron_error(schedule: str) -> str:
-    """What is wrong with the schedule of a CronJob, in github.com/robfig/cron's terms; "" if nothing is.
-
-    >>> cron_error("*/5 0-6 1,15 jan-mar MON"), cron_error("@every 1h30m"), cron_error("* * * *")
-    ('', '', 'expected exactly 5 fields, found 4: [* * * *]')
-    """
-    if schedule.startswith("@"):
-        known = schedule in _CRON_WORDS or re.fullmatch(r"@every ([0-9.]+(ns|us|ms|s|m|h))+", schedule)
-        return "" if known else f"unrecognized descriptor: {schedule}"
-    parts = schedule.split()
-    if len(parts) != len(_CRON_RANGES):
-        return f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)}]"
-    for index, part in enumerate(parts):
-        for each in part.split(","):
-            if why := _cron_part_error(each, index):
-                return why
-    return ""
-
-
-def _cron_part_error(text: str, index: int) -> str:
-    low, high = _CRON_RANGES[index]
-    span, slash, step = text.partition("/")
-    if slash and not (step.isdecimal() and int(step) > 0):
-        return f"failed to parse int from {step}"
-    if span in ("*", "?"):
-        return ""
-    numbers = []
-    for word in span.split("-"):
-        names = _CRON_NAMES.get(index, [])
-        if word.lower() in names:
-            numbers.append(names.index(word.lower()) + low)
-        elif word.isdecimal():
-            numbers.append(int(word))
-        else:
-            return f"failed to parse int from {word}"
-    if len(numbers) > 2:
-        return f"too many hyphens: {text}"
-    if numbers[0] < low:
-        return f"beginning of range ({numbers[0]}) below minimum ({low}): {text}"
-    if numbers[-1] > high:
-        return f"end of range ({numbers[-1]}) above maximum ({high}): {text}"
-    return (
-        f"beginning of range ({numbers[0]}) beyond end of range ({numbers[-1]}): {text}"
-        if (numbers[0] > numbers[-1])
-        else ""
-    )
 
 
 def _template_of(value: Json) -> None:
