@@ -1,4 +1,4 @@
-"""KubeProxyConfiguration as kube-proxy answers GET /configz.
+"""KubeProxyConfiguration as kube-proxy answers GET /configz, and what a saved answer holds beside it.
 
 kube-proxy serves its internal configuration converted back to v1alpha1. The internal type has one pair of sync periods
 and one masqueradeAll, those of the mode in use, so /configz shows zeros in the sections of the other modes whatever the
@@ -10,6 +10,7 @@ Source: a recorded answer of kube-proxy v1.36.2, tests/reference/kube-proxy-http
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,12 +26,22 @@ from kproxy.api.kubeproxyconfig.types import (
     KubeProxyConfiguration,
 )
 
+CONFIGZ_KEY: Final = "kubeproxy.config.k8s.io"
+"""The field of the answer that holds the configuration."""
+
+_STATUS: Final = re.compile(r"\n?HTTP (\d{3})\s*\Z")
 _OMIT_EMPTY: Final = frozenset({"featureGates", "vmodule", "splitStream", "windowsRunAsService"})
 
 
 def configz_json(config: KubeProxyConfiguration) -> str:
     """The body of kube-proxy's answer to GET /configz, without a line end."""
-    return msgspec.json.encode({"kubeproxy.config.k8s.io": configz(config)}).decode()
+    return msgspec.json.encode({CONFIGZ_KEY: configz(config)}).decode()
+
+
+def split_status(text: str) -> tuple[str, int | None]:
+    """A saved answer's body, and the HTTP status of its last line, `HTTP 503`; None without such a line."""
+    match = _STATUS.search(text)
+    return (text, None) if match is None else (text[: match.start()], int(match[1]))
 
 
 def configz(config: KubeProxyConfiguration) -> dict[str, Any]:

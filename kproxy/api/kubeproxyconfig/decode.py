@@ -8,6 +8,9 @@ kube-proxy first decodes strictly and, when that finds unknown fields or repeate
 again leniently (loadConfig in its command package). Hence these are warnings here: an unknown field counts for nothing,
 of a repeated key the last one counts. Names are matched exactly, upper and lower case included, as Kubernetes does.
 
+What GET /configz of a kube-proxy answered is a configuration, too, as it is: under the name of its API group, and in a
+snapshot with the answer's HTTP status in a last line.
+
 A field that is absent or null takes kube-proxy's default, and so does a zero where Go cannot tell it from absence.
 """
 
@@ -26,6 +29,7 @@ from kproxy.api.document.json_text import read_json
 from kproxy.api.document.tree import Document, DocumentError, Node, path_steps
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, ProblemError, required, unknown_field
+from kproxy.api.kubeproxyconfig.configz import CONFIGZ_KEY, split_status
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.scalars import (
@@ -98,7 +102,9 @@ def read_bytes(path: str) -> bytes:
 
 def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> LoadedConfig:
     """The configuration that `data` holds, as `load_config`; `file` is what messages call it."""
-    return decode_document(_parse(data, file), file, mode)
+    document = _parse(data, file)
+    is_answer = isinstance(document.root.value, dict) and isinstance(document.root.value.get(CONFIGZ_KEY), dict)
+    return decode_document(document, file, mode, inside=(CONFIGZ_KEY,) if is_answer else ())
 
 
 def decode_document(
@@ -147,6 +153,9 @@ def _parse(data: bytes, file: str) -> Document:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise refuse(f"not UTF-8 text: {error.reason}", data.count(b"\n", 0, error.start) + 1) from error
+    text, status = split_status(text)
+    if status not in (None, 200):
+        raise refuse(f"an answer with HTTP status {status}, not a {KIND}")
     try:
         if text.lstrip().startswith("{"):
             return read_json(text)

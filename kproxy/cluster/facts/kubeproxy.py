@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.configz import split_status
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.errors import InputError
 
 CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_MAPS: Final = ("kube-proxy", "kube-proxy-config")
@@ -22,7 +22,6 @@ CONFIG_MAPS: Final = ("kube-proxy", "kube-proxy-config")
 CONFIG_KEYS: Final = ("config.conf", "config")
 """Where these have the configuration, in the same order."""
 
-_STATUS: Final = re.compile(r"\n?HTTP (\d{3})\s*\Z")
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -68,13 +67,7 @@ def parse_configz(text: str, label: str) -> KubeProxyConfiguration:
     Raises:
         InputError: it is no answer of /configz.
     """
-    body, _ = split_status(text)
-    try:
-        found = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise InputError(f"{label}: what /configz answers expected: {error}") from error
-    inner = found.get("kubeproxy.config.k8s.io", found)
-    return decode_config(msgspec.json.encode(inner), label).config
+    return decode_config(text.encode("utf-8", "surrogatepass"), label).config
 
 
 def parse_health(text: str) -> Health:
@@ -115,9 +108,3 @@ def parse_version(text: str) -> str:
     """`v1.36.2` of `Kubernetes v1.36.2`; "" if no version is there."""
     match = re.search(r"v\d+\.\d+\.\d+\S*", text)
     return match[0] if match else ""
-
-
-def split_status(text: str) -> tuple[str, int | None]:
-    """The body, and the HTTP status of the last line if it is there."""
-    match = _STATUS.search(text)
-    return (text, None) if match is None else (text[: match.start()], int(match[1]))

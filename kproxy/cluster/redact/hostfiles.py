@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kproxy.cluster.facts.kubeproxy import parse_version, split_status
+from kproxy.api.kubeproxyconfig.configz import CONFIGZ_KEY, split_status
+from kproxy.api.kubeproxyconfig.decode import decode_config
+from kproxy.cluster.facts.kubeproxy import parse_version
 from kproxy.cluster.redact.names import NODE
 from kproxy.cluster.redact.rules import redact_nft_json, redact_rules
 from kproxy.cluster.redact.words import UnredactableError, Words
@@ -96,14 +98,8 @@ def _with_status(text: str, redact: Callable[[str], str]) -> str:
 
 
 def _configz(text: str, words: Words) -> str:
-    def redact(body: str) -> str:
-        found = json.loads(body)
-        inner = found.get("kubeproxy.config.k8s.io") if isinstance(found, dict) else None
-        if isinstance(inner, dict):
-            return json.dumps({"kubeproxy.config.k8s.io": redact_config(inner, words)})
-        return json.dumps(redact_config(found, words))
-
-    return _with_status(text, redact)
+    given = decode_config(text.encode("utf-8", "surrogatepass"), layout.CONFIGZ).given
+    return json.dumps({CONFIGZ_KEY: redact_config(given, words)})
 
 
 def redact_config(value: Any, words: Words, name: str = "") -> Any:

@@ -1,15 +1,17 @@
 """Causes of differences: rules that only one side has and that the witness meets.
 
 Rules are compared chain by chain, by what counts in them; regular chains of one side alone say nothing, since what
-leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. Base chains
-of one side alone are a cause unless the other side has some of its own, too: that is another program, and not a changed
-rule. Between a side of iptables and one of nftables there are no causes, also where a side's base chains are empty.
+leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. A rule that
+both sides have with another chance (`-m statistic`) is a cause only where nothing else is: when an endpoint comes or
+goes, the rules of the endpoints beside it change theirs. Base chains of one side alone are a cause unless the other
+side has some of its own, too: that is another program, and not a changed rule. Between a side of iptables and one of
+nftables there are no causes, also where a side's base chains are empty.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kproxy.dataplane.concrete.trace import TraceResult
@@ -20,6 +22,7 @@ from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.iptables.matches import CommentMatch, StatisticMatch
 from kproxy.netfilter.iptables.targets import Jump
 from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
@@ -31,7 +34,14 @@ name; names of native tables have two words, so that none is both."""
 
 
 class Cause(NamedTuple):
-    """A rule that only one side has: `side` 0 or 1, `rule` its number in the chain, `action` what it does."""
+    """A rule that only one side has.
+
+    Attributes:
+        side: 0 or 1.
+        rule: its number in the chain.
+        action: what it does, in words.
+        same_but_chance: the other side has the rule, too, with another chance.
+    """
 
     side: int
     table: str
@@ -39,10 +49,13 @@ class Cause(NamedTuple):
     rule: int
     text: str
     action: str
+    same_but_chance: bool = False
 
     def words(self, sides: Sequence[str] = ("A", "B")) -> str:
         """`rule 3 of INPUT, jump to f2b-sshd, is only in A`."""
-        return f"rule {self.rule} of {self.chain}, {self.action}, is only in {sides[self.side]}"
+        other = sides[1 - self.side]
+        how = f"has another chance in {other}" if self.same_but_chance else f"is only in {sides[self.side]}"
+        return f"rule {self.rule} of {self.chain}, {self.action}, {how}"
 
 
 class Causes:
@@ -56,39 +69,60 @@ class Causes:
         languages = [{type(chain) for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
         strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
-        self._alone: dict[tuple[int, ChainKey], frozenset[int]] = {}
+        self._alone: dict[tuple[int, ChainKey], dict[int, bool]] = {}
 
     def of(self, traces: tuple[TraceResult, TraceResult]) -> Cause | None:
-        """The first rule of one side alone that a witness meets; of rules equally early, the first side's."""
-        found: list[tuple[int, int, Cause]] = []
+        """The first rule of one side alone that a witness meets, one that the other side has with another chance last;
+        of rules equally early, the first side's."""
+        found: list[tuple[bool, int, int, Cause]] = []
         for side, result in enumerate(traces):
             for outcome in result.outcomes:
                 for position, step in enumerate(outcome.path):
                     native = step.source == Source.NFTABLES
                     key = "" if native else step.source or self._only[side], step.table, step.chain
-                    if step.rule in self._alone_in(side, key):
+                    alone = self._alone_in(side, key)
+                    if step.rule in alone:
                         text, action = self._chains[side][key].describe(step.rule)
-                        found.append((position, side, Cause(side, *key[1:], step.rule, text, action)))
-                        break
-        return min(found)[2] if found else None
+                        by_chance = alone[step.rule]
+                        cause = Cause(side, *key[1:], step.rule, text, action, by_chance)
+                        found.append((by_chance, position, side, cause))
+                        if not by_chance:
+                            break
+        return min(found)[3] if found else None
 
-    def _alone_in(self, side: int, key: ChainKey) -> frozenset[int]:
-        """The numbers of a chain's rules that the other side's chain does not have."""
+    def _alone_in(self, side: int, key: ChainKey) -> Mapping[int, bool]:
+        """The numbers of a chain's rules that the other side's chain does not have, and of each whether it has it with
+        another chance."""
         known = self._alone.get((side, key))
         if known is None:
-            known = self._alone[side, key] = frozenset(self._compare(side, key))
+            known = self._alone[side, key] = self._compare(side, key)
         return known
 
-    def _compare(self, side: int, key: ChainKey) -> Iterator[int]:
+    def _compare(self, side: int, key: ChainKey) -> dict[int, bool]:
         ours, theirs = self._chains[side].get(key), self._chains[1 - side].get(key)
         if ours is None or (theirs is None and not (ours.is_base and self._bases_count)):
-            return
-        common = Counter() if theirs is None else Counter(theirs.keys())
-        for number, rule in enumerate(ours.keys(), 1):
-            if common[rule] > 0:
-                common[rule] -= 1
-            else:
-                yield number
+            return {}
+        alone = _unmatched(ours.keys(), () if theirs is None else theirs.keys())
+        if theirs is None or not alone:
+            return dict.fromkeys((number + 1 for number in alone), False)
+        left = _unmatched(theirs.keys(), ours.keys())
+        plain, other_plain = list(ours.keys(chance=False)), list(theirs.keys(chance=False))
+        new = {
+            alone[place] for place in _unmatched((plain[each] for each in alone), (other_plain[each] for each in left))
+        }
+        return {number + 1: number not in new for number in alone}
+
+
+def _unmatched(keys: Iterable[object], others: Iterable[object]) -> list[int]:
+    """The places of those keys, from 0, that have no like of their own among the others."""
+    common = Counter(others)
+    found = []
+    for place, key in enumerate(keys):
+        if common[key] > 0:
+            common[key] -= 1
+        else:
+            found.append(place)
+    return found
 
 
 class _IptablesChain:
@@ -99,10 +133,11 @@ class _IptablesChain:
         self.is_base = chain.name in BUILTIN_CHAINS[table]
         self._name = chain.name
 
-    def keys(self) -> Iterator[object]:
-        """What counts in each rule."""
+    def keys(self, *, chance: bool = True) -> Iterator[object]:
+        """What counts in each rule; without `chance` all but with which probability it matches."""
+        idle = IDLE_MATCHES if chance else (*IDLE_MATCHES, StatisticMatch)
         for rule in self.rules:
-            matches = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
+            matches = tuple(match for match in rule.matches if not isinstance(match, idle))
             yield rule.head, matches, rule.target
 
     def describe(self, number: int) -> tuple[str, str]:
@@ -111,6 +146,8 @@ class _IptablesChain:
         target = rule.target
         if isinstance(target, Jump):
             action = f"{'goto' if target.goto else 'jump'} to {target.chain}"
+            comment = next((match.comment for match in rule.matches if isinstance(match, CommentMatch)), "")
+            action += f" ({comment})" if comment else ""
         else:
             action = f"`{target.to_save()}`" if target is not None else "without a target"
         return rule.to_save(self._name), action
@@ -124,8 +161,9 @@ class _NativeChain:
         self.is_base = chain.base is not None
         self._table = table
 
-    def keys(self) -> Iterator[object]:
-        """What counts in each rule."""
+    def keys(self, *, chance: bool = True) -> Iterator[object]:
+        """What counts in each rule, chances always: a rule of nftables has those of all endpoints."""
+        del chance
         for rule in self.rules:
             yield tuple(statement for statement in rule.statements if not is_idle(statement))
 

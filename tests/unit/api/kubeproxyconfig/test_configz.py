@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kproxy.api.kubeproxyconfig.configz import configz, configz_json
-from kproxy.api.kubeproxyconfig.decode import decode_config
+from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from tests.support import paths
 
@@ -33,6 +33,24 @@ def test_reading_the_recorded_answer_and_printing_it_gives_its_bytes() -> None:
     loaded = decode_config(json.dumps(recorded()).encode())
     assert loaded.warnings == ()
     assert configz_json(loaded.config) == recorded_body()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\nHTTP 200\n"], ids=["as it is", "curl -w", "of a snapshot"])
+def test_the_answer_itself_is_a_configuration(end: str) -> None:
+    """A node's configz of a snapshot can be given as --config."""
+    loaded = decode_config((recorded_body() + end).encode(), "configz")
+    assert (loaded.config, loaded.warnings) == (decode_config(json.dumps(recorded()).encode()).config, ())
+
+
+def test_what_is_wrong_in_an_answer_is_told_by_its_field() -> None:
+    text = recorded_body().replace('"masqueradeBit":14', '"masqueradeBit":99')
+    with pytest.raises(ConfigError, match=r"^configz: kubeproxy\.config\.k8s\.io\.iptables\.masqueradeBit: "):
+        decode_config(text.encode(), "configz")
+
+
+def test_a_refusal_is_no_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"^configz: an answer with HTTP status 403, not a KubeProxyConfiguration$"):
+        decode_config(b"Forbidden\nHTTP 403\n", "configz")
 
 
 def test_defaults_are_those_of_the_recorded_answer() -> None:

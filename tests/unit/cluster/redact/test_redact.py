@@ -45,6 +45,15 @@ def one_file(name: str, text: str, files: Mapping[str, bytes] | None = None) -> 
     return content(found).get(f"nodes/node-1/{name}"), told
 
 
+def test_a_configuration_file_in_place_of_an_answer_is_redacted_as_one() -> None:
+    """A snapshot made by hand has the file, not what /configz answers."""
+    text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.244.0.0/16\n"
+    found, told = one_file("kube-proxy/configz", text)
+    assert (told, found is not None and "clusterCIDR" in found, found is not None and "10.244" in found) == (
+        [], True, False,
+    )  # fmt: skip
+
+
 # --- the rules are kube-proxy's for the new names ---
 
 

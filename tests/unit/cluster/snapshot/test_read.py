@@ -152,7 +152,7 @@ def test_both_families_in_files_of_two_arrays() -> None:
         ("nodes/n1/sysctl", b"net.ipv4.ip_forward = 1\nhello\n", "line 2: NAME = VALUE expected"),
         ("nodes/n1/ipset-save", b"create a hash:ip\nnonsense\n", "line 2: what ipset save prints expected"),
         ("nodes/n1/iptables-save", b"*nat\n-A NOWHERE -j ACCEPT\nCOMMIT\n", "line 2"),
-        ("nodes/n1/kube-proxy/configz", b"<html>", "what /configz answers expected"),
+        ("nodes/n1/kube-proxy/configz", b"<html>", "KubeProxyConfiguration: Invalid value"),
         ("nodes/n1/kube-proxy/configz", b'{"a":{}}', "kind"),
     ],
 )

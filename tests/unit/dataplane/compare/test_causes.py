@@ -1,0 +1,100 @@
+"""The rule that a difference is put down to, after everyday changes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.load.manifests import load_contents
+from kproxy.dataplane.compare.compare import compare
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter import Family, parse_save
+from kproxy.render import Features, render_target, select_target
+from kproxy.render.iptables.save import saved_ruleset
+from kproxy.services import IPFamily
+from tests.support.paths import ROOT
+
+SHOP = (ROOT / "docs" / "examples" / "shop.yaml").read_text()
+SECOND = """\
+- addresses: [10.244.2.12]
+  conditions: {ready: true, serving: true, terminating: false}
+  nodeName: worker-2
+  targetRef: {kind: Pod, namespace: shop, name: web-2}
+"""
+NODE_PORT = "  type: NodePort\n"
+
+
+def rules(manifests: str) -> SideRules:
+    """What kube-proxy writes on worker-1."""
+    cluster = load_contents({"shop.yaml": manifests.encode()})
+    config = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
+    target = select_target(cluster.nodes, config, "worker-1")
+    rendered = render_target(target, IPFamily.IPV4, cluster.services, cluster.endpoint_slices, config, Features())
+    return SideRules.of(saved_ruleset(rendered.restore_text, rendered.options.family))
+
+
+def changed(old: str, new: str) -> Callable[[], str]:
+    def change() -> str:
+        assert SHOP.count(old) == 1
+        return SHOP.replace(old, new)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            changed(SECOND, ""),
+            {"rule 3 of KUBE-SVC-67NZLRHBNDSAWJRO, jump to KUBE-SEP-MOGHLOVWQYX4X6CX (shop/web:http -> "
+             "10.244.2.12:8080), is only in A"},
+            id="an endpoint less: its rule, and not that of the endpoint beside it, whose chance is another now",
+        ),
+        pytest.param(
+            changed("ready: false, serving: false", "ready: true, serving: true"),
+            {"rule 4 of KUBE-SVC-67NZLRHBNDSAWJRO, jump to KUBE-SEP-D3V65IDS3FFDYZQI (shop/web:http -> "
+             "10.244.2.13:8080), is only in B"},
+            id="an endpoint more",
+        ),
+        pytest.param(
+            changed("port: 80, targetPort: 8080, nodePort", "port: 81, targetPort: 8080, nodePort"),
+            {"rule 4 of KUBE-SERVICES, jump to KUBE-SVC-67NZLRHBNDSAWJRO (shop/web:http cluster IP), is only in A",
+             "rule 4 of KUBE-SERVICES, jump to KUBE-SVC-67NZLRHBNDSAWJRO (shop/web:http cluster IP), is only in B"},
+            id="another port of the Service",
+        ),
+        pytest.param(
+            changed(NODE_PORT, f"{NODE_PORT}  externalTrafficPolicy: Local\n"),
+            {"rule 1 of KUBE-EXT-67NZLRHBNDSAWJRO, jump to KUBE-MARK-MASQ (masquerade traffic for shop/web:http "
+             "external destinations), is only in A"},
+            id="policy Local",
+        ),
+        pytest.param(
+            changed(NODE_PORT, f"{NODE_PORT}  externalIPs: [198.51.100.20]\n"),
+            {"rule 5 of KUBE-SERVICES, jump to KUBE-EXT-67NZLRHBNDSAWJRO (shop/web:http external IP), is only in B"},
+            id="an external IP",
+        ),
+        pytest.param(
+            changed(NODE_PORT, f"{NODE_PORT}  sessionAffinity: ClientIP\n"),
+            {"rule 2 of KUBE-SEP-EPVTA2RHFPHQF37H, `-j DNAT --to-destination 10.244.1.11:8080`, is only in A"},
+            id="session affinity",
+        ),
+    ],
+)  # fmt: skip
+def test_everyday_changes(change: Callable[[], str], expected: set[str]) -> None:
+    found = compare(rules(SHOP), rules(change()), family=Family.IPV4)
+    assert {item.cause.words() for item in found.differences if item.cause} == expected
+    assert all(item.cause for item in found.differences)
+
+
+def test_another_chance_is_a_cause_where_nothing_else_is() -> None:
+    def saved(probability: str) -> SideRules:
+        chance = f"-m statistic --mode random --probability {probability}"
+        text = f"*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -d 192.0.2.1/32 {chance} -j DROP\nCOMMIT\n"
+        return SideRules.of(parse_save(text, family=Family.IPV4))
+
+    found = compare(saved("0.5"), saved("0.25"), family=Family.IPV4)
+    assert {item.cause.words() for item in found.differences if item.cause} == {
+        "rule 1 of FORWARD, `-j DROP`, has another chance in B"
+    }
