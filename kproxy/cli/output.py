@@ -78,8 +78,11 @@ def _colour(is_terminal: bool) -> bool:
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal; None if stdout is not one, so that what programs read has one form."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    """The columns to fold to: $COLUMNS, else those of the terminal; None if stdout is not one, so that what programs
+    read has one form."""
+    columns = os.environ.get("COLUMNS", "")
+    said = columns.isdecimal() and int(columns) > 0
+    return shutil.get_terminal_size().columns if said or sys.stdout.isatty() else None
 
 
 def table_lines(rows: Sequence[Sequence[str]], indent: str = "", width: int | None = None) -> Iterator[str]:
@@ -108,8 +111,9 @@ def table_lines(rows: Sequence[Sequence[str]], indent: str = "", width: int | No
 
 
 def report_width() -> int:
-    """The columns that a report in prose has: the terminal's, at most 120; 80 where there is none."""
-    return min(terminal_width() or 80, 120)
+    """The columns that a report in prose has: the terminal's, at most 120; as many as it takes where there is none."""
+    width = terminal_width()
+    return sys.maxsize if width is None else min(width, 120)
 
 
 def wrapped(text: str, first: str, rest: str, width: int, *, cut: bool = False) -> Iterator[str]:

@@ -17,6 +17,8 @@ MAX_ADDRESSES: Final = 6
 MAX_FATES: Final = 3
 MARGIN: Final = "   "
 LABEL: Final = 8
+EDGE: Final = 80
+"""Where columns end that stand at the right: also where lines are not folded."""
 
 
 def report_lines(report: Report) -> Iterator[str]:
@@ -60,7 +62,7 @@ def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
     counts = [_services_count(finding) for finding in findings]
     size = max(map(len, counts))
     for number, (finding, count) in enumerate(zip(findings, counts, strict=True), 1):
-        room = width - 6 - (size + 2 if size else 0)
+        room = min(width, EDGE) - 6 - (size + 2 if size else 0)
         title = textwrap.shorten(finding.title, room, placeholder="...")
         yield f"{number:>3}  {title:<{room}}  {count}".rstrip()
 
@@ -72,7 +74,7 @@ def _services_count(finding: Finding) -> str:
 
 def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:
     head = f"{number}. {finding.title}"
-    gap = width - len(head) - len(finding.reason)
+    gap = min(width, EDGE) - len(head) - len(finding.reason)
     where = click.style(finding.reason, dim=True)
     yield f"{click.style(head, bold=True)}{' ' * gap}{where}" if gap > 1 else click.style(head, bold=True)
     yield from _labelled("today", finding.today, width)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.cli import Run
 from tests.support.migrate import NODE, QUIET, endpoints, node, service, write
 
@@ -18,8 +20,11 @@ def test_nothing_changes(kproxy: Run, tmp_path: Path) -> None:
     assert "Nothing changes" in done.stdout
 
 
-def test_the_text_is_for_a_terminal(kproxy: Run, tmp_path: Path) -> None:
+def test_the_text_is_for_a_terminal(kproxy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, config = write(tmp_path, [node(), *WEB], {"clusterCIDR": "10.244.0.0/16"})
+    whole = kproxy("migrate", "-f", cluster, "--config", config, "-4").stdout
+    assert max(map(len, whole.splitlines())) > 120, "nothing is folded in a pipe"
+    monkeypatch.setenv("COLUMNS", "80")
     done = kproxy("migrate", "-f", cluster, "--config", config, "-4")
     assert done.returncode == 1
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
@@ -27,6 +32,7 @@ def test_the_text_is_for_a_terminal(kproxy: Run, tmp_path: Path) -> None:
     assert lines[2] == "6 things change."
     assert lines[4].split() == ["1", "Node", "ports", "answer", "at", "other", "addresses", "1", "Service"]
     assert "Nothing else changes" in done.stdout
+    assert done.stdout.split() == whole.split()
 
 
 def test_json_is_a_contract(kproxy: Run, tmp_path: Path) -> None:
