@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kproxy.client import RestClient
-from kproxy.informer import selector_matches
+from kproxy.client.informer import Informer
+from kproxy.informer import Unstructured, selector_matches
 from kproxy.lab.resources import KINDS, PODS, Json, Object, controller_of, is_active
 
 OWNER_INDEX: Final = "owner"
@@ -35,6 +36,23 @@ def owned_by(kind: str) -> Callable[[Object], list[str]]:
     def keys(item: Object) -> list[str]:
         owner = controller_of(item) or {}
         return [f"{item['metadata']['namespace']}/{owner['name']}"] if owner.get("kind") == kind else []
+
+    return keys
+
+
+def owned_or_wanted_by(kind: str, workloads: Informer[Unstructured]) -> Callable[[Object], list[str]]:
+    """The same for pods that may be taken in: one without a controller has the keys of the workloads that select it."""
+    owned = owned_by(kind)
+
+    def keys(pod: Object) -> list[str]:
+        if controller_of(pod) is not None:
+            return owned(pod)
+        namespace = pod["metadata"]["namespace"]
+        return [
+            item.metadata.key
+            for item in workloads.indexer.list()
+            if item.metadata.namespace == namespace and selects(item.raw, pod)
+        ]
 
     return keys
 

@@ -7,24 +7,24 @@ shows it, so that no node gets two.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
+from kproxy.lab.controllers.claims import OWNER_INDEX, owned_by, owner_index
+from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.rolling import resolve
 from kproxy.lab.controllers.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from kproxy.lab.controllers.template import pod_of, template_hash
+from kproxy.lab.controllers.writes import write_status
 from kproxy.lab.resources import (
     DAEMON_SETS,
     NODES,
     PODS,
     Json,
     Object,
-    controller_of,
     is_active,
     is_ready,
     is_terminating,
@@ -32,7 +32,6 @@ from kproxy.lab.resources import (
 )
 
 HASH_LABEL: Final = "controller-revision-hash"
-_EXPECTED: Final = 60.0
 _STATE: Final = "node.kubernetes.io/"
 
 
@@ -71,19 +70,11 @@ class DaemonSetController(Controller):
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._sets = self.follow(DAEMON_SETS, lambda item: [key_of(item)])
-        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
+        self._pods = self.follow(PODS, owned_by("DaemonSet"), **{OWNER_INDEX: owner_index})
         # A node's status changes with every condition; what matters here is seldom, and finding nothing to do is quick.
         self._nodes = self.follow(NODES, lambda _node: [item.metadata.key for item in self._sets.indexer.list()])
         self._control = PodControl(client, self.recorder, "DaemonSet")
-        self._made: dict[tuple[str, str], tuple[str, float]] = {}
-        """By the set's uid and node: the uid of a pod that the informer does not show yet, and when it was made."""
-
-    @staticmethod
-    def _of_pod(pod: Object) -> list[str]:
-        owner = controller_of(pod)
-        if owner is None or owner.get("kind") != "DaemonSet":
-            return []
-        return [f"{pod['metadata']['namespace']}/{owner['name']}"]
+        self._expectations = Expectations()
 
     def sync(self, key: str) -> float | None:
         found = self._sets.indexer.get_by_key(key)
@@ -93,7 +84,7 @@ class DaemonSetController(Controller):
         uid, template = str(item["metadata"]["uid"]), item["spec"]["template"]
         digest = template_hash(template)
         pods = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
-        self._forget_shown(pods)
+        shown = {str(pod["metadata"]["uid"]) for pod in pods}
         everywhere = [each.raw for each in self._nodes.indexer.list()]
         nodes = sorted(_names(node for node in everywhere if wants_node(template, node, NO_SCHEDULE, NO_EXECUTE)))
         # NoSchedule keeps pods away from a node, and does not drive off those that are there.
@@ -103,8 +94,9 @@ class DaemonSetController(Controller):
             by_node.setdefault(str(pod["spec"].get("nodeName", "")), []).append(pod)
         for node in nodes:
             # A node that still has one that terminates waits for its end, as ports of the host may be in use.
-            if not by_node.get(node) and (uid, node) not in self._made:
-                self._create(item, digest, node)
+            owner = f"{uid}/{node}"
+            if not self._expectations.pending(owner, shown) and not by_node.get(node):
+                self._expectations.created(owner, self._create(item, digest, node))
         active = [pod for pod in pods if is_active(pod)]
         misplaced = [pod for pod in active if pod["spec"].get("nodeName") not in allowed]
         kept = [pod for pod in active if pod not in misplaced]
@@ -121,17 +113,11 @@ class DaemonSetController(Controller):
         limit = resolve((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), desired, up=True)
         return outdated(pods, digest, desired, max(1, limit))
 
-    def _forget_shown(self, pods: list[Object]) -> None:
-        shown, limit = {str(pod["metadata"]["uid"]) for pod in pods}, time.monotonic() - _EXPECTED
-        for key, (uid, when) in list(self._made.items()):
-            if uid in shown or when < limit:
-                del self._made[key]
-
-    def _create(self, item: Object, digest: str, node: str) -> None:
+    def _create(self, item: Object, digest: str, node: str) -> str:
         body = pod_of(item, "DaemonSet")
         body["metadata"]["labels"][HASH_LABEL] = digest
         body["spec"]["nodeName"] = node
-        self._made[item["metadata"]["uid"], node] = (self._control.create(item, body), time.monotonic())
+        return self._control.create(item, body)
 
     def _write_status(self, item: Object, pods: list[Object], digest: str, desired: int, misplaced: int) -> None:
         ready = sum(map(is_ready, pods))
@@ -146,7 +132,4 @@ class DaemonSetController(Controller):
             "numberAvailable": ready,
             "numberUnavailable": max(0, desired - ready),
         }
-        old = item.get("status") or {}
-        if any(old.get(name, 0) != value for name, value in status.items()):
-            meta = item["metadata"]
-            self.client.patch(DAEMON_SETS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+        write_status(self.client, DAEMON_SETS, item, status)

@@ -10,10 +10,11 @@ from typing import Final
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index, owner_reference
+from kproxy.lab.controllers.claims import OWNER_INDEX, owned_by, owner_index, owner_reference
 from kproxy.lab.controllers.rolling import Replicas, fenceposts, plan_rolling
 from kproxy.lab.controllers.template import template_hash
-from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, controller_of, key_of, with_condition
+from kproxy.lab.controllers.writes import delete_object, write_status
+from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, is_terminating, key_of, with_condition
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -41,18 +42,11 @@ class DeploymentController(Controller):
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._deployments = self.follow(DEPLOYMENTS, lambda item: [key_of(item)])
-        self._sets = self.follow(REPLICA_SETS, self._of_set, **{OWNER_INDEX: owner_index})
-
-    @staticmethod
-    def _of_set(item: Object) -> list[str]:
-        owner = controller_of(item)
-        if owner is None or owner.get("kind") != "Deployment":
-            return []
-        return [f"{item['metadata']['namespace']}/{owner['name']}"]
+        self._sets = self.follow(REPLICA_SETS, owned_by("Deployment"), **{OWNER_INDEX: owner_index})
 
     def sync(self, key: str) -> float | None:
         found = self._deployments.indexer.get_by_key(key)
-        if found is None or found.raw["metadata"].get("deletionTimestamp"):
+        if found is None or is_terminating(found.raw):
             return None
         deployment = found.raw
         sets = [each.raw for each in self._sets.indexer.by_index(OWNER_INDEX, str(deployment["metadata"]["uid"]))]
@@ -164,7 +158,7 @@ class DeploymentController(Controller):
         idle = [item for item in old if not _replicas(item).desired and not _replicas(item).present]
         surplus = len(idle) - int(deployment["spec"].get("revisionHistoryLimit", 10))
         for item in sorted(idle, key=_revision)[: max(0, surplus)]:
-            self.client.delete(REPLICA_SETS, item["metadata"]["name"], item["metadata"]["namespace"])
+            delete_object(self.client, REPLICA_SETS, item)
 
     # --- status ---
 
@@ -175,8 +169,7 @@ class DeploymentController(Controller):
         available = sum(item.available for item in counts)
         present = sum(item.present for item in counts)
         updated = _replicas(new).present if new is not None else 0
-        before = deployment.get("status") or {}
-        conditions = list(before.get("conditions") or [])
+        conditions = list((deployment.get("status") or {}).get("conditions") or [])
         _, unavailable = fenceposts(*_limits(deployment), replicas)
         enough = available >= replicas - (unavailable if _strategy(deployment) != "Recreate" else 0)
         conditions = with_condition(
@@ -204,15 +197,7 @@ class DeploymentController(Controller):
             "unavailableReplicas": max(0, max(replicas, present) - available),
             "conditions": conditions,
         }
-        plain = {key: value for key, value in status.items() if key != "conditions"}
-        changed = any(before.get(key, 0) != value for key, value in plain.items())
-        if changed or _essence(before.get("conditions") or []) != _essence(conditions):
-            meta = deployment["metadata"]
-            self.client.patch(DEPLOYMENTS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
-
-
-def _essence(conditions: list[Json]) -> set[tuple[str, str, str]]:
-    return {(item["type"], item["status"], item.get("reason", "")) for item in conditions}
+        write_status(self.client, DEPLOYMENTS, deployment, status)
 
 
 def _limits(deployment: Object) -> tuple[object, object]:

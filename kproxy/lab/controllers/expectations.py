@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from typing import Final
 
 _EXPECTED: Final = 60.0
@@ -15,27 +16,37 @@ class Expectations:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._created: dict[str, float] = {}
+        self._created: dict[str, dict[str, float]] = {}
+        """When, by uid, by whom they were created for."""
         self._deleted: dict[str, float] = {}
 
-    def created(self, uid: str) -> None:
+    def created(self, owner: str, uid: str) -> None:
         with self._lock:
-            self._created[uid] = time.monotonic()
+            self._created.setdefault(owner, {})[uid] = time.monotonic()
 
     def deleted(self, uid: str) -> None:
-        limit = time.monotonic() - _EXPECTED
         with self._lock:
-            self._deleted = {other: when for other, when in self._deleted.items() if when >= limit}
-            self._deleted[uid] = time.monotonic()
+            self._deleted = {**_recent(self._deleted), uid: time.monotonic()}
 
     def is_deleted(self, uid: str) -> bool:
         with self._lock:
-            return self._deleted.get(uid, 0.0) > time.monotonic() - _EXPECTED
+            return uid in _recent(self._deleted)
 
-    def pending(self, mine: set[str], shown: set[str]) -> int:
-        """How many of `mine` were created and are not `shown`."""
-        limit = time.monotonic() - _EXPECTED
+    def pending(self, owner: str, shown: Collection[str]) -> int:
+        """How many pods of an owner were created and are not `shown`."""
         with self._lock:
-            for uid in [uid for uid, when in self._created.items() if when < limit or uid in shown]:
-                del self._created[uid]
-            return len(mine & self._created.keys())
+            created = _recent(self._created.pop(owner, {}))
+            left = {uid: when for uid, when in created.items() if uid not in shown}
+            if left:
+                self._created[owner] = left
+            return len(left)
+
+    def forget(self, owner: str) -> None:
+        """The owner is gone."""
+        with self._lock:
+            self._created.pop(owner, None)
+
+
+def _recent(times: dict[str, float]) -> dict[str, float]:
+    limit = time.monotonic() - _EXPECTED
+    return {uid: when for uid, when in times.items() if when >= limit}

@@ -14,11 +14,12 @@ import msgspec
 
 from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.claims import OWNER_INDEX, owner_index
+from kproxy.lab.controllers.claims import OWNER_INDEX, owned_by, owner_index
 from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.indexes import as_ranges, index_of, number
 from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.template import pod_of
+from kproxy.lab.controllers.writes import delete_object, write_status
 from kproxy.lab.events import NORMAL, WARNING
 from kproxy.lab.resources import (
     JOBS,
@@ -26,10 +27,10 @@ from kproxy.lab.resources import (
     Json,
     Object,
     condition_of,
-    controller_of,
     is_active,
     is_ready,
     is_terminating,
+    is_true,
     key_of,
     now,
     parse_timestamp,
@@ -129,32 +130,20 @@ class JobController(Controller):
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._jobs = self.follow(JOBS, lambda item: [key_of(item)])
-        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index})
+        self._pods = self.follow(PODS, owned_by(_KIND), **{OWNER_INDEX: owner_index})
         self._control = PodControl(client, self.recorder, _KIND)
         self._expectations = Expectations()
-        self._made: dict[str, set[str]] = {}
-
-    @staticmethod
-    def _of_pod(pod: Object) -> list[str]:
-        owner = controller_of(pod)
-        if owner is None or owner.get("kind") != _KIND:
-            return []
-        return [f"{pod['metadata']['namespace']}/{owner['name']}"]
 
     def sync(self, key: str) -> float | None:
         found = self._jobs.indexer.get_by_key(key)
         if found is None or is_terminating(found.raw) or found.raw["spec"].get("managedBy", "") not in _OWN:
-            self._made.pop(key, None)
+            self._expectations.forget(key)
             return None
         item = found.raw
-        if _is(item, "Complete") or _is(item, "Failed"):
+        if is_true(item, "Complete") or is_true(item, "Failed"):
             return self._clean_up(item)
         owned = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, str(item["metadata"]["uid"]))]
-        made = self._made.setdefault(key, set())
-        shown = {str(pod["metadata"]["uid"]) for pod in owned}
-        pending = self._expectations.pending(made, shown)
-        made -= shown
-        if pending:
+        if self._expectations.pending(key, {str(pod["metadata"]["uid"]) for pod in owned}):
             return 1.0  # the informer shows them soon; it is looked again in case that an event was lost
         pods = count(pod for pod in owned if not self._expectations.is_deleted(str(pod["metadata"]["uid"])))
         begun = (item.get("status") or {}).get("startTime")
@@ -164,7 +153,7 @@ class JobController(Controller):
             self._delete_all(item, pods.active)
             self._write_status(item, count(owned), target)
             return None
-        wait = self._manage(item, pods, made)
+        wait = self._manage(item, pods)
         self._write_status(item, pods, None)
         deadline = item["spec"].get("activeDeadlineSeconds")
         if deadline is not None and not item["spec"].get("suspend"):
@@ -175,19 +164,18 @@ class JobController(Controller):
     def _clean_up(self, item: Object) -> float | None:
         """Deletes a Job that ended ttlSecondsAfterFinished ago; seconds until then."""
         lives = item["spec"].get("ttlSecondsAfterFinished")
-        ended = condition_of(item, "Complete" if _is(item, "Complete") else "Failed")
+        ended = condition_of(item, "Complete" if is_true(item, "Complete") else "Failed")
         if lives is None or ended is None:
             return None
         left = float(lives) - (now() - parse_timestamp(ended["lastTransitionTime"])).total_seconds()
         if left > 0:
             return float(left)
-        meta = item["metadata"]
-        self.client.delete(JOBS, meta["name"], meta["namespace"], uid=meta["uid"], propagation_policy="Foreground")
+        delete_object(self.client, JOBS, item, propagation_policy="Foreground")
         return None
 
     # --- pods ---
 
-    def _manage(self, item: Object, pods: Counted, made: set[str]) -> float | None:
+    def _manage(self, item: Object, pods: Counted) -> float | None:
         """Makes or deletes pods; seconds until one may be made that waits for its back-off."""
         change = missing(item, pods)
         if change < 0:
@@ -205,19 +193,17 @@ class JobController(Controller):
         taken = pods.done | {index for pod in pods.active if (index := index_of(pod)) is not None}
         free = [index for index in range(item["spec"]["completions"]) if index not in taken] if indexed else []
         for position in range(min(change, len(free)) if indexed else change):
-            made.add(self._create(item, free[position] if indexed else None))
+            self._create(item, free[position] if indexed else None)
         return None
 
-    def _create(self, item: Object, index: int | None) -> str:
+    def _create(self, item: Object, index: int | None) -> None:
         body = pod_of(item, _KIND)
         if index is not None:
             number(body, index)
             name = item["metadata"]["name"]
             body["metadata"]["name"] = f"{name[:50]}-{index}-{body['metadata']['name'].rpartition('-')[2]}"
             body["spec"].setdefault("hostname", f"{name}-{index}")
-        uid = self._control.create(item, body)
-        self._expectations.created(uid)
-        return uid
+        self._expectations.created(key_of(item), self._control.create(item, body))
 
     def _delete_all(self, item: Object, pods: Iterable[Object]) -> None:
         for pod in pods:
@@ -227,14 +213,10 @@ class JobController(Controller):
     # --- status ---
 
     def _write_status(self, item: Object, pods: Counted, target: tuple[str, str, str] | None) -> None:
-        old = item.get("status") or {}
         over = target is not None and not pods.active and not pods.terminating
-        status = status_of(item, pods, target, over=over)
-        if all(old.get(name) == value or (not value and not old.get(name)) for name, value in status.items()):
+        if not write_status(self.client, JOBS, item, status_of(item, pods, target, over=over)):
             return
-        meta = item["metadata"]
-        self.client.patch(JOBS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
-        suspended, was = bool(item["spec"].get("suspend")), _is(item, "Suspended")
+        suspended, was = bool(item["spec"].get("suspend")), is_true(item, "Suspended")
         if target is not None and over:
             text = "Job completed" if target[0] == "Complete" else target[2]
             reason, kind = ("Completed", NORMAL) if target[0] == "Complete" else (target[1], WARNING)
@@ -244,15 +226,10 @@ class JobController(Controller):
             self.recorder.event(item, _KIND, reason, f"Job {reason.lower()}")
 
 
-def _is(item: Object, kind: str) -> bool:
-    condition = condition_of(item, kind)
-    return condition is not None and condition.get("status") == "True"
-
-
 def _target(item: Object) -> tuple[str, str, str] | None:
     """How a Job will end once all its pods have, as its conditions say already."""
     for before, after in (("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")):
-        if _is(item, before):
+        if is_true(item, before):
             found = condition_of(item, before) or {}
             return after, str(found.get("reason", "")), str(found.get("message", ""))
     return None
@@ -263,9 +240,9 @@ def status_of(item: Object, pods: Counted, target: tuple[str, str, str] | None, 
     old = item.get("status") or {}
     moment, conditions = timestamp(now()), list(old.get("conditions") or [])
     suspended = bool(item["spec"].get("suspend"))
-    if suspended and not _is(item, "Suspended"):
+    if suspended and not is_true(item, "Suspended"):
         conditions = with_condition(conditions, "Suspended", "True", "JobSuspended", "Job suspended")
-    elif not suspended and _is(item, "Suspended"):
+    elif not suspended and is_true(item, "Suspended"):
         conditions = with_condition(conditions, "Suspended", "False", "JobResumed", "Job resumed")
     status: Json = {
         "active": len(pods.active),
@@ -288,7 +265,7 @@ def status_of(item: Object, pods: Counted, target: tuple[str, str, str] | None, 
             conditions = with_condition(conditions, kind, "True", reason, message)
         if over and kind == "Complete":
             status["completionTime"] = moment
-    if not suspended and _is(item, "Suspended"):
+    if not suspended and is_true(item, "Suspended"):
         status["startTime"] = moment
     status["conditions"] = conditions
     return status

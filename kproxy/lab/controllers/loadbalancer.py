@@ -15,9 +15,10 @@ from typing import Final
 
 from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.writes import write_status
 from kproxy.lab.errors import LabError
 from kproxy.lab.health import is_healthy
-from kproxy.lab.resources import NODES, SERVICES, Json, Object, is_ready, key_of
+from kproxy.lab.resources import NODES, SERVICES, Json, Object, is_ready, is_terminating, key_of
 from kproxy.lab.spec import BALANCER_RANGES, LabSpec, family_of
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
@@ -53,7 +54,7 @@ class LoadBalancerController(Controller):
     def sync(self, key: str) -> float | None:
         found = self._services.indexer.get_by_key(key)
         service = found.raw if found is not None else None
-        if service is None or not is_balanced(service) or service["metadata"].get("deletionTimestamp"):
+        if service is None or not is_balanced(service) or is_terminating(service):
             self._release(key)
             if service is not None and not is_balanced(service) and _ingress(service):
                 self._write(service, [])
@@ -107,9 +108,7 @@ class LoadBalancerController(Controller):
 
     def _write(self, service: Object, addresses: list[str]) -> None:
         ingress: list[Json] = [{"ip": address, "ipMode": "VIP"} for address in addresses]
-        meta = service["metadata"]
-        patch = {"status": {"loadBalancer": {"ingress": ingress or None}}}
-        self.client.patch(SERVICES, meta["name"], patch, meta["namespace"], subresource="status")
+        write_status(self.client, SERVICES, service, {"loadBalancer": {"ingress": ingress or None}})
 
     # --- routes ---
 

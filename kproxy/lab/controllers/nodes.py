@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
+from kproxy.client import RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.writes import delete_object, write_status
 from kproxy.lab.events import WARNING, Recorder
 from kproxy.lab.resources import (
     LEASES,
@@ -95,7 +96,7 @@ class NodeLifecycleController(Controller):
             "Kubelet stopped posting node status.",
         )
         self.recorder.event(found.raw, "Node", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
-        self.client.patch(NODES, key, {"status": {"conditions": conditions}}, subresource="status")
+        write_status(self.client, NODES, found.raw, {"conditions": conditions})
         self._mark_pods(key)
         return self._evict(key, now().timestamp())
 
@@ -110,14 +111,9 @@ class NodeLifecycleController(Controller):
             if left > 0:
                 waits.append(left)
                 continue
-            meta = item.raw["metadata"]
             text = f"Marking for deletion Pod {item.metadata.key}"
             self._evictions.event(item.raw, "Pod", "TaintManagerEviction", text)
-            try:
-                self.client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            delete_object(self.client, PODS, item.raw)
         return min(waits) + 0.1 if waits else None
 
     def _left(self, node: str) -> float:
@@ -138,9 +134,7 @@ class NodeLifecycleController(Controller):
                 self._mark(item.raw)
 
     def _mark(self, pod: Object) -> None:
-        meta = pod["metadata"]
         conditions = list((pod.get("status") or {}).get("conditions") or [])
         marked = with_condition(conditions, "Ready", "False", "NodeNotReady", "Node is not ready")
-        patch = {"status": {"conditions": marked}}
-        self.client.patch(PODS, meta["name"], patch, meta["namespace"], subresource="status")
+        write_status(self.client, PODS, pod, {"conditions": marked})
         self.recorder.event(pod, "Pod", "NodeNotReady", "Node is not ready", type=WARNING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kproxy.client import ApiError, RestClient
+from kproxy.lab.controllers.writes import delete_object
 from kproxy.lab.events import WARNING, Recorder
 from kproxy.lab.resources import PODS, Json, Object
 
@@ -28,10 +29,6 @@ class PodControl:
     def delete(self, owner: Object, pod: Object, said: str = "") -> None:
         """Deletes a pod, if it is still there and the same; `said` is the Event's message if not the usual one. Raises
         ApiError."""
-        meta = pod["metadata"]
-        try:
-            self._client.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
-            self._recorder.event(owner, self._kind, "SuccessfulDelete", said or f"Deleted pod: {meta['name']}")
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        if delete_object(self._client, PODS, pod):
+            text = said or f"Deleted pod: {pod['metadata']['name']}"
+            self._recorder.event(owner, self._kind, "SuccessfulDelete", text)

@@ -15,20 +15,21 @@ from kproxy.lab.controllers.claims import (
     OWNER_INDEX,
     claim,
     orphan_index,
+    owned_or_wanted_by,
     owner_index,
-    selects,
 )
 from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.template import pod_of
+from kproxy.lab.controllers.writes import write_status
 from kproxy.lab.resources import (
     PODS,
     REPLICA_SETS,
     Json,
     Object,
-    controller_of,
     is_active,
     is_ready,
+    is_terminating,
     key_of,
 )
 
@@ -41,52 +42,38 @@ class ReplicaSetController(Controller):
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._sets = self.follow(REPLICA_SETS, lambda item: [key_of(item)])
-        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index})
+        self._pods = self.follow(
+            PODS,
+            owned_or_wanted_by("ReplicaSet", self._sets),
+            **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index},
+        )
         self._control = PodControl(client, self.recorder, "ReplicaSet")
         self._expectations = Expectations()
-        self._made: dict[str, set[str]] = {}
-
-    def _of_pod(self, pod: Object) -> list[str]:
-        owner, namespace = controller_of(pod), pod["metadata"]["namespace"]
-        if owner is None:
-            sets = [item.raw for item in self._sets.indexer.list()]
-            return [key_of(item) for item in sets if item["metadata"]["namespace"] == namespace and selects(item, pod)]
-        return [f"{namespace}/{owner['name']}"] if owner.get("kind") == "ReplicaSet" else []
 
     def sync(self, key: str) -> float | None:
         found = self._sets.indexer.get_by_key(key)
-        if found is None or found.raw["metadata"].get("deletionTimestamp"):
-            self._made.pop(key, None)
+        if found is None or is_terminating(found.raw):
+            self._expectations.forget(key)
             return None
         item = found.raw
-        uid = str(item["metadata"]["uid"])
-        owned = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, uid)]
+        owned = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, str(item["metadata"]["uid"]))]
         orphans = [each.raw for each in self._pods.indexer.by_index(ORPHAN_INDEX, item["metadata"]["namespace"])]
         pods = claim(self.client, item, "ReplicaSet", owned, orphans)
         shown = {str(pod["metadata"]["uid"]) for pod in pods}
         active = [pod for pod in pods if is_active(pod) and not self._expectations.is_deleted(pod["metadata"]["uid"])]
-        made = self._made.setdefault(key, set())
-        pending = self._expectations.pending(made, shown)
-        made -= shown
+        pending = self._expectations.pending(key, shown)
         desired = int(item["spec"].get("replicas", 1))
         missing = desired - len(active) - pending
         if missing > 0:
             for _ in range(missing):
-                made.add(self._create(item))
+                uid = self._control.create(item, pod_of(item, "ReplicaSet"))
+                self._expectations.created(key, uid)
         elif missing < 0 and not pending:
             for pod in sorted(active, key=rank)[:-missing]:
-                self._delete(item, pod)
+                self._expectations.deleted(pod["metadata"]["uid"])
+                self._control.delete(item, pod)
         self._write_status(item, active)
         return None
-
-    def _create(self, item: Object) -> str:
-        uid = self._control.create(item, pod_of(item, "ReplicaSet"))
-        self._expectations.created(uid)
-        return uid
-
-    def _delete(self, item: Object, pod: Object) -> None:
-        self._expectations.deleted(pod["metadata"]["uid"])
-        self._control.delete(item, pod)
 
     def _write_status(self, item: Object, active: list[Object]) -> None:
         ready = [pod for pod in active if is_ready(pod)]
@@ -99,10 +86,7 @@ class ReplicaSetController(Controller):
             "availableReplicas": len(ready),
             "observedGeneration": item["metadata"].get("generation", 0),
         }
-        old = item.get("status") or {}
-        if any(old.get(name, 0) != value for name, value in status.items()):
-            meta = item["metadata"]
-            self.client.patch(REPLICA_SETS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+        write_status(self.client, REPLICA_SETS, item, status)
 
 
 def rank(pod: Object) -> tuple[bool, bool, bool, str]:

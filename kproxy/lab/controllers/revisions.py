@@ -13,6 +13,7 @@ from kproxy.client.informer import Informer
 from kproxy.informer import Unstructured
 from kproxy.lab.controllers.claims import OWNER_INDEX, owner_reference
 from kproxy.lab.controllers.template import template_hash
+from kproxy.lab.controllers.writes import delete_object
 from kproxy.lab.resources import CONTROLLER_REVISIONS, Json, Object
 
 
@@ -72,9 +73,4 @@ class Revisions:
         """Deletes the oldest of the revisions that are not used any more, down to revisionHistoryLimit."""
         idle = [item for item in self.of(owner) if item["metadata"]["name"] not in used]
         for item in idle[: max(0, len(idle) - int(owner["spec"].get("revisionHistoryLimit", 10)))]:
-            meta = item["metadata"]
-            try:
-                self._client.delete(CONTROLLER_REVISIONS, meta["name"], meta["namespace"], uid=meta["uid"])
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            delete_object(self._client, CONTROLLER_REVISIONS, item)

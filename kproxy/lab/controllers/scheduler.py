@@ -17,6 +17,7 @@ import msgspec
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller
 from kproxy.lab.controllers.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
+from kproxy.lab.controllers.writes import write_status
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import NODES, PODS, Object, controller_of, is_ready, is_terminating, key_of, with_condition
 
@@ -87,9 +88,7 @@ class Scheduler(Controller):
         if any(item.get("type") == "PodScheduled" and item.get("message") == message for item in old):
             return
         conditions = with_condition(old, "PodScheduled", "False", "Unschedulable", message)
-        meta = pod["metadata"]
-        patch = {"status": {"conditions": conditions}}
-        self.client.patch(PODS, meta["name"], patch, meta["namespace"], subresource="status")
+        write_status(self.client, PODS, pod, {"conditions": conditions})
         self.recorder.event(pod, "Pod", "FailedScheduling", message, type=WARNING)
 
 

@@ -17,9 +17,9 @@ from kproxy.lab.controllers.claims import (
     OWNER_INDEX,
     claim,
     orphan_index,
+    owned_or_wanted_by,
     owner_index,
     owner_reference,
-    selects,
 )
 from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.ordinals import (
@@ -35,6 +35,7 @@ from kproxy.lab.controllers.ordinals import (
 from kproxy.lab.controllers.pods import PodControl
 from kproxy.lab.controllers.revisions import Revisions, template_of
 from kproxy.lab.controllers.template import pod_of
+from kproxy.lab.controllers.writes import write_status
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     CLAIMS,
@@ -64,20 +65,15 @@ class StatefulSetController(Controller):
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
         super().__init__(client, factory)
         self._sets = self.follow(STATEFUL_SETS, lambda item: [key_of(item)])
-        self._pods = self.follow(PODS, self._of_pod, **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index})
+        self._pods = self.follow(
+            PODS, owned_or_wanted_by(_KIND, self._sets), **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index}
+        )
         known = factory.informer(CONTROLLER_REVISIONS, indexers={OWNER_INDEX: owner_index})
         self._revisions = Revisions(client, known, _KIND)
         self._control = PodControl(client, self.recorder, _KIND)
         self._expectations = Expectations()
         self._warned: set[str] = set()
         """Uids of the sets of which it was said that they get no volumes."""
-
-    def _of_pod(self, pod: Object) -> list[str]:
-        owner, namespace = controller_of(pod), pod["metadata"]["namespace"]
-        if owner is None:
-            sets = [item.raw for item in self._sets.indexer.list()]
-            return [key_of(item) for item in sets if item["metadata"]["namespace"] == namespace and selects(item, pod)]
-        return [f"{namespace}/{owner['name']}"] if owner.get("kind") == _KIND else []
 
     def sync(self, key: str) -> float | None:
         found = self._sets.indexer.get_by_key(key)
@@ -173,10 +169,7 @@ class StatefulSetController(Controller):
 
     def _write_status(self, item: Object, pods: Iterable[Object], before: Object, present: Object) -> None:
         status = status_of(item, list(pods), before["metadata"]["name"], present["metadata"]["name"])
-        old = item.get("status") or {}
-        if any(old.get(name, 0) != value for name, value in status.items()):
-            meta = item["metadata"]
-            self.client.patch(STATEFUL_SETS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+        write_status(self.client, STATEFUL_SETS, item, status)
 
 
 def _successful(item: Object, what: str) -> str:

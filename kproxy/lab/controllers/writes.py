@@ -14,7 +14,7 @@ def write_status(client: RestClient, resource: Resource[Unstructured], item: Obj
     old, meta = item.get("status") or {}, item["metadata"]
     if all((old.get(name) or None) == (value or None) for name, value in status.items()):
         return False
-    client.patch(resource, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+    client.patch(resource, meta["name"], {"status": status}, meta.get("namespace"), subresource="status")
     return True
 
 
@@ -24,7 +24,9 @@ def delete_object(
     """Deletes an object if it is still there and the same; whether it was. Raises ApiError."""
     meta = item["metadata"]
     try:
-        client.delete(resource, meta["name"], meta["namespace"], uid=meta["uid"], propagation_policy=propagation_policy)
+        client.delete(
+            resource, meta["name"], meta.get("namespace"), uid=meta["uid"], propagation_policy=propagation_policy
+        )
     except ApiError as error:
         if error.code not in (404, 409):
             raise

@@ -12,12 +12,9 @@ while it terminates.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -30,7 +27,7 @@ from kproxy.lab.controllers.base import Controller, ObjectHandler
 from kproxy.lab.dns.server import DnsServers
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import WARNING
-from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
+from kproxy.lab.kubelet.cni import CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
@@ -40,34 +37,19 @@ from kproxy.lab.kubelet.podspec import (
     is_task,
     pod_ports,
     pod_words,
-    port_mappings,
     pre_stop,
     serves_dns,
 )
 from kproxy.lab.kubelet.probes import Prober, Target
-from kproxy.lab.kubelet.resolver import PODS_DIRECTORY, files_of, remove_files, write_files
+from kproxy.lab.kubelet.sandboxes import Sandbox, Sandboxes
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
-from kproxy.lab.network import delete_namespaces, set_up_pod
 from kproxy.lab.resources import FAILED, PODS, Json, Object, is_terminating, key_of, now, parse_timestamp, timestamp
-from kproxy.lab.spec import LabSpec, NodePlan, family_of
+from kproxy.lab.spec import LabSpec, NodePlan
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.namespace import NETNS_DIRECTORY
 
 log = logging.getLogger(__name__)
-
-
-class Sandbox(msgspec.Struct, frozen=True):
-    """A pod's namespace as it was made; kept on disk, so that a kubelet that starts again finds it."""
-
-    uid: str
-    key: str
-    netns: str
-    addresses: tuple[str, ...]
-    result: Json
-    runtime: Json
-    host_network: bool = False
 
 
 class Kubelet(Controller):
@@ -88,19 +70,15 @@ class Kubelet(Controller):
     ) -> None:
         self.host = plan.name
         super().__init__(client, factory)
-        self.spec = spec
-        self.plan = plan
-        self.network = network
+        self._families = spec.families
+        self._plan = plan
         self.servers = EchoServers()
         self._prober = Prober(self._probed, self._unhealthy)
         self._logs = PodLogs()
         self.tasks = Tasks(self._probed, self._logs)
         self.dns = DnsServers(client, self._probed)
+        self.sandboxes = Sandboxes(spec, plan, network, directory)
         self.streams = Streams(directory, self._find, self._logs)
-        self._directory = directory / PODS_DIRECTORY
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._sandboxes: dict[str, Sandbox] = {}
         self._started: dict[str, str] = {}
         """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
@@ -109,22 +87,14 @@ class Kubelet(Controller):
         self._killing: set[str] = set()
         """Pods of which it was said that they are stopped."""
         self._pods = factory.informer(PODS, field_selector=f"spec.nodeName={plan.name}")
-        self._load()
 
     def watch(self) -> None:
-        """Follows the node's pods; after `_load`, so that what is there already is known."""
+        """Follows the node's pods."""
         self._pods.add_event_handler(ObjectHandler(lambda pod: self.queue.add(_work_key(pod))))
-
-    @property
-    def attachments(self) -> list[tuple[str, str]]:
-        """The attachments that CNI's GC must leave."""
-        with self._lock:
-            return [(item.uid, "eth0") for item in self._sandboxes.values() if not item.host_network]
 
     def _find(self, uid: str) -> RunningPod | None:
         """A pod of this node that has its namespace, or had it until it ended."""
-        with self._lock:
-            sandbox = self._sandboxes.get(uid)
+        sandbox = self.sandboxes.get(uid)
         shown = self._pods.indexer
         if sandbox is not None:
             found = shown.get_by_key(sandbox.key)
@@ -133,24 +103,15 @@ class Kubelet(Controller):
         if found is None or found.metadata.uid != uid:
             return None
         netns = sandbox.netns if sandbox is not None else ""
-        return RunningPod(found.raw, netns, self._runs(uid), files_of(self._directory, uid))
+        return RunningPod(found.raw, netns, self._runs(uid), self.sandboxes.files(uid))
 
     def _runs(self, uid: str) -> bool:
         return self.servers.is_serving(uid) or self.tasks.is_running(uid) or self.dns.is_serving(uid)
 
-    def _load(self) -> None:
-        for file in self._directory.glob("*.json"):
-            try:
-                item = msgspec.json.decode(file.read_bytes(), type=Sandbox)
-            except (OSError, msgspec.DecodeError):
-                file.unlink(missing_ok=True)
-                continue
-            self._sandboxes[item.uid] = item
-
     def collect(self) -> None:
         """Takes away sandboxes whose pods went while the kubelet did not run. After the informer has synced."""
         there = {item.metadata.uid for item in self._pods.indexer.list()}
-        for item in list(self._sandboxes.values()):
+        for item in self.sandboxes.list():
             if item.uid not in there:
                 self.queue.add(f"{item.uid}|{item.key}")
 
@@ -170,7 +131,7 @@ class Kubelet(Controller):
             self._tear_down(uid)
             return None
         try:
-            sandbox = self._sandbox(pod)
+            sandbox = self.sandboxes.make(pod)
         except CniError as error:
             log.warning("pod %s: %s", name, error)
             self._report(pod, None, str(error))
@@ -191,7 +152,7 @@ class Kubelet(Controller):
             self.tasks.signal(uid, signal.SIGKILL)
         else:
             addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
-            self._say_started(pod, self.tasks.run(addressed, sandbox.netns, files_of(self._directory, uid)))
+            self._say_started(pod, self.tasks.run(addressed, sandbox.netns, self.sandboxes.files(uid)))
             if uid not in self._started:
                 self._started[uid] = timestamp(now())
                 self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
@@ -202,65 +163,15 @@ class Kubelet(Controller):
 
     def _addresses(self, sandbox: Sandbox) -> Json:
         own = {"podIP": sandbox.addresses[0], "podIPs": [{"ip": address} for address in sandbox.addresses]}
-        return {**own, "hostIP": self.plan.addresses[0]}
-
-    def _sandbox(self, pod: Object) -> Sandbox:
-        meta = pod["metadata"]
-        uid = str(meta["uid"])
-        with self._lock:
-            known = self._sandboxes.get(uid)
-        if known is not None:
-            return known
-        if pod["spec"].get("hostNetwork"):
-            made = Sandbox(uid, key_of(pod), self.plan.namespace, self.plan.addresses, {}, {}, True)
-        else:
-            made = self._attach(pod, uid)
-        write_files(pod, self.spec.dns_addresses, self._directory)
-        (self._directory / f"{uid}.json").write_bytes(msgspec.json.encode(made))
-        with self._lock:
-            self._sandboxes[uid] = made
-        return made
-
-    def _attach(self, pod: Object, uid: str) -> Sandbox:
-        meta = pod["metadata"]
-        netns = self.spec.pod_namespace(uid)
-        # Left by a kubelet that was killed here: begin again.
-        runtime: Json = {"portMappings": port_mappings(pod)}
-        arguments = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={meta['namespace']};K8S_POD_NAME={meta['name']}"
-        attachment = Attachment(uid, f"{NETNS_DIRECTORY}/{netns}", "eth0", arguments, runtime)
-        if (Path(NETNS_DIRECTORY) / netns).exists():
-            with contextlib.suppress(CniError):
-                self.network.delete(attachment, None)
-            delete_namespaces([netns])
-        done = subprocess.run(["ip", "netns", "add", netns], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise LabError(f"cannot make namespace {netns}: {done.stderr.strip()}")
-        try:
-            set_up_pod(netns)
-            result = self.network.add(attachment)
-        except (LabError, LinuxError):
-            with contextlib.suppress(CniError):
-                self.network.delete(attachment, None)
-            delete_namespaces([netns])
-            raise
-        addresses = [str(item["address"]).partition("/")[0] for item in result.get("ips") or ()]
-        ordered = [a for family in self.spec.families for a in addresses if family_of(a) == family]
-        return Sandbox(uid, key_of(pod), netns, tuple(ordered), result, runtime)
+        return {**own, "hostIP": self._plan.addresses[0]}
 
     def _run(self, pod: Object, sandbox: Sandbox, failed: bool) -> None:
         """Starts the servers of a pod, or stops those of one that `lab fail` has crashed."""
         uid = sandbox.uid
-        if failed:
-            if self.servers.is_serving(uid) or self.dns.listens(uid):
-                self._prober.stop(uid)
-                self.servers.stop(uid)
-                self.dns.stop(uid)
-                self._restarts[uid] = self._restarts.get(uid, 0) + 1
-                for name, part in event_parts(pod):
-                    text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
-                    self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
-            return
-        if self.servers.is_serving(uid) or self.dns.listens(uid):
+        serves = self.servers.is_serving(uid) or self.dns.listens(uid)
+        if failed and serves:
+            self._crash(pod, uid)
+        if failed or serves:
             return
         meta = pod["metadata"]
 
@@ -269,26 +180,35 @@ class Kubelet(Controller):
             port = int(local.rpartition(":")[2])
             self._logs.add(uid, port, f"{protocol} {peer} to {local}: {text}", time.time())
 
-        identity = Identity(meta["name"], meta["namespace"], self.plan.name, said)
+        identity = Identity(meta["name"], meta["namespace"], self._plan.name, said)
         try:
             if serves_dns(pod):
                 said_by_dns = functools.partial(self._log_dns, uid)
-                self.dns.start(uid, sandbox.netns, self.spec.families, said_by_dns)
+                self.dns.start(uid, sandbox.netns, self._families, said_by_dns)
             else:
-                self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self.spec.families)
+                self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self._families)
         except (OSError, LinuxError) as error:
             for _name, part in event_parts(pod):
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
         for port in pod_ports(pod):
             self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
-        self._logs.add(uid, 0, f"pod {meta['name']} on {self.plan.name}", time.time())
+        self._logs.add(uid, 0, f"pod {meta['name']} on {self._plan.name}", time.time())
         self._say_started(pod, [str(item["name"]) for item in containers_of(pod)])
         self._started[uid] = timestamp(now())
         self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
 
+    def _crash(self, pod: Object, uid: str) -> None:
+        self._prober.stop(uid)
+        self.servers.stop(uid)
+        self.dns.stop(uid)
+        self._restarts[uid] = self._restarts.get(uid, 0) + 1
+        for name, part in event_parts(pod):
+            text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
+            self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
+
     def _target(self, pod: Object, sandbox: Sandbox) -> Target:
-        return Target(sandbox.netns, sandbox.addresses[0], hostname_of(pod), files_of(self._directory, sandbox.uid))
+        return Target(sandbox.netns, sandbox.addresses[0], hostname_of(pod), self.sandboxes.files(sandbox.uid))
 
     def _log_dns(self, uid: str, text: str) -> None:
         self._logs.add(uid, 0, text, time.time())
@@ -304,8 +224,7 @@ class Kubelet(Controller):
                 self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
 
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
-        with self._lock:
-            sandbox = self._sandboxes.get(uid)
+        sandbox = self.sandboxes.get(uid)
         found = self._pods.indexer.get_by_key(sandbox.key) if sandbox is not None else None
         if found is not None and found.metadata.uid == uid:
             text = f"{kind} probe failed: {problem}"
@@ -313,8 +232,7 @@ class Kubelet(Controller):
             self.recorder.event(found.raw, "Pod", "Unhealthy", text, type=WARNING, part=part)
 
     def _probed(self, uid: str) -> None:
-        with self._lock:
-            sandbox = self._sandboxes.get(uid)
+        sandbox = self.sandboxes.get(uid)
         if sandbox is not None:
             self.queue.add(f"{uid}|{sandbox.key}")
 
@@ -323,7 +241,7 @@ class Kubelet(Controller):
         uid = str(pod["metadata"]["uid"])
         status = pod_status(
             pod,
-            hosts=self.plan.addresses,
+            hosts=self._plan.addresses,
             addresses=sandbox.addresses if sandbox is not None else (),
             running=self._runs(uid),
             probed=self._prober.readiness(uid),
@@ -353,8 +271,7 @@ class Kubelet(Controller):
         # The time of deletion has whole seconds; what passed before the kubelet heard of it is not counted.
         asked = min(pre_stop(pod), grace)
         left = begun + asked - time.time()
-        with self._lock:
-            alive = uid in self._sandboxes
+        alive = self.sandboxes.get(uid) is not None
         first = alive and uid not in self._killing
         if first:
             self._killing.add(uid)
@@ -386,20 +303,9 @@ class Kubelet(Controller):
         self.tasks.forget(uid)
         self.dns.stop(uid)
         self.streams.end(uid)
-        with self._lock:
-            sandbox = self._sandboxes.get(uid)
-        if sandbox is None:
+        if self.sandboxes.get(uid) is None:
             return
-        if not sandbox.host_network:
-            netns = f"{NETNS_DIRECTORY}/{sandbox.netns}"
-            path = netns if Path(netns).exists() else ""
-            attachment = Attachment(uid, path, "eth0", "", sandbox.runtime)
-            self.network.delete(attachment, sandbox.result)
-            delete_namespaces([sandbox.netns])
-        (self._directory / f"{uid}.json").unlink(missing_ok=True)
-        remove_files(self._directory, uid)
-        with self._lock:
-            self._sandboxes.pop(uid, None)
+        self.sandboxes.remove(uid)
         self._started.pop(uid, None)
         self._restarts.pop(uid, None)
         self._killing.discard(uid)

@@ -61,11 +61,11 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
 
 
 def _collect_garbage(kubelet: Kubelet) -> None:
-    """CNI's GC, every ten minutes: what an ADD that was killed left behind."""
+    """Every ten minutes."""
     while True:
         time.sleep(600)
         try:
-            kubelet.network.collect(kubelet.attachments)
+            kubelet.sandboxes.collect_garbage()
         except LabError as error:
             log.warning("%s", error)
 

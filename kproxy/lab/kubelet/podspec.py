@@ -42,7 +42,7 @@ def words_of(container: Object) -> list[str]:
 
 def event_parts(pod: Object) -> list[tuple[str, str]]:
     """The containers' names, and what events call them."""
-    names = [str(item["name"]) for item in pod["spec"].get("containers") or ()]
+    names = [str(item["name"]) for item in containers_of(pod)]
     return [(name, f"spec.containers{{{name}}}") for name in names]
 
 
@@ -57,7 +57,7 @@ def pod_ports(pod: Object) -> tuple[Port, ...]:
         return ()
     found = [
         Port(int(port["containerPort"]), port.get("protocol", "TCP"))
-        for container in pod["spec"].get("containers") or ()
+        for container in containers_of(pod)
         for port in container.get("ports") or ()
     ]
     return tuple(dict.fromkeys(found)) or DEFAULT_PORTS
@@ -71,7 +71,7 @@ def port_mappings(pod: Object) -> list[Json]:
             "protocol": port.get("protocol", "TCP").lower(),
             **({"hostIP": port["hostIP"]} if port.get("hostIP") else {}),
         }
-        for container in pod["spec"].get("containers") or ()
+        for container in containers_of(pod)
         for port in container.get("ports") or ()
         if port.get("hostPort")
     ]
@@ -81,6 +81,6 @@ def pre_stop(pod: Object) -> float:
     """Seconds that the containers go on after the pod was deleted."""
     sleeps = [
         float((((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}).get("seconds") or 0)
-        for container in pod["spec"].get("containers") or ()
+        for container in containers_of(pod)
     ]
     return max(sleeps, default=0.0)

@@ -101,16 +101,8 @@ def _task(item: Object, task: TaskState, ready: bool) -> Json:
         state, last = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}, task.ended
     elif task.ended is not None:
         state = {"terminated": _terminated(task.ended)}
-    return {
-        "name": item["name"],
-        "image": item.get("image", ""),
-        "imageID": "kproxy.lab/command",
-        "ready": ready,
-        "started": task.ended is None,
-        "restartCount": task.restarts,
-        "state": state,
-        "lastState": {"terminated": _terminated(last)} if last is not None else {},
-    }
+    entry = _entry(item, "command", ready, task.ended is None, task.restarts, state)
+    return {**entry, "lastState": {"terminated": _terminated(last)} if last is not None else {}}
 
 
 def _terminated(ended: Ended) -> Json:
@@ -126,12 +118,16 @@ def _container(item: Object, running: bool, ready: bool, started: str, restarts:
         state = {"waiting": {"reason": "CrashLoopBackOff", "message": "crashed by `kproxy lab fail pod`"}}
     else:
         state = {"waiting": {"reason": "ContainerCreating", **({"message": problem} if problem else {})}}
+    return _entry(item, "echo", ready, running, restarts, state)
+
+
+def _entry(item: Object, program: str, ready: bool, started: bool, restarts: int, state: Json) -> Json:
     return {
         "name": item["name"],
         "image": item.get("image", ""),
-        "imageID": "kproxy.lab/echo",
+        "imageID": f"kproxy.lab/{program}",
         "ready": ready,
-        "started": running,
+        "started": started,
         "restartCount": restarts,
         "state": state,
         "lastState": {},

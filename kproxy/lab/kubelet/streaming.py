@@ -19,7 +19,7 @@ from kproxy.apiserver.kubelet import STARTED, STDOUT, ExecRequest, KubeletReques
 from kproxy.lab.kubelet.commands import Client, Command, failure
 from kproxy.lab.kubelet.environment import environment
 from kproxy.lab.kubelet.logs import Line, PodLogs
-from kproxy.lab.kubelet.podspec import hostname_of
+from kproxy.lab.kubelet.podspec import containers_of, hostname_of
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
 
@@ -174,14 +174,14 @@ def _read_request(connection: socket.socket) -> KubeletRequest | None:
 
 
 def _names(pod: Object) -> list[str]:
-    return [str(item["name"]) for item in pod["spec"].get("containers") or ()]
+    return [str(item["name"]) for item in containers_of(pod)]
 
 
 def _ports(pod: Object, container: str) -> frozenset[int] | None:
     """The ports of a container; None for all, if it is the first and no container declares any."""
     found: dict[str, frozenset[int]] = {
         str(item["name"]): frozenset(int(port["containerPort"]) for port in item.get("ports") or ())
-        for item in pod["spec"].get("containers") or ()
+        for item in containers_of(pod)
     }
     if not any(found.values()) and next(iter(found), "") == container:
         return None
