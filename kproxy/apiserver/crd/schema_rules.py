@@ -2,7 +2,7 @@
 
 Three passes over one schema, as in k8s.io/apiextensions-apiserver: what OpenAPI allows at all
 (pkg/apis/apiextensions/validation), what makes it structural (pkg/apiserver/schema), and, once it is, its defaults
-(pkg/apiserver/schema/defaulting). CEL rules are kept and not evaluated, of which clients are warned (docs/limits.md).
+(pkg/apiserver/schema/defaulting). The fourth, of rules in CEL, is in cel_rules.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
+from kproxy.apiserver.crd.cel_rules import RULES, cel_errors
 from kproxy.apiserver.crd.formats import known_format
 from kproxy.apiserver.crd.structural import compile_structural, embedded_errors, prune
 from kproxy.apiserver.crd.validation import DEEPEST, compiled_pattern, validate_value
@@ -24,12 +25,11 @@ _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 _META: Final = ("metadata", "apiVersion", "kind")
 _LIST_TYPE, _MAP_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 _PRESERVE, _EMBEDDED = "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"
-_RULES: Final = "x-kubernetes-validations"
 _INTSTR, _MAP_TYPE = "x-kubernetes-int-or-string", "x-kubernetes-map-type"
 _AT_ROOT: Final = (
     "description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
     "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items",
-    "properties", "externalDocs", "example", _PRESERVE, _RULES,
+    "properties", "externalDocs", "example", _PRESERVE, RULES,
 )  # fmt: skip
 _SHOWN_AT_ROOT: Final = (
     "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern "
@@ -66,7 +66,7 @@ def schema_errors(schema: Json, path: str, *, has_status: bool) -> list[FieldErr
     structural = sorted(_structural_errors(schema, path, 0, "root"), key=str)
     structural += sorted(_incomplete(schema, schema, path, path, 0), key=str)
     if not errors and not structural:
-        structural = list(_default_errors(schema, path, in_meta=False, root=True))
+        structural = list(_default_errors(schema, path, in_meta=False, root=True)) + cel_errors(schema, path)
     return errors + structural
 
 
@@ -80,7 +80,7 @@ def unknown_formats(schema: Json) -> Iterator[str]:
 def rule_paths(schema: Json, path: str) -> Iterator[str]:
     """Where the CEL rules of a schema are."""
     for where, each in _inside(schema, path):
-        yield from (f"{where}.{_RULES}[{index}]" for index in range(len(each.get(_RULES) or ())))
+        yield from (f"{where}.{RULES}[{index}]" for index in range(len(each.get(RULES) or ())))
 
 
 def _inside(schema: Any, path: str) -> Iterator[tuple[str, Json]]:

@@ -1,22 +1,20 @@
-"""Custom resources: structural schemas as types, pruning, defaulting, and the strategy of their objects.
+"""Custom resources: structural schemas as types, pruning and defaulting.
 
 A structural schema is compiled into the same `Node`s as the built-in kinds, so that patches and field ownership work
 alike. Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema. What a schema may say is in schema_rules.py, whether
-a value fits it in validation.py.
+a value fits it in validation.py, what else happens to an object in strategy.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_dns_label
-from kproxy.apiserver.crd.validation import validate_value
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import DEDUCED
 from kproxy.apiserver.schema.types import OBJECT_META, Node, Prop, named
 
@@ -168,75 +166,3 @@ def _embedded_errors(value: Json, path: str) -> Iterator[FieldError]:
         text = metadata.get(name)
         if text is not None and not isinstance(text, str):
             yield invalid(f"{path}.metadata", metadata, f"json: cannot unmarshal {name} into string")
-
-
-def _prune_object(value: Json, node: Node) -> None:
-    pruned = prune({key: item for key, item in value.items() if key != "metadata"}, node, "", [])
-    for key in [key for key in value if key != "metadata" and key not in pruned]:
-        del value[key]
-    value.update(pruned)
-
-
-class CustomResourceStrategy(Strategy):
-    """Objects of one version of a CustomResourceDefinition. `node` and `stored` are the types of this version and of
-    the one that is stored, `schema` is this version's; `status`: status is written only through its subresource.
-
-    With conversion None, a version shows a stored object pruned and defaulted by its own schema: that may have changed
-    since the object was written, or be another version's than the one it is stored in.
-    Source: k8s.io/apiextensions-apiserver pkg/apiserver/customresource_handler.go, crdConversionRESTOptionsGetter: what
-    is stored is pruned by the storage version's schema, and defaulted by it when it is read; then the version that is
-    asked for prunes it.
-    """
-
-    qualified_finalizers: ClassVar[bool] = False
-    has_generation: ClassVar[bool] = True
-    converts: ClassVar[bool] = True
-    kept_by_status: ClassVar[tuple[str, ...]] = ("labels", "annotations", "finalizers", "ownerReferences")
-
-    def __init__(self, schema: Json, node: Node, stored: Node, status: bool) -> None:
-        self._schema = schema
-        self._node = node
-        self._stored = stored
-        self._status = status
-        self.spec_resets = (STATUS,) if status else ()
-
-    def to_version(self, value: Json) -> Json:
-        default_values(value, self._stored)
-        _prune_object(value, self._node)
-        return value
-
-    def prepare_storage(self, value: Json) -> None:
-        if self._stored is not self._node:
-            _prune_object(value, self._stored)
-
-    def default(self, value: Json) -> None:
-        default_values(value, self._node)
-
-    def prepare_create(self, value: Json, context: Context) -> None:
-        if self._status:
-            value.pop("status", None)
-
-    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        if self._status:
-            value.pop("status", None)
-            if "status" in old:
-                value["status"] = old["status"]
-
-    def generation_of(self, value: Json) -> Any:
-        return {
-            name: item for name, item in value.items() if name not in ("metadata", "status", "kind", "apiVersion")
-        } | ({} if self._status else {"status": value.get("status")})
-
-    def validate(self, value: Json) -> list[FieldError]:
-        return [*embedded_errors(value, self._node, ""), *validate_value(value, self._schema, "")]
-
-    def warnings(self, value: Json, old: Json | None) -> list[str]:
-        """Finalizers without a slash that the write adds (customresource/strategy.go of apiextensions-apiserver)."""
-        before = (old or {}).get("metadata", {}).get("finalizers") or ()
-        added = set(value["metadata"].get("finalizers") or ()).difference(before, (FOREGROUND, ORPHAN))
-        advice = (
-            "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other"
-        )
-        return [
-            f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
-        ]

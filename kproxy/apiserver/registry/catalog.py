@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kproxy.apiserver.crd.definition import CRDS, CustomResourceDefinitionStrategy, Names, warning_of
-from kproxy.apiserver.crd.structural import CustomResourceStrategy, compile_structural
+from kproxy.apiserver.crd.strategy import CustomResourceStrategy
+from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.printers import custom_columns
 from kproxy.apiserver.kinds.resources import ALL_VERBS, METADATA_FIELDS, Resource, Subresource, built_in

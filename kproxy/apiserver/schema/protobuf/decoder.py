@@ -87,9 +87,9 @@ def decode_envelope(body: bytes) -> Json:
         raise ValueError("expected prefix k8s of a protobuf body")
     api_version = kind = ""
     raw = b""
-    for number, value in _fields(body[4:]):
+    for number, value in wire_fields(body[4:]):
         if number == 1 and isinstance(value, bytes):
-            for inner, text in _fields(value):
+            for inner, text in wire_fields(value):
                 if isinstance(text, bytes):
                     api_version, kind = (_text(text), kind) if inner == 1 else (api_version, _text(text))
         elif number == 2 and isinstance(value, bytes):
@@ -118,7 +118,7 @@ def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
         raise ValueError("protobuf: messages nested too deeply")
     known = messages()[name]
     result: Json = {}
-    for number, value in _fields(data):
+    for number, value in wire_fields(data):
         entry = known.get(str(number))
         if entry is None:
             continue
@@ -141,7 +141,7 @@ def decode_message(data: bytes, name: str, depth: int = 0) -> Json:
 def _map_entry(value: int | bytes, kind: str, depth: int) -> Json:
     key: Any = ""
     item: int | bytes = 0 if kind in ("int", "bool") else b""
-    for number, part in _fields(_bytes(value)):
+    for number, part in wire_fields(_bytes(value)):
         if number == 1:
             key = _text(_bytes(part))
         elif number == 2:
@@ -169,16 +169,16 @@ def _value(value: int | bytes, kind: str, depth: int) -> Any:
 
 def _raw(data: bytes, nothing: Any) -> Any:
     """A field of JSON inside protobuf."""
-    raw = next((_bytes(value) for number, value in _fields(data) if number == 1), b"")
+    raw = next((_bytes(value) for number, value in wire_fields(data) if number == 1), b"")
     return msgspec.json.decode(raw) if raw else nothing
 
 
 def _quantity(data: bytes, _depth: int) -> str:
-    return next((_text(_bytes(value)) for number, value in _fields(data) if number == 1), "0")
+    return next((_text(_bytes(value)) for number, value in wire_fields(data) if number == 1), "0")
 
 
 def _int_or_string(data: bytes, depth: int) -> Any:
-    found = dict(_fields(data))
+    found = dict(wire_fields(data))
     if found.get(1):
         return _text(_bytes(found.get(3, b"")))
     return _value(found.get(2, 0), "int", depth)
@@ -194,12 +194,12 @@ def _schema_or(data: bytes, name: str, depth: int) -> Any:
 
 
 def _time(data: bytes, micro: bool) -> str | None:
-    parts = {number: _int(value) for number, value in _fields(data)}
+    parts = {number: _int(value) for number, value in wire_fields(data)}
     return _timestamp(parts.get(1, 0), parts.get(2, 0), micro) if parts else None
 
 
 _SHAPES: Final[dict[str, Callable[[bytes, int], Any]]] = {
-    "ExtraValue": lambda data, _: [_text(_bytes(value)) for number, value in _fields(data) if number == 1],
+    "ExtraValue": lambda data, _: [_text(_bytes(value)) for number, value in wire_fields(data) if number == 1],
     "FieldsV1": lambda data, _: _raw(data, {}),
     "IntOrString": _int_or_string,
     "JSON": lambda data, _: _raw(data, None),
@@ -241,7 +241,7 @@ def _int(value: int | bytes) -> int:
     return value
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def wire_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Field number and value: varints as int, everything else as bytes."""
     position, end = 0, len(data)
     while position < end:

@@ -1,0 +1,115 @@
+"""Objects of a CustomResourceDefinition: what happens to them beside being stored."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from kproxy.api.fielderror import ErrorType, FieldError, invalid
+from kproxy.apiserver.crd.cel_rules import Evaluation, Rules, compile_rules
+from kproxy.apiserver.crd.structural import default_values, embedded_errors, prune
+from kproxy.apiserver.crd.validation import validate_value
+from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
+from kproxy.apiserver.schema.types import Node
+
+_BLOCKING: Final = (ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY)
+_UNCHECKED: Final = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
+
+
+def _prune_object(value: Json, node: Node) -> None:
+    pruned = prune({key: item for key, item in value.items() if key != "metadata"}, node, "", [])
+    for key in [key for key in value if key != "metadata" and key not in pruned]:
+        del value[key]
+    value.update(pruned)
+
+
+class CustomResourceStrategy(Strategy):
+    """Objects of one version of a CustomResourceDefinition. `node` and `stored` are the types of this version and of
+    the one that is stored, `schema` is this version's; `status`: status is written only through its subresource.
+
+    With conversion None, a version shows a stored object pruned and defaulted by its own schema: that may have changed
+    since the object was written, or be another version's than the one it is stored in.
+    Source: k8s.io/apiextensions-apiserver pkg/apiserver/customresource_handler.go, crdConversionRESTOptionsGetter: what
+    is stored is pruned by the storage version's schema, and defaulted by it when it is read; then the version that is
+    asked for prunes it.
+    """
+
+    qualified_finalizers: ClassVar[bool] = False
+    has_generation: ClassVar[bool] = True
+    converts: ClassVar[bool] = True
+    kept_by_status: ClassVar[tuple[str, ...]] = ("labels", "annotations", "finalizers", "ownerReferences")
+
+    def __init__(self, schema: Json, node: Node, stored: Node, status: bool) -> None:
+        self._schema = schema
+        self._node = node
+        self._stored = stored
+        self._status = status
+        self._rules: list[Rules | None] = []
+        self.spec_resets = (STATUS,) if status else ()
+
+    def to_version(self, value: Json) -> Json:
+        default_values(value, self._stored)
+        _prune_object(value, self._node)
+        return value
+
+    def prepare_storage(self, value: Json) -> None:
+        if self._stored is not self._node:
+            _prune_object(value, self._stored)
+
+    def default(self, value: Json) -> None:
+        default_values(value, self._node)
+
+    def prepare_create(self, value: Json, context: Context) -> None:
+        if self._status:
+            value.pop("status", None)
+
+    def prepare_update(self, value: Json, old: Json, context: Context) -> None:
+        if self._status:
+            value.pop("status", None)
+            if "status" in old:
+                value["status"] = old["status"]
+
+    def generation_of(self, value: Json) -> Any:
+        return {
+            name: item for name, item in value.items() if name not in ("metadata", "status", "kind", "apiVersion")
+        } | ({} if self._status else {"status": value.get("status")})
+
+    def validate(self, value: Json) -> list[FieldError]:
+        return [*embedded_errors(value, self._node, ""), *validate_value(value, self._schema, "")]
+
+    def validate_create(self, value: Json) -> list[FieldError]:
+        return self._rule_errors(value, None)
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        return self._rule_errors(value, old)
+
+    def _compiled_rules(self) -> Rules | None:
+        if not self._rules:  # most definitions that a server reads at its start see no write
+            self._rules.append(compile_rules(self._schema, self._node))
+        return self._rules[0]
+
+    def _rule_errors(self, value: Json, old: Json | None) -> list[FieldError]:
+        """What the rules in CEL say, unless the object is not even what they are written for (hasBlockingErr)."""
+        rules = self._compiled_rules()
+        if rules is None:
+            return []
+        if any(each.type in _BLOCKING or " must be of type " in each.message for each in self.validate(value)):
+            return [invalid("<nil>", "null", _UNCHECKED)]
+        return Evaluation(rules, value, old).errors
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        """Rules that an update goes on breaking, and finalizers without a slash that the write adds
+        (customresource/strategy.go of apiextensions-apiserver)."""
+        rules = self._compiled_rules() if old is not None else None
+        broken = Evaluation(rules, value, old).warnings if rules is not None else []
+        before = (old or {}).get("metadata", {}).get("finalizers") or ()
+        added = set(value["metadata"].get("finalizers") or ()).difference(before, (FOREGROUND, ORPHAN))
+        advice = (
+            "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other"
+        )
+        return broken + [
+            f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
+        ]
