@@ -58,9 +58,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def page(browser: Any, url: str) -> Iterator[Page]:
     found = Page(browser, url)
     found.size(1400, 1000)
-    browser.get("about:blank")  # The page of a server that is gone asks for its events again.
-    found.requests()
-    found.complaints()
+    found.leave()
     yield found
     assert found.complaints() == []
     elsewhere = [each for each in found.requests() if not each.startswith((url, "data:", "about:", "blob:"))]
@@ -301,7 +299,7 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
     with exploring("-f", "before/objects", "--against", "after/objects", directory=tmp_path) as url:
         page = Page(browser, url)
         page.size(1400, 1000)
-        page.complaints()
+        page.leave()
         page.open(place("compare"))
         page.shows('[data-test="verdict"]', "1 difference for packets")
         page.shows(".edge.gone text", "50% → 0%")
@@ -323,7 +321,7 @@ def test_a_part_of_a_large_cluster(browser: Any, tmp_path: Path) -> None:
     with exploring("-f", "shop/objects", directory=tmp_path) as url:
         page = Page(browser, url)
         page.size(1280, 900)
-        page.complaints()
+        page.leave()
         page.open(place("map", only="node/worker-1,node/worker-2"))
         services = [item.get_attribute("data-id") for item in page.all(".map .item.service")]
         assert services == ["svc/shop/web"], "the Services that have endpoints there"
@@ -367,7 +365,7 @@ def test_what_is_open_has_a_switch_for_each_assumption(browser: Any, tmp_path: P
     with exploring("--rules", "rules.save", directory=tmp_path) as url:
         page = Page(browser, url)
         page.size(1280, 900)
-        page.complaints()
+        page.leave()
         page.open(place("ask", _from="outside", to="10.96.0.10:80"))
         page.shows(".settle legend", "-m time --timestart 08:00:00")
         assert page.all(".way-item.open")
@@ -398,7 +396,7 @@ def test_exported_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> Non
     page = Page(browser, file.as_uri())
     page.size(1400, 1000)
     page.requests()
-    page.complaints()
+    page.leave()
     page.open(place("map", sel="svc/shop/web"))
     assert "worker-2" in page.text(".map")
     page.shows(".panel", "50%")
@@ -420,7 +418,7 @@ def test_two_sources_exported_are_compared_from_disk(browser: Any, snapshot: Pat
     page = Page(browser, file.as_uri())
     page.size(1400, 1000)
     page.requests()
-    page.complaints()
+    page.leave()
     page.open(place("compare"))
     page.shows('[data-test="verdict"]', "for packets")
     page.shows(".edge.strong text", "50% → 100%")

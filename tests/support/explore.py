@@ -61,6 +61,12 @@ class Page:
         self.browser.get(f"{self.url}{fragment}")
         self.idle()
 
+    def leave(self) -> None:
+        """Leaves the page, which may ask a server that is gone for its events, and forgets what was said."""
+        self.browser.get("about:blank")
+        self.requests()
+        self.complaints()
+
     def idle(self) -> None:
         """Waits until a view is there, and all answers."""
         script = """const busy = [...document.querySelectorAll('.busy')].some((item) => item.textContent);

@@ -1,6 +1,6 @@
 // The question and its answer: every way that is possible, and one of them hop by hop.
 
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
 import { command, embedded, useAnswer } from "./api.js";
 import { Captured } from "./live.jsx";
 import { Drawing, useLayout } from "./map.jsx";
@@ -105,13 +105,14 @@ function AskHelp({ map, query }) {
   );
 }
 
+/** Some questions that can be asked of any cluster, of people's own Pods and Services first. */
 function examples(map) {
-  const system = (item) => Number(item.namespace.startsWith("kube-"));
-  const pods = map.pods.filter((pod) => pod.addresses.length && !pod.hostNetwork && !pod.bare).sort((one, other) => system(one) - system(other));
-  const from = pods[0]?.id ?? map.nodes[0]?.id;
+  const system = (item) => item.namespace.startsWith("kube-");
+  const asks = (pod) => pod.addresses.length > 0 && !pod.hostNetwork && !pod.bare;
+  const from = (map.pods.find((pod) => asks(pod) && !system(pod)) ?? map.pods.find(asks) ?? map.nodes[0])?.id;
   if (!from) return [];
-  const services = map.services.filter((service) => !service.skipped).sort((one, other) => system(one) - system(other));
-  const found = services.slice(0, 4).map((service) => [from, serviceTarget(service)]);
+  const services = map.services.filter((service) => !service.skipped);
+  const found = [...services.filter((service) => !system(service)), ...services.filter(system)].slice(0, 4).map((service) => [from, serviceTarget(service)]);
   const node = map.services.find((service) => service.ports.some((port) => port.nodePort));
   if (node && map.outside[0]) found.push([map.outside[0].id, `nodeport/${node.namespace}/${node.name}${node.ports.length > 1 ? `:${node.ports.find((port) => port.nodePort).name}` : ""}`]);
   return found;
@@ -155,14 +156,15 @@ function AskMap({ map, query, answer, way, moment, ask, to }) {
   }, [map, narrowed, hosts, target]);
   const opened = useMemo(() => new Set(hosts && hosts.nodes.size <= 4 ? hosts.nodes : []), [hosts]);
   const layout = useLayout(shown, opened);
-  const hrefOf = (id) => {
-    if (id.startsWith("open ")) return to({ whole: "1" });
+  // Where a thing on the map leads to does not hang on the step, so that a step draws only what moves.
+  const hrefOf = useCallback((id) => {
+    if (id.startsWith("open ")) return href("ask", { ...query, step: "", whole: "1" });
     const name = id.startsWith("svc/") ? serviceTarget(map.services.find((item) => item.id === id)) : id.startsWith("net/") ? "" : id;
-    if (!name) return to({});
+    if (!name) return undefined;
     if (!query.from && !id.startsWith("svc/")) return ask({ from: name });
     if (query.from && query.to && !id.startsWith("svc/")) return ask({ from: name, to: query.to });
     return ask({ to: name });
-  };
+  }, [map, ask({})]);
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
     <>

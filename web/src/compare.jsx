@@ -10,6 +10,7 @@ import { nearTo, overlaid, withEndpoints } from "./shape.js";
 import { count } from "./words.js";
 
 const EMPTY = new Set();
+const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }));
 const FEW = 300;
 
 /** What can be compared here: {kind, title, about, question, words of both sides}. */
@@ -85,7 +86,7 @@ function ComparedMap({ map, other, revision, findings, chosen, words }) {
         <p class="counts">Marked: {finding ? `finding ${Number(chosen) + 1}` : "Services whose packets are treated differently"}.{other && data ? ` Chances are “${words[0]} → ${words[1]}”; what only the first has is crossed out.` : ""}</p>
         <Problem error={error} />
       </div>
-      <Drawing map={shown} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }))} touched={touched} before={other && data ? map : null} label="Map with what differs marked" />
+      <Drawing map={shown} layout={layout} hrefOf={onMap} touched={touched} before={other && data ? map : null} label="Map with what differs marked" />
     </>
   );
 }

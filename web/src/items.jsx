@@ -3,7 +3,8 @@
 import { coreOf } from "./layout.js";
 import { count, fit, plain } from "./words.js";
 
-const Item = ({ id, label, kind, current, hrefOf, selected, touched, passed, picks, setFocus, strong, children }) => {
+/** One thing. Which of them Tab leads to is up to the map; see `map.jsx`. */
+const Item = ({ id, label, kind, hrefOf, selected, touched, passed, picks, strong, children }) => {
   const classes = ["item", kind];
   if (selected === id) classes.push("selected");
   if (strong?.has(id)) classes.push("strong");
@@ -13,8 +14,7 @@ const Item = ({ id, label, kind, current, hrefOf, selected, touched, passed, pic
   if (picks?.to === id) classes.push("to");
   return (
     <a
-      href={hrefOf(id)} data-id={id} class={classes.join(" ")} tabIndex={current === id ? 0 : -1}
-      aria-current={selected === id ? "true" : undefined} onFocus={() => setFocus?.(id)}
+      href={hrefOf(id)} data-id={id} class={classes.join(" ")} tabindex="-1" aria-current={selected === id ? "true" : undefined}
     >
       <title>{label}</title>
       {children}

@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { rounded } from "./paths.js";
+import { edgesBy } from "./shape.js";
 import { hostId, percent, ratio, sum } from "./words.js";
 
 export function Cables({ map, layout }) {
@@ -118,7 +119,7 @@ const FEW_LINES = 60;
 
 /** One line for each endpoint and Service; from a group of small nodes one line for all of its endpoints. */
 function linesOf(map, layout, selected, whole = false) {
-  const used = map.edges.filter((edge) => edge.used && layout.boxes.has(edge.service));
+  const used = map.services.filter((service) => layout.boxes.has(service.id)).flatMap((service) => edgesBy(map, "service", service.id)).filter((edge) => edge.used);
   const all = whole || (used.length <= FEW_LINES && layout.size === "room");
   const frames = new Map();
   for (const frame of layout.frames) for (const id of frame.ids) frames.set(id, frame);

@@ -1,6 +1,6 @@
 // A source that lives: what changed, the rules' counters as heat, and of a lab breaking, healing and one real connection.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import { get, post } from "./api.js";
 import { Drawing, useLayout } from "./map.jsx";
 import { receivers, senders } from "./names.js";
@@ -16,12 +16,13 @@ export function LiveView({ route, map, source, events, revision }) {
   const layout = useLayout(map, EMPTY);
   const touched = useMemo(() => new Set((events.log[0]?.changed ?? []).flatMap(idsOf)), [events.log]);
   const to = (changes) => href("live", { ...query, ...changes });
+  const hrefOf = useCallback((id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id })), [route]);
   const lab = source.can?.lab;
   return (
     <section class="view split">
       <div class="main">
         <div class="bar-top"><h1>Live</h1><p class="counts" role="status" data-test="revision">{events.away ? "away" : `following · revision ${events.revision}`}</p></div>
-        {map && layout && <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} label="Map, which follows the source" />}
+        {map && layout && <Drawing map={map} layout={layout} hrefOf={hrefOf} selected={query.sel ?? ""} touched={touched} label="Map, which follows the source" />}
         {lab && map && <Follow map={map} query={query} to={to} />}
         {source.can?.counters !== false && <Heat revision={revision} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
       </div>

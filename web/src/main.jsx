@@ -5,11 +5,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, embedded, holds, useAnswer } from "./api.js";
 import { AskView } from "./ask.jsx";
 import { MapView } from "./mapview.jsx";
+import { layAhead } from "./map.jsx";
+import { receivers, senders } from "./names.js";
 import { Busy, Problem } from "./parts.jsx";
 import { ServiceList, ServiceView } from "./service.jsx";
 import { go, href, useRoute } from "./route.js";
 import { useEvents } from "./events.js";
-import { withEndpoints } from "./shape.js";
+import { lookAhead, withEndpoints } from "./shape.js";
 import { VIEWS, editsOf } from "./views.jsx";
 import { count, fit } from "./words.js";
 
@@ -33,7 +35,9 @@ function App() {
   const [revision, setRevision] = useState(0);
   const source = useAnswer("api/source", undefined, revision);
   const answered = useAnswer(mapOf(route), undefined, revision);
-  const map = useMemo(() => ({ ...answered, data: withEndpoints(answered.data) }), [answered]);
+  const data = useMemo(() => withEndpoints(answered.data), [answered.data]);
+  const map = { ...answered, data };
+  useAhead(data);
   // Answers are asked for again when the source is newer than they are, and not for the first event, which tells what is known.
   const shown = Math.min(source.data?.revision ?? Infinity, map.data?.revision ?? Infinity);
   useEffect(() => {
@@ -86,6 +90,24 @@ function App() {
       <footer>{source.data && <p>{source.data.version}{source.data.created ? ` · source of ${source.data.created}` : ""} · {embedded ? "an exported file: it asks no server, and what needs one says so" : "nothing leaves this machine"}</p>}</footer>
     </>
   );
+}
+
+const AHEAD = [layAhead, ...lookAhead, senders, receivers];
+
+/** Makes ready what other views need of a map, while nobody does anything. */
+function useAhead(map) {
+  useEffect(() => {
+    if (!map) return undefined;
+    const [ask, forget] = globalThis.requestIdleCallback ? [requestIdleCallback, cancelIdleCallback] : [(work) => setTimeout(work, 200), clearTimeout];
+    const left = [...AHEAD];
+    let asked = 0;
+    const next = () => {
+      left.shift()(map);
+      if (left.length) asked = ask(next);
+    };
+    asked = ask(next);
+    return () => forget(asked);
+  }, [map]);
 }
 
 /** What is odd, missing or taken for granted in the source. */

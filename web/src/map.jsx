@@ -6,48 +6,56 @@ import { arrange } from "./layout.js";
 import { Cables, Line, Packet, ServiceLines, packetAt } from "./lines.jsx";
 import { Zoom } from "./parts.jsx";
 import { walk } from "./paths.js";
+import { parseHash } from "./route.js";
+import { edgesBy } from "./shape.js";
 import { hostId, ratio } from "./words.js";
 
 const laid = new WeakMap();
+/** The last orders of Services, by which ones they are: of the same ones the order stays. */
+const orders = new Map();
+const KEPT_ORDERS = 12;
 
 /** Boxes of a map, the same in each view, kept in place: Services keep their order as long as the same ones are there. */
 export function useLayout(map, open) {
   const slim = useSlim();
-  const kept = useRef({ key: "", order: null });
-  return useMemo(() => {
-    if (!map) return null;
-    const ids = map.services.map((service) => service.id).sort().join(" ");
-    const known = open.size ? null : laid.get(map);
-    if (known?.slim === slim) {
-      kept.current = { key: ids, order: known.order };
-      return known;
-    }
-    const order = kept.current.key === ids ? kept.current.order : null;
-    const found = arrange(map, { open, order, slim });
-    found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
-    found.linksOf = new Map(map.outside.map((item) => [item.id, item.links ?? []]));
-    kept.current = { key: ids, order: found.order };
-    if (!open.size) laid.set(map, found);
-    return found;
-  }, [map, open, slim]);
+  return useMemo(() => (map ? layoutOf(map, open, slim) : null), [map, open, slim]);
 }
+
+function layoutOf(map, open, slim) {
+  const known = open.size ? null : laid.get(map);
+  if (known?.slim === slim) return known;
+  const key = map.services.map((service) => service.id).sort().join(" ");
+  const found = arrange(map, { open, order: orders.get(key) ?? null, slim });
+  found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
+  found.linksOf = new Map(map.outside.map((item) => [item.id, item.links ?? []]));
+  orders.delete(key);
+  orders.set(key, found.order);
+  if (orders.size > KEPT_ORDERS) orders.delete(orders.keys().next().value);
+  if (!open.size) laid.set(map, found);
+  return found;
+}
+
+const phone = matchMedia("(max-width: 620px)");
+const NONE = new Set();
+
+/** Lays out the whole map before a view asks for it. */
+export const layAhead = (map) => layoutOf(map, NONE, phone.matches);
 
 /** Whether the page is as narrow as on a phone. */
 function useSlim() {
-  const query = useMemo(() => matchMedia("(max-width: 620px)"), []);
-  const [slim, setSlim] = useState(query.matches);
+  const [slim, setSlim] = useState(phone.matches);
   useEffect(() => {
-    const changed = () => setSlim(query.matches);
+    const changed = () => setSlim(phone.matches);
     changed();
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, [query]);
+    phone.addEventListener("change", changed);
+    return () => phone.removeEventListener("change", changed);
+  }, []);
   return slim;
 }
 
 /**
  * @param map, layout what is drawn and where
- * @param hrefOf what an item leads to, by its identifier
+ * @param hrefOf what an item leads to, by its identifier; as long as it is the same function nothing is drawn again
  * @param selected identifier of what is looked at; its Services' or endpoints' lines are drawn strong
  * @param way hops of a packet's way, and `moment` where on it the packet is
  * @param touched identifiers that a change touched
@@ -56,54 +64,31 @@ function useSlim() {
  */
 export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, touched = null, before = null, picks = {}, label }) {
   const [zoom, setZoom] = useState(1);
-
-  const items = useMemo(() => [...layout.boxes.entries()].filter(([, box]) => box.kind !== "port"), [layout]);
-  const [focus, setFocus] = useState("");
   const holder = useRef(null);
-  const current = items.some(([id]) => id === focus) ? focus : (items.some(([id]) => id === selected) ? selected : items[0]?.[0]);
-  const strong = useMemo(() => related(map, selected), [map, selected]);
-  const amounts = useMemo(() => amountsOf(map, layout, selected), [map, layout, selected]);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
-  const passed = useMemo(() => (way ? new Set(way.map((hop) => hostId(hop.host))) : null), [way]);
   const scale = zoom * useFit(holder, layout);
   useFollow(holder, layout, line, moment, scale);
   useSight(holder, layout, line ? "" : selected || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
-
-  const keys = (event) => {
-    const direction = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-    if (!direction || event.altKey || event.ctrlKey || event.metaKey) return;
-    const next = nearest(items, layout.boxes.get(current), direction);
-    event.preventDefault();
-    event.stopPropagation();
-    if (!next) return;
-    setFocus(next);
-    holder.current.querySelector(`[data-id="${CSS.escape(next)}"]`)?.focus();
-  };
-
-  const common = { current, hrefOf, selected, touched, passed, picks, setFocus, strong };
+  const keys = useArrows(holder, layout, selected);
+  // What stands still is drawn once, however the packet moves and the size changes.
+  const still = useMemo(
+    () => <Still map={map} layout={layout} hrefOf={hrefOf} selected={selected} touched={touched} way={way} before={before} picks={picks} />,
+    [map, layout, hrefOf, selected, touched, way, before, picks.from, picks.to],
+  );
   return (
     <div class="map-frame">
       <div class="drawing" ref={holder} tabIndex={-1}>
         <svg
           viewBox={`0 0 ${Math.ceil(layout.width)} ${Math.ceil(layout.height)}`}
           width={Math.ceil(layout.width * scale)} height={Math.ceil(layout.height * scale)}
-          role="group" aria-label={label} class={`map ${layout.size}${way ? " asked" : ""}`} onKeyDown={keys}
+          role="group" aria-label={label} class={`map ${layout.size}${way ? " asked" : ""}`} {...keys}
         >
           <defs>
             <marker id="tip" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">
               <path d="M0 0L8 4L0 8z" />
             </marker>
           </defs>
-          {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} names={layout.names} />)}
-          <Cables map={map} layout={layout} />
-          {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} current={current} selected={selected} setFocus={setFocus} />)}
-          {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
-          {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} {...common} />)}
-          {map.services.map((service) => {
-            const box = layout.boxes.get(service.id);
-            return box ? <Service key={service.id} service={service} box={box} empty={!service.skipped && !map.served.has(service.id)} {...common} /> : null;
-          })}
-          <ServiceLines map={map} layout={layout} selected={selected} asked={Boolean(way)} before={before} />
+          {still}
           {line && <Line line={line} way={way} moment={moment} />}
           {line && <Labels layout={layout} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
@@ -114,14 +99,67 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
   );
 }
 
+/** Everything on the map but the packet and its way. */
+function Still({ map, layout, hrefOf, selected, touched, way, before, picks }) {
+  const passed = way ? new Set(way.map((hop) => hostId(hop.host))) : null;
+  const amounts = amountsOf(map, layout, selected);
+  const common = { hrefOf, selected, touched, passed, picks, strong: related(map, selected) };
+  return (
+    <>
+      {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} names={layout.names} />)}
+      <Cables map={map} layout={layout} />
+      {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} selected={selected} />)}
+      {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
+      {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} {...common} />)}
+      {map.services.map((service) => {
+        const box = layout.boxes.get(service.id);
+        return box ? <Service key={service.id} service={service} box={box} empty={!service.skipped && !map.served.has(service.id)} {...common} /> : null;
+      })}
+      <ServiceLines map={map} layout={layout} selected={selected} asked={Boolean(way)} before={before} />
+    </>
+  );
+}
+
+/** The arrow keys go from one thing to the next. Tab leads to one of them: where the focus was, or what is chosen, or the first. */
+function useArrows(holder, layout, selected) {
+  const items = useMemo(() => [...layout.boxes.entries()].filter(([, box]) => box.kind !== "port"), [layout]);
+  const focus = useRef("");
+  const current = () => [focus.current, selected].find((id) => layout.boxes.has(id)) ?? items[0]?.[0];
+  const found = (id) => holder.current.querySelector(`[data-id="${CSS.escape(id)}"]`);
+  const stop = useRef(null);
+  const mark = () => {
+    const next = current();
+    const element = next && found(next);
+    if (stop.current !== element) stop.current?.setAttribute("tabindex", "-1");
+    element?.setAttribute("tabindex", "0");
+    stop.current = element;
+  };
+  useLayoutEffect(mark);
+  const onFocusIn = (event) => {
+    const id = event.target.closest?.("[data-id]")?.dataset.id;
+    if (!id || id === focus.current) return;
+    focus.current = id;
+    mark();
+  };
+  const onKeyDown = (event) => {
+    const direction = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!direction || event.altKey || event.ctrlKey || event.metaKey) return;
+    const next = nearest(items, layout.boxes.get(current()), direction);
+    event.preventDefault();
+    event.stopPropagation();
+    if (next) found(next)?.focus();
+  };
+  return { onFocusIn, onKeyDown };
+}
+
 /** Of small tiles, how strong each is filled: by the chance that a Service's packet goes there, or by its number of Pods. */
 function amountsOf(map, layout, selected) {
   const found = new Map();
   if (layout.size !== "dot") return found;
-  const edges = map.edges.filter((edge) => edge.used && edge.service === selected);
+  const edges = edgesBy(map, "service", selected).filter((edge) => edge.used);
   const port = edges[0];
   for (const edge of edges) if (edge.port === port.port && edge.protocol === port.protocol && edge.family === port.family) found.set(edge.node, (found.get(edge.node) ?? 0) + ratio(edge.chance));
-  if (!edges.length) for (const pod of map.pods) found.set(pod.node, (found.get(pod.node) ?? 0) + 1);
+  if (!edges.length) for (const node of map.nodes) if (layout.boxes.get(node.id)?.pods) found.set(node.id, layout.boxes.get(node.id).pods);
   const most = Math.max(...found.values());
   return new Map([...found].map(([id, value]) => [id, edges.length ? 0.3 + 0.7 * (value / most) : 0.08 + 0.5 * (value / most)]));
 }
@@ -129,11 +167,9 @@ function amountsOf(map, layout, selected) {
 /** What belongs to what is selected: a Service's endpoints, a Pod's Services, a node's Pods. */
 function related(map, selected) {
   const found = new Set();
-  for (const edge of map.edges) {
-    if (!edge.used) continue;
-    if (edge.service === selected) found.add(edge.target).add(edge.node);
-    if (edge.target === selected || edge.node === selected) found.add(edge.service);
-  }
+  if (!selected) return found;
+  for (const edge of edgesBy(map, "service", selected)) if (edge.used) found.add(edge.target).add(edge.node);
+  for (const end of ["target", "node"]) for (const edge of edgesBy(map, end, selected)) if (edge.used) found.add(edge.service);
   return found;
 }
 
@@ -154,13 +190,20 @@ function nearest(items, from, [dx, dy]) {
 }
 
 const SMALLEST = 0.66;
+/** How wide the map's frame was, by view and window: so it need not be drawn twice to know. */
+const widths = new Map();
 
 /** How much smaller the map must be to fit its frame; never so small that it cannot be read. */
 function useFit(holder, layout) {
-  const [width, setWidth] = useState(0);
+  const place = `${parseHash(location.hash).path[0]} ${innerWidth}`;
+  const [width, setWidth] = useState(widths.get(place) ?? 0);
   useLayoutEffect(() => {
-    const measure = () => setWidth(holder.current?.clientWidth ?? 0);
-    measure();
+    const measure = () => {
+      const now = holder.current?.clientWidth ?? 0;
+      if (now) widths.set(place, now);
+      setWidth(now);
+    };
+    if (!width) measure();
     const watch = new ResizeObserver(measure);
     watch.observe(holder.current);
     return () => watch.disconnect();

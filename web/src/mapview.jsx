@@ -1,9 +1,9 @@
 // The map view: what there is, where, and what is known of what is selected.
 
-import { useMemo } from "preact/hooks";
+import { useCallback, useMemo } from "preact/hooks";
 import { Drawing, useLayout } from "./map.jsx";
 import { serviceTarget } from "./names.js";
-import { Busy, Field, LongTable, Problem, Select } from "./parts.jsx";
+import { Busy, Field, Later, LongTable, Problem, Select } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { edgesBy, narrow } from "./shape.js";
 import { count, percent, plain } from "./words.js";
@@ -18,12 +18,13 @@ export function MapView({ route, map, source, error, busy }) {
   const shown = useMemo(() => narrow(map, { ns, q, only: onlyNodes, sel }), [map, ns, q, onlyNodes, sel]);
   const layout = useLayout(shown, opened);
   const found = useMemo(() => search(map, q), [map, q]);
-  if (!map) return <section class="view"><h1>Map</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
+  const touched = useMemo(() => (q ? new Set(found.map((item) => item.id)) : null), [q, found]);
   const to = (changes) => href("map", { ...query, ...changes });
-  const hrefOf = (id) => {
+  const hrefOf = useCallback((id) => {
     if (id.startsWith("open ")) return to({ open: [...opened, id.slice(5)].join(",") });
     return to({ sel: id === sel ? "" : id });
-  };
+  }, [route]);
+  if (!map) return <section class="view"><h1>Map</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   return (
     <section class="view split">
       <div class="main">
@@ -43,7 +44,7 @@ export function MapView({ route, map, source, error, busy }) {
         </div>
         <Problem error={error} />
         {q && <Found found={found} q={q} to={to} />}
-        <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} touched={q ? new Set(found.map((item) => item.id)) : null}
+        <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} touched={touched}
           label={`Map of ${count(map.nodes.length, "host")}, ${count(map.pods.length, "Pod")} and ${count(map.services.length, "Service")}; arrow keys go from one to the next`} />
         {layout.more > 0 && <p class="counts">{count(layout.more, "more Service")} {layout.more === 1 ? "is" : "are"} not drawn: search, or choose a namespace. The tables have all.</p>}
         <Legend map={shown} size={layout.size} selected={sel} />
@@ -227,8 +228,7 @@ function ServicePanel({ service, map, to, query }) {
 function Tables({ map, to }) {
   const link = (id) => <a href={to({ sel: id })}>{plain(id)}</a>;
   return (
-    <details class="tables">
-      <summary>The same as tables</summary>
+    <Later class="tables" summary="The same as tables">{() => <>
       <LongTable caption="Services" head={["Service", "type", "addresses", "ports", "endpoints with chances"]} rows={map.services} cells={(service) => [
         link(service.id), service.type, [...service.clusterIPs, ...service.externalIPs, ...service.loadBalancerIPs].join(" "),
         service.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (${port.nodePort})` : ""}`).join(" "),
@@ -239,7 +239,7 @@ function Tables({ map, to }) {
         link(node.id), node.addresses.join(" "), node.podCIDRs.join(" "), (node.tunnels ?? []).map((tunnel) => `${tunnel.device} ${tunnel.kind}${tunnel.vni ? ` ${tunnel.vni}` : ""}`).join(" "),
         [node.ready === false ? "not ready" : "", node.linkUp === false ? "link down" : ""].filter(Boolean).join(", "),
       ]} />
-    </details>
+    </>}</Later>
   );
 }
 

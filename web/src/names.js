@@ -1,24 +1,31 @@
 // References that people type and pick: what there is to ask, and what a Service's name stands for.
 
-/** Everything that may ask, as references. */
-export function senders(map) {
-  return [
-    ...map.pods.filter((pod) => pod.addresses.length).map((pod) => pod.id),
-    ...map.nodes.map((node) => node.id),
-    ...map.outside.map((item) => item.id),
-  ];
+/** What is made of a map once. */
+function once(make) {
+  const known = new WeakMap();
+  return (map) => {
+    if (!known.has(map)) known.set(map, make(map));
+    return known.get(map);
+  };
 }
 
+/** Everything that may ask, as references. */
+export const senders = once((map) => [
+  ...map.pods.filter((pod) => pod.addresses.length).map((pod) => pod.id),
+  ...map.nodes.map((node) => node.id),
+  ...map.outside.map((item) => item.id),
+]);
+
 /** Everything that may be asked, as references. */
-export function receivers(map) {
+export const receivers = once((map) => {
   const found = [];
+  const node = map.nodes.find((item) => item.isNode !== false)?.name;
   for (const service of map.services) {
     if (service.skipped) continue;
     const name = `${service.namespace}/${service.name}`;
     const several = service.ports.length > 1;
     for (const port of service.ports) found.push(`svc/${name}${several ? `:${portName(port)}` : ""}`);
     for (const port of service.ports) {
-      const node = map.nodes.find((item) => item.isNode !== false)?.name;
       if (port.nodePort && node) found.push(`nodeport/${name}${several ? `:${portName(port)}` : ""}@${node}`);
     }
     for (const address of [...service.externalIPs, ...service.loadBalancerIPs]) {
@@ -26,7 +33,7 @@ export function receivers(map) {
     }
   }
   return found;
-}
+});
 
 export const portName = (port) => port.name || String(port.port);
 

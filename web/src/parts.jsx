@@ -74,18 +74,26 @@ export function LongTable({ rows, cells = (row) => row, most = 100, ...rest }) {
   );
 }
 
+/** What is made only once it is opened. */
+export function Later({ summary, children, ...rest }) {
+  const [opened, setOpened] = useState(false);
+  return <details onToggle={(event) => event.currentTarget.open && setOpened(true)} {...rest}><summary>{summary}</summary>{opened && children()}</details>;
+}
+
 /** A text field with suggestions. Typing changes nothing until it is entered. */
-export function Field({ label, name, value, options = [], onEnter, onFocus, hint, bad, inputRef, classes = "" }) {
+export function Field({ label, name, value, options = [], onEnter, hint, bad, inputRef, classes = "" }) {
   const [text, setText] = useState(value);
+  const [near, setNear] = useState(false);
   useEffect(() => setText(value), [value]);
   const list = `list-${name}`;
-  const most = options.length > 500 ? options.filter((item) => item.includes(text)).slice(0, 200) : options;
+  // Suggestions are there once somebody is in the field: of a large cluster they are thousands.
+  const most = !near ? [] : options.length > 500 ? options.filter((item) => item.includes(text)).slice(0, 200) : options;
   return (
     <label class={`labelled ${classes}`}>
       <span>{label}</span>
       <input
         ref={inputRef} name={name} value={text} list={options.length ? list : undefined} placeholder={hint} autocomplete="off" spellcheck={false} autocapitalize="off"
-        aria-invalid={bad ? "true" : undefined} onInput={(event) => setText(event.currentTarget.value)} onFocus={onFocus}
+        aria-invalid={bad ? "true" : undefined} onInput={(event) => setText(event.currentTarget.value)} onFocus={() => setNear(true)}
         onChange={(event) => onEnter?.(event.currentTarget.value.trim())}
       />
       {options.length > 0 && <datalist id={list}>{most.map((item) => <option key={item} value={item} />)}</datalist>}

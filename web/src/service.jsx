@@ -3,20 +3,15 @@
 import { useState } from "preact/hooks";
 import { command, embedded, holds, useAnswer } from "./api.js";
 import { serviceTarget } from "./names.js";
-import { Busy, End, Field, LongTable, Problem, Select, Table } from "./parts.jsx";
+import { Busy, End, Field, Later, LongTable, Problem, Select, Table } from "./parts.jsx";
 import { go, href } from "./route.js";
+import { edgesBy } from "./shape.js";
 import { ENDS, count, fit, percent, plain, ratio } from "./words.js";
 
 export function ServiceList({ route, map, error, busy }) {
   const { q = "", ns = "" } = route.query;
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q));
-  const used = new Map();
-  for (const edge of map.edges) {
-    const known = used.get(edge.service) ?? { used: new Set(), left: new Set() };
-    (edge.used ? known.used : known.left).add(edge.endpoint);
-    used.set(edge.service, known);
-  }
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
   return (
     <section class="view">
@@ -26,11 +21,13 @@ export function ServiceList({ route, map, error, busy }) {
         <Select label="Namespace" value={ns} onChange={(value) => go(href("services", { ...route.query, ns: value }))} options={[["", "all"], ...names.map((name) => [name, name])]} />
       </form>
       <LongTable caption="Services" hidden classes="cards-on-phone" head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found} cells={(item) => {
-        const ends = used.get(item.id);
+        const edges = edgesBy(map, "service", item.id);
+        const used = new Set(edges.filter((edge) => edge.used).map((edge) => edge.endpoint));
+        const left = new Set(edges.filter((edge) => !used.has(edge.endpoint)).map((edge) => edge.endpoint));
         return [
           <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
           <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
-          item.skipped ? "" : <span class={ends?.used.size ? "" : "bad-text"}>{ends?.used.size ? `${ends.used.size} used` : "none used"}{[...(ends?.left ?? [])].filter((each) => !ends.used.has(each)).length ? `, ${[...ends.left].filter((each) => !ends.used.has(each)).length} left out` : ""}</span>,
+          item.skipped ? "" : <span class={used.size ? "" : "bad-text"}>{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
         ];
       }} />
       {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
@@ -97,9 +94,9 @@ function Port({ port, explained: facts, node }) {
       )}
       {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
       {facts?.rules?.length > 0 && (
-        <details class="tables"><summary>{count(facts.rules.length, "rule")} of {node}</summary>
+        <Later class="tables" summary={`${count(facts.rules.length, "rule")} of ${node}`}>{() => (
           <LongTable hidden caption={`Rules of ${port.name || "the port"}`} classes="cards-on-phone" head={["chain", "what for", "rule"]} rows={facts.rules.map((rule) => [<>{rule.table} {rule.chain} {rule.rule}</>, rule.reason, <code>{rule.text}</code>])} />
-        </details>
+        )}</Later>
       )}
     </section>
   );

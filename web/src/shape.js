@@ -11,11 +11,11 @@ export function withEndpoints(map) {
   for (const edge of map.edges) {
     if (known.has(edge.target)) continue;
     known.add(edge.target);
-    const address = edge.endpoint.replace(/^\[?(.*?)\]?:\d+$/, "$1");
+    const address = hostOf(edge.endpoint);
     if (edge.node) {
       pods.push({
-        id: edge.target, namespace: edge.service.split("/")[1], name: address, node: edge.node, addresses: [address], phase: "", ready: /^ready/.test(edge.state),
-        terminating: /terminating/.test(edge.state), hostNetwork: false, failed: false, bridge: "", bare: true,
+        id: edge.target, namespace: edge.service.slice(4, edge.service.indexOf("/", 4)), name: address, node: edge.node, addresses: [address], phase: "", ready: edge.state.startsWith("ready"),
+        terminating: edge.state.includes("terminating"), hostNetwork: false, failed: false, bridge: "", bare: true,
       });
     } else outside.push({ id: edge.target, address, label: "an endpoint outside", links: [] });
   }
@@ -24,6 +24,12 @@ export function withEndpoints(map) {
     // Of a part of the map it is still known which Services have endpoints somewhere.
     served: new Set(map.edges.filter((edge) => edge.used).map((edge) => edge.service)),
   };
+}
+
+/** An endpoint without its port: "10.0.0.1:80", "[fd00::1]:80". */
+function hostOf(endpoint) {
+  const host = endpoint.slice(0, endpoint.lastIndexOf(":"));
+  return host.startsWith("[") ? host.slice(1, -1) : host;
 }
 
 const MANY_NODES = 12;
@@ -52,13 +58,23 @@ export function edgesBy(map, key, id) {
   return known[key].get(id) ?? [];
 }
 
-const orders = new WeakMap();
+/** Makes ready what views look up in a map, step by step. */
+export const lookAhead = ["service", "target", "node"].map((key) => (map) => edgesBy(map, key, ""));
 
-/** More Services than are drawn, by name; sorted once. */
+const sortedOnes = new WeakMap();
+let places = new Map();
+
+/** More Services than are drawn, by name; sorted once, and not again when the next map has the same ones. */
 function inOrder(services) {
   if (services.length <= MAX_SERVICES) return services;
-  if (!orders.has(services)) orders.set(services, [...services].sort((one, other) => byName(one.id, other.id)));
-  return orders.get(services);
+  if (!sortedOnes.has(services)) {
+    const same = services.length === places.size && services.every((service) => places.has(service.id));
+    const found = [...services].sort(same ? (one, other) => places.get(one.id) - places.get(other.id) : (one, other) => byName(one.id, other.id));
+    places = new Map(found.map((service, place) => [service.id, place]));
+    sortedOnes.set(services, found);
+    sortedOnes.set(found, found);
+  }
+  return sortedOnes.get(services);
 }
 
 /** The part of a map that is shown: of some nodes, one namespace, or what has a word in its name. */
@@ -78,6 +94,8 @@ export function narrow(map, { ns = "", only = null, q = "", services = null, sel
     const wanted = (service) => service.id === sel || Boolean(q && `${service.namespace}/${service.name}`.includes(q));
     found = [...found.filter(wanted), ...found.filter((service) => !wanted(service))];
   }
+  // The same list, where nothing is left out: what is looked up in it is known already.
+  if (!ns && !only && !near) return { ...map, services: found };
   const held = new Set(found.map((service) => service.id));
   const edges = map.edges.filter((edge) => held.has(edge.service) && (!only || !edge.node || shown.has(edge.node)));
   return { ...map, nodes, pods, services: found, edges };

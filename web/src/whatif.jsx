@@ -1,12 +1,12 @@
 // A copy of the cluster, changed; and what the changes mean for packets, as a list and on the map.
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { post, useAnswer } from "./api.js";
 import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
 import { Busy, Problem, Select, saveFile } from "./parts.jsx";
 import { go, href } from "./route.js";
-import { nearTo, overlaid, withEndpoints } from "./shape.js";
+import { edgesBy, nearTo, overlaid, withEndpoints } from "./shape.js";
 import { count, plain } from "./words.js";
 
 const EMPTY = new Set();
@@ -75,10 +75,11 @@ export function WhatIfView({ route, map, source, revision, edits }) {
 
 function CopyMap({ map, before, touched, query, to }) {
   const layout = useLayout(map, EMPTY);
+  const hrefOf = useCallback((id) => (id.startsWith("open ") ? to({}) : to({ sel: id })), [to({})]);
   return (
     <>
       <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>
-      <Drawing map={map} layout={layout} hrefOf={(id) => (id.startsWith("open ") ? to({}) : to({ sel: id }))} selected={query.sel ?? ""} touched={touched} before={before} label="Map of the changed copy" />
+      <Drawing map={map} layout={layout} hrefOf={hrefOf} selected={query.sel ?? ""} touched={touched} before={before} label="Map of the changed copy" />
     </>
   );
 }
@@ -101,7 +102,7 @@ function Editor({ map, source, add, sel }) {
   const node = map.nodes.find((item) => item.id === sel && item.isNode !== false);
   const service = map.services.find((item) => item.id === sel);
   const manifest = useRef(null);
-  const edge = map.edges.find((item) => item.target === sel);
+  const edge = edgesBy(map, "target", sel)[0];
   const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
   return (
     <>
