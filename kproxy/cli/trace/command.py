@@ -81,7 +81,7 @@ LIMITS = {"within": True, "above": False}
 @click.option(
     "--assume", "assumed", metavar="EXPR=yes|no", multiple=True, help="Decide a match that is open: rpfilter=yes."
 )
-@click.option("--summary", is_flag=True, help="One line a packet.")
+@click.option("--summary", is_flag=True, help="Outcomes without the way: one line a packet; in JSON no path.")
 @click.option("--pcap", metavar="FILE", help="Trace the packets of a capture.")
 @click.option("--packets", metavar="FILE", help="Trace packets given as JSON lines; - for stdin.")
 @click.option("--paths", is_flag=True, help="Keep outcomes apart that differ only in path.")
@@ -140,8 +140,8 @@ def command(
     if read_whole is not None:
         from kproxy.cli.trace.journey import trace_hosts
 
-        _check_summary(summary, output_format, html)
-        trace_hosts(read_whole, given, sport, "summary" if summary else output_format, html)
+        _check_summary(summary, html)
+        trace_hosts(read_whole, given, sport, output_format, html, summary=summary)
         return
     cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
     _check_usage(
@@ -178,7 +178,7 @@ def command(
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
         resolve = names.resolve
     assumptions = _assumptions(assumed)
-    _check_summary(summary, output_format, html)
+    _check_summary(summary, html)
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
@@ -200,8 +200,8 @@ def command(
         write_files({Path(html): trace_page(only, traced.label, packet_words(only.question), plain)})
         if output_format is None:
             return
-    shown = "summary" if summary else output_format or ("text" if packets is None else "json")
-    _print(reports, asked, traced.label, shown, lines=bool(many))
+    shown = output_format or ("text" if packets is None or summary else "json")
+    _print(reports, asked, traced.label, shown, summary=summary, lines=bool(many))
     if packets is not None and refused:
         raise click.exceptions.Exit(1)
 
@@ -330,9 +330,9 @@ def _check_packet(
         raise click.UsageError("only one input can be standard input")
 
 
-def _check_summary(summary: bool, output_format: str | None, html: str | None) -> None:
-    if summary and (output_format in ("json", "yaml") or html is not None):
-        raise click.UsageError("--summary is text: it goes with neither -o json, -o yaml nor --html")
+def _check_summary(summary: bool, html: str | None) -> None:
+    if summary and html is not None:
+        raise click.UsageError("--summary leaves out the way, which --html shows: they exclude each other")
 
 
 def _refuse_names(fields: Mapping[str, object]) -> Mapping[str, object]:
@@ -394,21 +394,31 @@ def _report(source: Source, asked: Asked, paths: bool, limit: bool | None, assum
 
 
 def _print(
-    reports: Sequence[Report | InputError], asked: Sequence[Asked], label: str, output_format: str, *, lines: bool
+    reports: Sequence[Report | InputError],
+    asked: Sequence[Asked],
+    label: str,
+    output_format: str,
+    *,
+    summary: bool,
+    lines: bool,
 ) -> None:
     if output_format in ("json", "yaml"):
-        records = [
-            refusal_record(each.question, item, each.source)
-            if isinstance(item, InputError)
-            else report_record(item, each.source)
-            for item, each in zip(reports, asked, strict=True)
-        ]
-        texts = [text_of(answer("Trace", each), output_format, indent=None if lines else 2) for each in records]
+        texts = []
+        for item, each in zip(reports, asked, strict=True):
+            if isinstance(item, InputError):
+                value = answer("Trace", refusal_record(each.question, item, each.source))
+            else:
+                value = answer("Trace", report_record(item, each.source))
+            if summary:
+                value.pop("hooks", None)
+                for outcome in value["outcomes"]:
+                    del outcome["path"]
+            texts.append(text_of(value, output_format, indent=None if lines else 2))
         write_output(("---\n" if output_format == "yaml" else "").join(texts), None)
         return
     from kproxy.cli.trace.text import report_text, summary_line
 
-    if output_format == "summary":
+    if summary:
         line = "".join(
             f"{refusal_line(each.question, item)}\n" if isinstance(item, InputError) else summary_line(item)
             for item, each in zip(reports, asked, strict=True)

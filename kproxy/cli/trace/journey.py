@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from kproxy.cli.output import write_answer, write_files, write_report
+from kproxy.cli.documents import answer, text_of
+from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
@@ -23,15 +24,22 @@ COLOURS = {ANSWERED: "green", OPEN: "yellow"}
 
 
 def trace_hosts(
-    read: Callable[[], Cluster], given: Mapping[str, str], sport: int | None, shown: str | None, html: str | None
+    read: Callable[[], Cluster],
+    given: Mapping[str, str],
+    sport: int | None,
+    shown: str | None,
+    html: str | None,
+    *,
+    summary: bool = False,
 ) -> None:
     """Reads a cluster, asks, and prints.
 
     Args:
         read: reads it, once the question is one.
         given: the fields `from`, `to` and `proto`; `src` and `dst` stand for addresses in the first two.
-        shown: `text`, `summary`, `json` or `yaml`; None for text, or for nothing beside a page.
+        shown: `text`, `json` or `yaml`; None for text, or for nothing beside a page.
         html: the file of the page; None for none.
+        summary: how each way ends, and not its hops.
 
     Raises:
         KproxyError: the snapshot cannot be read, or a name stands for nothing.
@@ -56,9 +64,12 @@ def trace_hosts(
         if shown is None:
             return
     if shown in ("json", "yaml"):
-        write_answer("Journeys", journeys_record(question, found, tuple(network.notes), missing), shown)
+        value = answer("Journeys", journeys_record(question, found, tuple(network.notes), missing))
+        for item in value["journeys"] if summary else ():
+            del item["there"], item["back"]
+        write_output(text_of(value, shown), None)
         return
-    write_report(_text(question, found, tuple(network.notes), missing, hops=shown != "summary").splitlines())
+    write_report(_text(question, found, tuple(network.notes), missing, hops=not summary).splitlines())
 
 
 def short(host: str) -> str:
@@ -71,7 +82,7 @@ def _text(
 ) -> str:
     lines = list(_summary(question, found, notes, missing))
     for item in found[:MAX_SHOWN] if hops else ():
-        lines += ["", *_journey(item)]
+        lines += ["", *_journey(item, question)]
     return "\n".join(lines) + "\n"
 
 
@@ -81,22 +92,24 @@ def _summary(
     yield click.style(f"{question.protocol} {short(question.client)} → {question.destination}", bold=True)
     width = max(len(percent(item.probability)) for item in found)
     for item in found:
-        yield f"  {percent(item.probability):>{width}}  {_end(item)}"
+        yield f"  {percent(item.probability):>{width}}  {_end(item, question)}"
     for each in notes:
         yield click.style(f"assumed: {each}", fg="yellow")
     for each in missing:
         yield click.style(each, fg="yellow")
 
 
-def _end(item: Journey) -> str:
+def _end(item: Journey, question: Question) -> str:
     word = click.style(item.end, fg=COLOURS.get(item.end, "red"), bold=True)
     if item.end == ANSWERED:
         return f"{word} by {short(item.at)} at {item.target}, which sees {item.source}"
-    return f"{word} at {short(item.at)}{f': {item.reason}' if item.reason else ''}"
+    sent = f", sent to {item.target}" if item.target != question.destination else ""
+    back = ", on the way back" if item.back and item.at != item.there[-1].host else ""
+    return f"{word} at {short(item.at)}{sent}{back}{f': {item.reason}' if item.reason else ''}"
 
 
-def _journey(item: Journey) -> Iterator[str]:
-    yield f"{click.style(percent(item.probability), bold=True)} {_end(item)}"
+def _journey(item: Journey, question: Question) -> Iterator[str]:
+    yield f"{click.style(percent(item.probability), bold=True)} {_end(item, question)}"
     for hop in item.there:
         yield from _hop(hop)
     if item.back:

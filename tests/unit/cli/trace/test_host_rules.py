@@ -61,6 +61,12 @@ def test_the_verdict_comes_first_and_a_summary_is_one_line(kproxy: Run, native: 
     assert "100%  ACCEPT" in done.stdout.splitlines()[1]
     done = kproxy("trace", "--rules", native, *PACKET, "--summary")
     assert done.stdout == "tcp 198.51.100.9 → 10.96.0.1:80: 100% ACCEPT 192.168.0.2 → 10.244.0.5:8080\n"
+    whole, brief = (
+        json.loads(kproxy("trace", "--rules", native, *PACKET, "-o", "json", *more).stdout)
+        for more in ((), ("--summary",))
+    )
+    assert (whole["outcomes"][0].pop("path") != [], whole.pop("hooks") != {}) == (True, True)
+    assert brief == whole
 
 
 def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> None:
@@ -86,7 +92,7 @@ def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> Non
             f"--assume: {BEFORE}=yes and {AFTER}=yes cannot all hold",
         ),
         (("--rules", NFT, "--rules", NFT, *PACKET), "both rules of nftables"),
-        (("--rules", NFT, "--summary", "-o", "json", *PACKET), "--summary"),
+        (("--rules", NFT, "--summary", "--html", "x.html", *PACKET), "--summary"),
         (("--rules", "", *PACKET), "the name of a file expected, not an empty one"),
         (("--rules", NFT, "--ipset", "", *PACKET), "the name of a file expected, not an empty one"),
         (("--rules", NFT, "--host", "", "--dst", "10.96.0.1:80"), "the name of a file expected, not an empty one"),

@@ -69,6 +69,20 @@ def test_json_has_all_hops_exact_chances_and_what_is_missing(snapshot: Path) -> 
     assert node["rules"][0]["chain"] == "PREROUTING"
     assert far["back"][-1]["host"] == "pod/shop/cart-0"
     assert any(each.startswith("nodes/n2/sysctl") for each in found["missing"])
+    brief = json.loads(run(snapshot, *ASKED, "-o", "json", "--summary").stdout)
+    for item in found["journeys"]:
+        del item["there"], item["back"]
+    assert brief == found
+
+
+def test_a_way_that_ends_too_early_says_where_it_was_to_go(snapshot: Path) -> None:
+    path = snapshot / "nodes" / "n1" / "iptables-save"
+    drop = "-A FORWARD -d 10.244.0.0/16 -j DROP\n-A FORWARD "
+    path.write_text(path.read_text().replace("-A FORWARD ", drop, 1))
+    lines = run(snapshot, *ASKED, "--summary").output.splitlines()
+    assert [line.partition(":")[0] for line in lines[1:3]] == [
+        "  50%  lost at n1, sent to 10.244.1.5", "  50%  lost at n1, sent to 10.244.2.5",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -76,7 +90,7 @@ def test_json_has_all_hops_exact_chances_and_what_is_missing(snapshot: Path) -> 
     [
         (("--from", "pod/shop/cart-0"), "a way over all hosts needs --from and --to"),
         ((*ASKED, "--netns", "x"), "--snapshot goes with --from, --to,"),
-        ((*ASKED, "--html", "x.html", "--summary"), "--summary is text"),
+        ((*ASKED, "--html", "x.html", "--summary"), "--summary leaves out the way"),
         ((*ASKED, "--src", "10.0.0.1"), "--from and --src exclude each other"),
         ((*ASKED, "--lab", "x"), "--snapshot and --lab exclude each other"),
         ((*ASKED, "--selector", "a=b"), "--selector goes with --via exec"),
