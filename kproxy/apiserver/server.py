@@ -68,7 +68,8 @@ class Configuration:
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
     which execute commands and keep logs; None if there are none. `account_keys` check the service-account tokens
-    of other signers. `controllers` are those that run (controllers/chosen.py).
+    of other signers. `controllers` are those that run (controllers/chosen.py), `disabled_plugins` the admission plugins
+    that do not (registry/admission.py).
     """
 
     data: Path
@@ -84,6 +85,7 @@ class Configuration:
     publish_root_ca: bool = False
     account_keys: tuple[PublicKey, ...] = ()
     controllers: frozenset[str] = CONTROLLERS
+    disabled_plugins: frozenset[str] = frozenset()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
 
@@ -181,7 +183,8 @@ class ApiServer:
             store.table(resource.storage, resource.fields_of)
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
-        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer)
+        disabled = configuration.disabled_plugins
+        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, disabled)
 
         def find(plural: str, namespace: str, name: str) -> str | None:
             entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)

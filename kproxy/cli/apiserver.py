@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     "--controllers", metavar="LIST", default="*", show_default=True,
     help="Which controllers run: '*' all, 'name', '-name'; as kube-controller-manager's flag.",
 )  # fmt: skip
+@click.option(
+    "--disable-admission-plugins", "plugins", metavar="LIST", default="",
+    help="Admission plugins that do not run, as kube-apiserver's flag.",
+)  # fmt: skip
 def command(
     data: str,
     listen: str,
@@ -56,6 +60,7 @@ def command(
     key_files: tuple[str, ...],
     root_ca_configmap: bool,
     controllers: str,
+    plugins: str,
 ) -> None:
     """Serve a small, durable Kubernetes API.
 
@@ -71,6 +76,7 @@ def command(
     from kproxy.apiserver.auth.authentication import load_token_file
     from kproxy.apiserver.auth.certs import load_public_keys
     from kproxy.apiserver.controllers.chosen import parse_controllers
+    from kproxy.apiserver.registry.admission import parse_plugins
     from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 
     host, port = parse_listen(listen)
@@ -86,6 +92,7 @@ def command(
         publish_root_ca=root_ca_configmap,
         account_keys=keys,
         controllers=parse_controllers(controllers),
+        disabled_plugins=parse_plugins(plugins),
     )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
     sys.setswitchinterval(0.001)

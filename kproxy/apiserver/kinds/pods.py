@@ -84,6 +84,9 @@ class PodStrategy(Strategy):
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         value["status"] = old.get("status") or {}
         _tolerate_lost_nodes(value["spec"])
+        for name in ("priority", "preemptionPolicy"):  # as the admission plugin Priority keeps what it has set
+            if name in old["spec"]:
+                value["spec"].setdefault(name, old["spec"][name])
 
     def validate(self, value: Json) -> list[FieldError]:
         return list(pod_spec_errors(value["spec"], "spec"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.kinds.warnings import warnings_for
 from kproxy.apiserver.registry import deletion, last_applied
+from kproxy.apiserver.registry.admission import Admission
 from kproxy.apiserver.registry.checks import (
     check_name,
     check_namespace,
@@ -33,7 +34,6 @@ from kproxy.apiserver.registry.checks import (
     require_namespace,
     update_errors,
 )
-from kproxy.apiserver.registry.limits import LimitRanges
 from kproxy.apiserver.registry.metadata import drop_repeated_owners, metadata_update_errors
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
@@ -41,7 +41,6 @@ from kproxy.apiserver.registry.patching import (
     decode_patched,
     patched_object,
 )
-from kproxy.apiserver.registry.quotas import Quotas
 from kproxy.apiserver.registry.replacing import keep_system_fields, put_back
 from kproxy.apiserver.registry.typed import decode, empty, typed
 from kproxy.apiserver.registry.writes import (
@@ -75,20 +74,24 @@ class Registry:
     values, `access` knows what a user may write."""
 
     def __init__(
-        self, store: Store, allocators: Allocators, rng: random.Random, now: Callable[[], datetime], access: Access
-    ) -> None:
+        self, store: Store, allocators: Allocators, rng: random.Random, now: Callable[[], datetime], access: Access,
+        disabled_plugins: Set[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self.store = store
         self.allocators = allocators
         self._rng = rng
         self._now = now
         self._access = access
         self._namespaces = store.tables["namespaces"]
-        self._limits = LimitRanges(store.tables["limitranges"])
-        self._quotas = Quotas(store)
+        self._admission = Admission(store, disabled_plugins, self._suffix)
 
     def now(self) -> datetime:
         """The time, UTC."""
         return self._now()
+
+    def _suffix(self) -> str:
+        """The end of a name that is made."""
+        return "".join(self._rng.choices(_SUFFIX, k=5))
 
     def table(self, resource: Resource) -> Table:
         return self.store.table(resource.storage, resource.fields_of)
@@ -136,7 +139,7 @@ class Registry:
             raise bad_request("resourceVersion should not be set on objects to be created")
         warnings += options.note(drop_repeated_owners(meta))
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"][:58] + "".join(self._rng.choices(_SUFFIX, k=5))
+            meta["name"] = meta["generateName"][:58] + self._suffix()
             ordered = {"name": meta.pop("name"), **meta}
             value["metadata"] = meta = ordered
         now = timestamp(self._now())
@@ -159,26 +162,25 @@ class Registry:
         if owners:
             meta["managedFields"] = owners
         context = self._context(options.dry_run, user)
-        self._limits.set_defaults(resource, namespace, value)
+        if resource.namespaced:
+            require_namespace(self._namespaces, resource, namespace, meta.get("name", ""))
+        self._admission.complete(resource, namespace, value)
         resource.strategy.prepare_create(value, context)
         errors = object_metadata_errors(resource, value)
         errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)
         refuse(resource, meta.get("name", ""), errors)
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)
-        if resource.namespaced:
-            require_namespace(self._namespaces, resource, namespace, name)
         self._access.check_write(resource, value, None, user)
-        self._limits.check(resource, namespace, value, None)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
-        charged = self._quotas.check(resource, namespace, value, None)
+        charged = self._admission.check(resource, namespace, value, None)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
         warnings += resource.strategy.warnings(value, None) + warnings_for(resource.storage, value, None)
         resource.strategy.prepare_storage(value)
         if options.dry_run:
             return WriteResult(value, None, 201, warnings)
-        self._quotas.charge(charged)
+        self._admission.quotas.charge(charged)
         entry, done = self.store.put(table, key, value)
         return WriteResult(value, done, 201, warnings, entry)
 
@@ -263,8 +265,7 @@ class Registry:
         self._access.check_write(resource, value, live, user)
         charged = []
         if not subresource:
-            self._limits.check(resource, old.get("namespace", ""), value, live)
-            charged = self._quotas.check(resource, old.get("namespace", ""), value, live)
+            charged = self._admission.check(resource, old.get("namespace", ""), value, live)
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         if subresource != "status":
             warnings += resource.strategy.warnings(value, live) + warnings_for(resource.storage, value, live)
@@ -281,7 +282,7 @@ class Registry:
             resource.strategy.release(live, context)
             _, done = self.store.delete(table, entry.key, value)
             return WriteResult(shown, done, 200, warnings)
-        self._quotas.charge(charged)
+        self._admission.quotas.charge(charged)
         entry, done = self.store.put(table, entry.key, value)
         return WriteResult(value, done, 200, warnings, entry)
 
