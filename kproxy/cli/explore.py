@@ -11,7 +11,7 @@ import click
 
 from kproxy.cli import names
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
-from kproxy.cli.options import feature_option, mode_option, parse_listen
+from kproxy.cli.options import feature_option, mode_option, parse_listen, snapshot_source
 from kproxy.cli.output import report_note, working
 from kproxy.extras import require
 from kproxy.render import Features
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explore")
-@click.argument("snapshot", metavar="[SNAPSHOT]", required=False)
+@snapshot_source("The same as SNAPSHOT.")
 @cluster_source("The namespace that is shown first.", required=False)
 @click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: the cluster's.")
 @mode_option

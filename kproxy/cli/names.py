@@ -94,8 +94,12 @@ def _references(names: _Names, *kinds: str) -> list[str]:
 
 
 def _names(context: click.Context) -> _Names:
+    given = dict(context.params)
+    if given.get("snapshot") is None and "snapshot_argument" in given:
+        # Of a line that ends within an option click keeps what stands alone apart.
+        given["snapshot"] = given["snapshot_argument"] or next(iter(context.args), None)
     try:
-        return _read(context.params)
+        return _read(given)
     except (KproxyError, OSError, ValueError, ModuleNotFoundError):
         return _Names((), (), ())
 

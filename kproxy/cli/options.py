@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -40,6 +41,22 @@ def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMES
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def snapshot_source(help_: str) -> Callable[[Function], Function]:
+    """Adds the snapshot that a command reads, as its argument or as --snapshot, and gives it as `snapshot`."""
+
+    def add(function: Function) -> Function:
+        @wraps(function)
+        def with_snapshot(snapshot: str | None, snapshot_argument: str | None, **values: Any) -> object:
+            if snapshot is not None and snapshot_argument is not None:
+                raise click.UsageError("the snapshot is given twice, as SNAPSHOT and as --snapshot")
+            return function(snapshot=snapshot_argument if snapshot is None else snapshot, **values)
+
+        option = click.option("--snapshot", metavar="PATH", help=help_)(with_snapshot)
+        return click.argument("snapshot_argument", metavar="[SNAPSHOT]", required=False)(option)  # type: ignore[return-value]
+
+    return add
 
 
 def mode_option(function: Function) -> Function:

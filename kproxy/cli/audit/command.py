@@ -10,6 +10,7 @@ import click
 
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
+from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import report_note, working, write_answer, write_files, write_output, write_report
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("audit")
-@click.argument("snapshot", required=False)
+@snapshot_source("The same as SNAPSHOT.")
 @connection_options
 @reading_options
 @click.option(

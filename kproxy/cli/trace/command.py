@@ -116,9 +116,13 @@ def command(
 
     Rules come from dumps (--rules), from manifests (-f) or a live cluster
     (--kubeconfig, --context), from a namespace (--netns), or of all hosts from
-    a snapshot (--snapshot), a lab (--lab) or a live cluster (--via). Of one host there may be several dumps: of both
+    a snapshot (SNAPSHOT), a lab (--lab) or a live cluster (--via). Of one host there may be several dumps: of both
     variants of iptables, and of nftables. What is not known of the host stays
     open, and an outcome that depends on it is INDETERMINATE.
+
+    In a snapshot the recorded rules decide. Its objects say who is called how,
+    and where Pods and nodes are: editing them changes no rule. What edited
+    objects would become is asked with -f.
 
     \b
     Examples:
@@ -126,10 +130,10 @@ def command(
       kproxy trace --rules ipt.save --rules nft.txt --dst 10.96.0.1:443 -o json
       kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
       kproxy trace --context prod --node n1 --from node/n1 --to svc/shop/web
-      kproxy trace --snapshot s.tgz --from pod/shop/cart-0 --to svc/shop/web
+      kproxy trace s.tgz --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --lab lab --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --context prod --via exec --from node/n1 --to svc/shop/web
-      kproxy trace --snapshot s.tgz --from node/n1 --to svc/web --html way.html
+      kproxy trace s.tgz --from node/n1 --to svc/web --html way.html
       kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
       kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -13,7 +14,9 @@ from click.core import ParameterSource
 from kproxy.cli import names
 from kproxy.cli.cluster_source import KUBECTL_FLAGS, ClusterSource
 from kproxy.cli.gathering import FIELDS, VIA, Reading, agent_options, gather
+from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import report_note
+from kproxy.errors import InputError
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -24,7 +27,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def snapshot_option(function: Function) -> Function:
     """Adds the options that name a whole cluster, which go with few of the others."""
     options = (
-        click.option("--snapshot", metavar="PATH", help="Or over all hosts of a snapshot (docs/snapshot.md)."),
+        snapshot_source("Or over all hosts of a snapshot; the same as SNAPSHOT."),
         click.option(
             "--lab", metavar="NAME", help="Or over all hosts of a lab, as they are now.", shell_complete=names.labs
         ),
@@ -50,6 +53,7 @@ def whole_cluster(
 
     Raises:
         click.UsageError: options do not go together.
+        InputError: a file is no snapshot.
     """
     reading = Reading.taken_from(fields, nodes)
     whole = reading.via is not None or reading.lab is not None
@@ -59,6 +63,14 @@ def whole_cluster(
         if len(nodes) > 1:
             raise click.UsageError("one --node expected, the one whose rules are asked: several go with --via")
         return None
+    if snapshot is not None:
+        from kproxy.cluster.snapshot.files import is_snapshot
+
+        if Path(snapshot).is_file() and not is_snapshot(snapshot):
+            raise InputError(
+                f"{snapshot}: not a snapshot, which is a directory or an archive: a host's rules go with --rules, "
+                "manifests with -f"
+            )
     if snapshot is not None and whole:
         raise click.UsageError(f"--snapshot and {reading.given[0]} exclude each other")
     context = click.get_current_context()
@@ -83,6 +95,6 @@ def whole_cluster(
 
 _SPELLED: Final = ("--from", "--to", "--src", "--dst", "--proto", "--sport", "--summary", "-o", "--html")
 _WITH_ALL: Final = {
-    "snapshot", "sender", "receiver", "src", "dst", "proto", "sport", "summary",
+    "snapshot", "snapshot_argument", "sender", "receiver", "src", "dst", "proto", "sport", "summary",
     "output_format", "html",
 }  # fmt: skip

@@ -58,6 +58,7 @@ def test_names_of_a_snapshot(tmp_path: Path) -> None:
     assert offered(f"trace --snapshot {snapshot} --to", "svc/") == ["svc/shop/web"]
     assert offered(f"trace --snapshot {snapshot} --from", "pod/shop/c") == ["pod/shop/cart-0"]
     assert offered(f"trace --snapshot {snapshot} --from", "node/") == ["node/n1", "node/n2"]
+    assert offered(f"trace {snapshot} --from", "node/") == ["node/n1", "node/n2"]
 
 
 def test_names_of_contexts_and_labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

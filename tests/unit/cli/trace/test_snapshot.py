@@ -75,6 +75,18 @@ def test_json_has_all_hops_exact_chances_and_what_is_missing(snapshot: Path) -> 
     assert brief == found
 
 
+def test_a_snapshot_is_an_argument_or_an_option(snapshot: Path) -> None:
+    try:
+        done = CliRunner().invoke(command, [str(snapshot), *ASKED])
+    finally:
+        gc.enable()
+    assert (done.exit_code, done.output) == (0, run(snapshot, *ASKED).output)
+    twice = run(snapshot, str(snapshot), *ASKED)
+    assert (twice.exit_code, "given twice, as SNAPSHOT and as --snapshot" in twice.output) == (2, True)
+    rules = run(snapshot / "nodes" / "n1" / "iptables-save", *ASKED)
+    assert "not a snapshot, which is a directory or an archive: a host's rules go with --rules" in str(rules.exception)
+
+
 def test_a_way_that_ends_too_early_says_where_it_was_to_go(snapshot: Path) -> None:
     path = snapshot / "nodes" / "n1" / "iptables-save"
     drop = "-A FORWARD -d 10.244.0.0/16 -j DROP\n-A FORWARD "
