@@ -66,7 +66,11 @@ spec:
 
 
 def test_a_usual_folder_comes_up(tmp_path: Path) -> None:
-    """Everything of it, with kinds that are not served or on which nothing acts; kubectl shows it."""
+    """Everything of it, with kinds that are not served or on which nothing acts; kubectl shows it.
+
+    Its probes ask a port that no container declares, and execute a program of an image. It has Services and Jobs, so
+    cluster DNS is there.
+    """
     with lab_up(tmp_path / "labs", "--nodes", "2", "-f", str(SHOP)) as lab:
         kinds = "ingress,pdb,hpa,netpol,cm,secret,sa,role,pvc,cronjob,widget"
         shown = lab.kubectl("get", kinds, "-n", "shop", "-o", "name").split()
@@ -75,6 +79,9 @@ def test_a_usual_folder_comes_up(tmp_path: Path) -> None:
             "serviceaccount", "role", "persistentvolumeclaim", "cronjob", "widget",
         }  # fmt: skip
         assert lab.kubectl("get", "pods", "-n", "shop", "-l", "app in (web, db)", "-o", "name").count("pod/") == 4
+        assert "deployment.apps/coredns" in lab.kubectl("get", "deployment", "-n", "kube-system", "-o", "name")
+        told = lab.kubectl("get", "events", "-n", "shop", "--field-selector=reason=ProbeNotExecuted")
+        assert "not on this machine: sh -c exec shop-db-is-ready -U postgres" in told
         cells = lab.json("probe", "--count", "2", "--service", "shop/web")["cells"]
         assert cells
         assert all(cell["agrees"] for cell in cells)

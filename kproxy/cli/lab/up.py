@@ -19,7 +19,7 @@ from kproxy.lab.config.presets import about_preset, preset_file, preset_names
 from kproxy.lab.config.show import lab_text
 from kproxy.lab.config.types import DEFAULT_NODES, DEFAULT_TIMEOUT, Choices, LabConfig
 from kproxy.lab.errors import LabError
-from kproxy.lab.lifecycle.manifests import ManifestReader, read_manifests
+from kproxy.lab.lifecycle.manifests import ManifestReader, asks_for_names, read_manifests
 from kproxy.lab.lifecycle.objects import Progress
 from kproxy.lab.lifecycle.up import bring_up
 from kproxy.lab.spec import MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
@@ -54,7 +54,8 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
 )
 @click.option(
     "--dns/--no-dns", default=None,
-    help="Whether names of Services and pods are answered: a server as CoreDNS is. Default: no.",
+    help="Whether names of Services and pods are answered: a server as CoreDNS is. Default: if manifests have Services "
+    "and something that runs commands, as Jobs do.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
@@ -107,6 +108,9 @@ def command(
             reader.add(config.file, each.number, each.document)
 
     manifests = read_manifests([*config.manifests, *filenames], add_objects)
+    if config.choices.dns is None and (asker := asks_for_names(manifests)) is not None:
+        config = msgspec.structs.replace(config, choices=Choices(dns=True).over(config.choices))
+        report_note(f"{asker.where}: {asker.kind} runs commands: cluster DNS is up for it; --no-dns leaves it out")
     if dry_run:
         named = tuple(each for each in filenames if each != "-")
         write_output(lab_text(msgspec.structs.replace(config, manifests=(*config.manifests, *named))), None)

@@ -32,7 +32,7 @@ def lab_document(config: LabConfig) -> dict[str, Any]:
             **({"podSubnet": ",".join(spec.pod_subnets)} if spec.pod_subnets else {}),
             **({"serviceSubnet": ",".join(spec.service_subnets)} if spec.service_subnets else {}),
             **({"mtu": spec.mtu} if spec.mtu else {}),
-            **({"dns": True} if spec.dns else {}),
+            **({"dns": spec.dns} if config.choices.dns is not None else {}),
         },
         "proxy": {
             "mode": spec.mode,

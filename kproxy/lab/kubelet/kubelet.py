@@ -26,7 +26,7 @@ from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.controllers.base import Controller, ObjectHandler
 from kproxy.lab.dns.server import DnsServers
 from kproxy.lab.errors import LabError
-from kproxy.lab.events import WARNING
+from kproxy.lab.events import NORMAL, WARNING
 from kproxy.lab.kubelet.cni import CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.logs import PodLogs
@@ -73,7 +73,7 @@ class Kubelet(Controller):
         self._families = spec.families
         self._plan = plan
         self.servers = EchoServers()
-        self._prober = Prober(self._probed, self._unhealthy)
+        self._prober = Prober(self._probed, self._unhealthy, self._not_executed)
         self._logs = PodLogs()
         self.tasks = Tasks(self._probed, self._logs)
         self.dns = DnsServers(client, self._probed)
@@ -224,12 +224,18 @@ class Kubelet(Controller):
                 self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
 
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
-        sandbox = self.sandboxes.get(uid)
-        found = self._pods.indexer.get_by_key(sandbox.key) if sandbox is not None else None
-        if found is not None and found.metadata.uid == uid:
-            text = f"{kind} probe failed: {problem}"
+        self._say_of(uid, container, "Unhealthy", f"{kind} probe failed: {problem}", WARNING)
+
+    def _not_executed(self, uid: str, container: str, kind: str, program: str) -> None:
+        text = f"{kind} probe taken as a success: not on this machine: {program}"
+        self._say_of(uid, container, "ProbeNotExecuted", text, NORMAL)
+
+    def _say_of(self, uid: str, container: str, reason: str, text: str, type: str) -> None:
+        """An event of a container, if its pod is still there."""
+        found = self._find(uid)
+        if found is not None:
             part = f"spec.containers{{{container}}}"
-            self.recorder.event(found.raw, "Pod", "Unhealthy", text, type=WARNING, part=part)
+            self.recorder.event(found.pod, "Pod", reason, text, type=type, part=part)
 
     def _probed(self, uid: str) -> None:
         sandbox = self.sandboxes.get(uid)

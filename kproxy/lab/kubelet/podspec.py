@@ -52,7 +52,10 @@ def pod_words(pod: Object) -> str:
 
 
 def pod_ports(pod: Object) -> tuple[Port, ...]:
-    """The ports that a pod's echo server serves; one that runs commands has none."""
+    """The ports that a pod's echo server serves; one that runs commands has none.
+
+    A port that a livenessProbe asks is served, declared or not: what does not answer there would be killed.
+    """
     if is_task(pod):
         return ()
     found = [
@@ -60,7 +63,15 @@ def pod_ports(pod: Object) -> tuple[Port, ...]:
         for container in containers_of(pod)
         for port in container.get("ports") or ()
     ]
-    return tuple(dict.fromkeys(found)) or DEFAULT_PORTS
+    asked = [Port(number) for number in map(_liveness_port, containers_of(pod)) if number]
+    return tuple(dict.fromkeys((*(found or DEFAULT_PORTS), *asked)))
+
+
+def _liveness_port(container: Object) -> int:
+    """The number that a container's livenessProbe asks; 0 for a name, which is declared, or none."""
+    probe = container.get("livenessProbe") or {}
+    port = (probe.get("httpGet") or probe.get("tcpSocket") or {}).get("port")
+    return port if isinstance(port, int) else 0
 
 
 def port_mappings(pod: Object) -> list[Json]:

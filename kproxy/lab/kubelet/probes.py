@@ -2,7 +2,8 @@
 
 A container that has neither is ready when it runs. One that has is not ready until its startup probe has succeeded and
 its readiness probe `successThreshold` times in a row; `failureThreshold` failures in a row take that back. Network
-probes go from the node to the pod's address, commands run in the pod's network and this machine's files.
+probes go from the node to the pod's address, commands run in the pod's network and this machine's files. A program that
+this machine has not is the image's, as the server that it asks is: that probe succeeds, for the pod's servers run.
 
 kubernetes/kubernetes pkg/kubelet/prober; defaults are those of core/v1's Probe.
 """
@@ -37,6 +38,8 @@ at a lab waits for it."""
 _FAST_ATTEMPTS: Final = 10
 _MAX_STATUS: Final = 1 << 16
 """Octets of a status line."""
+_NOT_FOUND: Final = 127
+"""A shell's exit code for a program that it does not find."""
 _MAX_SHOWN: Final = 1024
 """Characters of a command's output in a message."""
 
@@ -59,6 +62,10 @@ class Probe(msgspec.Struct, frozen=True):
     timeout: float = 1.0
     successes: int = 1
     failures: int = 3
+
+
+class NoProgramError(Exception):
+    """What a probe executes is not on this machine."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -102,7 +109,11 @@ def _port(container: Object, port: object) -> int:
 
 
 def run_probe(probe: Probe, target: Target) -> str:
-    """Executes a probe once: "" if it succeeded, else why not, in a kubelet's words, which are those of Go's net."""
+    """Executes a probe once: "" if it succeeded, else why not, in a kubelet's words, which are those of Go's net.
+
+    Raises:
+        NoProgramError: it is a command whose program is not on this machine.
+    """
     host = probe.host or target.address
     shown = f"[{host}]" if ":" in host else host
     try:
@@ -177,10 +188,16 @@ def _execute(probe: Probe, target: Target) -> str:
         with Namespace.named(target.netns) as inside:
             inside.call(isolate, target.hostname, target.files)
             done = inside.call(run)
+    except FileNotFoundError as error:
+        if error.filename != probe.command[0]:
+            raise
+        raise NoProgramError(probe.command[0]) from error
     except subprocess.TimeoutExpired:
         return f'command timed out: "{" ".join(probe.command)}" timed out after {probe.timeout:g}s'
     if done.returncode == 0:
         return ""
+    if done.returncode == _NOT_FOUND:
+        raise NoProgramError(" ".join(probe.command))
     # A kubelet's message is the command's output alone; one without any says nothing.
     return done.stdout.decode(errors="replace").strip()[:_MAX_SHOWN] or f"exit code {done.returncode}"
 
@@ -202,17 +219,24 @@ class Count:
             self.passed = succeeded
 
 
+Tell = Callable[[str, str, str, str], None]
+"""Uid, container, kind of probe, and what there is to say."""
+
+
 class Prober:
-    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have, and
-    `failed(uid, container, kind, problem)` for every probe that fails."""
+    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have,
+    `failed(uid, container, kind, problem)` for every probe that fails, and `skipped` with the program in place of a
+    problem for each that cannot be executed."""
 
     def __init__(
         self,
         changed: Callable[[str], None],
-        failed: Callable[[str, str, str, str], None] = lambda _uid, _container, _kind, _problem: None,
+        failed: Tell,
+        skipped: Tell,
     ) -> None:
         self._changed = changed
         self._failed = failed
+        self._skipped = skipped
         self._lock = threading.Lock()
         self._pods: dict[str, tuple[threading.Event, dict[str, bool]]] = {}
 
@@ -264,10 +288,8 @@ class Prober:
         count, attempts = Count(readiness), 0
         wait = readiness.initial_delay
         while not ended.wait(wait):
-            problem = run_probe(readiness, target)
+            problem = self._attempt(uid, name, "Readiness", readiness, target, ended)
             count.note(not problem)
-            if problem and not ended.is_set():
-                self._failed(uid, name, "Readiness", problem)
             if count.passed != self.readiness(uid).get(name):
                 log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
                 self._note(uid, name, count.passed, ended)
@@ -278,15 +300,24 @@ class Prober:
     def _until_passed(self, uid: str, name: str, probe: Probe, target: Target, ended: threading.Event) -> bool:
         count, attempts, wait = Count(probe), 0, probe.initial_delay
         while not ended.wait(wait):
-            problem = run_probe(probe, target)
-            count.note(not problem)
+            count.note(not self._attempt(uid, name, "Startup", probe, target, ended))
             if count.passed:
                 return True
-            if problem and not ended.is_set():
-                self._failed(uid, name, "Startup", problem)
             attempts += 1
             wait = min(probe.period, _FAST) if attempts < _FAST_ATTEMPTS else probe.period
         return False
+
+    def _attempt(self, uid: str, name: str, kind: str, probe: Probe, target: Target, ended: threading.Event) -> str:
+        """Executes a probe and tells of it; what is wrong, "" for nothing."""
+        try:
+            problem = run_probe(probe, target)
+        except NoProgramError as error:
+            if not self.readiness(uid).get(name) and not ended.is_set():  # once, not with every period
+                self._skipped(uid, name, kind, str(error))
+            return ""
+        if problem and not ended.is_set():
+            self._failed(uid, name, kind, problem)
+        return problem
 
     def _note(self, uid: str, name: str, ready: bool, ended: threading.Event) -> None:
         with self._lock:

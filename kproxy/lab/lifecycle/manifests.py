@@ -67,6 +67,19 @@ def read_manifests(paths: Sequence[str], more: Callable[[ManifestReader], None] 
     return sorted(reader.found, key=lambda item: _FIRST.index(item.kind) if item.kind in _FIRST else len(_FIRST))
 
 
+def asks_for_names(manifests: Sequence[Manifest]) -> Manifest | None:
+    """The first manifest whose commands may ask for the names of Services among the others."""
+    if not any(item.kind == "Service" for item in manifests):
+        return None
+    return next((item for item in manifests if _runs_commands(item)), None)
+
+
+def _runs_commands(item: Manifest) -> bool:
+    spec = item.body.get("spec")
+    ends = isinstance(spec, dict) and spec.get("restartPolicy") in ("Never", "OnFailure")
+    return item.kind in ("Job", "CronJob") or (item.kind == "Pod" and ends)
+
+
 class ManifestReader:
     """Collects the objects of files."""
 

@@ -43,6 +43,7 @@ CONTROLLERS: Final = "controllers"
 _COMMANDS: Final = "commands"
 _COMPLAINTS: Final = 3
 """Pods of which it is told why they are not ready."""
+_PROBES: Final = "pods are echo servers on their containerPorts; commands of probes are this machine's (docs/lab.md)"
 Say = Callable[[str], None]
 
 
@@ -152,7 +153,8 @@ def _build(
         try:
             _wait(lab, client, names, waiting)
         except NotReadyError as error:
-            late = "\n".join((str(error), *complaints(client)[:_COMPLAINTS]))
+            said = complaints(client)[:_COMPLAINTS]
+            late = "\n".join((str(error), *said, *([_PROBES] if any(": Unhealthy: " in each for each in said) else [])))
     for command in commands:
         waiting.check()
         _execute(lab, spec, command, waiting)

@@ -62,3 +62,18 @@ def test_a_dry_run_makes_nothing(tmp_path: Path) -> None:
         f"proxy:\n  mode: iptables\n  variant: nft\nmanifests:\n- {manifest}\ntimeout: 120s\n"
     )
     assert not (tmp_path / "labs").exists()
+
+
+def test_dns_comes_with_what_asks_for_names(tmp_path: Path) -> None:
+    """What was decided stands in the file that a dry run prints."""
+    manifest = tmp_path / "m.yaml"
+    meta = "apiVersion: v1, metadata: {name: a}"
+    manifest.write_text(f"{{{meta}, kind: Service}}\n---\n{{{meta}, kind: Job}}\n")
+    environment = {**os.environ, "KPROXY_LAB_DIR": str(tmp_path / "labs")}
+    note = (
+        f"note: {manifest}: document 2: line 3: Job runs commands: cluster DNS is up for it; --no-dns leaves it out\n"
+    )
+    for options, expected, said in (((), "true", note), (("--no-dns",), "false", "")):
+        done = run_kproxy("lab", "up", "-f", str(manifest), "--dry-run", *options, environment=environment)
+        assert (done.returncode, done.stderr) == (0, said)
+        assert f"\n  dns: {expected}\n" in done.stdout

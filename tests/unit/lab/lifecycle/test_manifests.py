@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.lifecycle.manifests import read_manifests
+from kproxy.lab.lifecycle.manifests import asks_for_names, read_manifests
 
 
 def test_manifests_are_read_with_every_problem_at_once(tmp_path: Path) -> None:
@@ -64,3 +65,23 @@ def test_a_kustomization_needs_no_kind_and_no_name(tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text("resources: [a.yaml]\n")
     (found,) = read_manifests([str(tmp_path)])
     assert found.kind == "Kustomization"
+
+
+@pytest.mark.parametrize(
+    ("others", "asks"),
+    [
+        ([{"kind": "Job"}], True),
+        ([{"kind": "CronJob"}], True),
+        ([{"kind": "Pod", "spec": {"restartPolicy": "Never"}}], True),
+        ([{"kind": "Pod", "spec": {}}, {"kind": "Pod", "spec": "odd"}, {"kind": "Deployment"}], False),
+    ],
+)
+def test_what_runs_commands_beside_services_asks_for_their_names(
+    tmp_path: Path, others: list[dict[str, Any]], asks: bool
+) -> None:
+    meta: dict[str, Any] = {"apiVersion": "v1", "metadata": {"name": "a"}}
+    path = tmp_path / "all.json"
+    for services, expected in (([{"kind": "Service"}], asks), ([], False)):
+        path.write_text("".join(json.dumps({**meta, **each}) for each in [*others, *services]))
+        found = asks_for_names(read_manifests([str(path)]))
+        assert (found is not None) is expected
