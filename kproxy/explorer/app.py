@@ -20,9 +20,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from kproxy.explorer.apart import compared
 from kproxy.explorer.ask import Ask, AskRule, answer
 from kproxy.explorer.audits import audit_report
-from kproxy.explorer.comparing import Compare, WhatIf, compare_sides, what_if
+from kproxy.explorer.comparing import Compare, WhatIf
 from kproxy.explorer.edits import Edit, as_manifests
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.exchange import HANDLERS, read_body, read_query
@@ -177,10 +178,7 @@ class Api:
     # --- copies and comparisons ---
 
     async def _whatif(self, request: Request) -> Response:
-        body = await read_body(request, WhatIf)
-        return await self._run(
-            lambda work: what_if(self.explorer.model, self.explorer.copy_with(body.edits), body, work), heavy=True
-        )
+        return await self._compared(await read_body(request, WhatIf))
 
     async def _save(self, request: Request) -> Response:
         body = await read_body(request, EditsBody)
@@ -196,14 +194,11 @@ class Api:
         return Response(data, media_type="application/yaml", headers=headers)
 
     async def _compare(self, request: Request) -> Response:
-        body = await read_body(request, Compare)
-        state = self.explorer.state
-        return await self._run(
-            lambda work: compare_sides(
-                state(body.a.source, body.a.edits), state(body.b.source, body.b.edits), body, work
-            ),
-            heavy=True,
-        )
+        return await self._compared(await read_body(request, Compare))
+
+    async def _compared(self, body: WhatIf | Compare) -> Response:
+        data = await self._in_thread(lambda work: compared(self.explorer, body, work), heavy=True)
+        return Response(data, media_type="application/json")
 
     async def _audit(self, request: Request) -> Response:
         read_query(request)

@@ -23,7 +23,7 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.edits import Edit, EditWords
-from kproxy.explorer.errors import bad_input
+from kproxy.explorer.errors import Refusal, bad_input
 from kproxy.explorer.findings import AskHint, Finding, Findings, Gathered, Open, Sent, question
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
@@ -114,11 +114,11 @@ def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswe
     """
     assert copy.edited is not None
     words = tuple(copy.edited.words)
+    with copy.lock:
+        drawn = draw_map(copy, asked.node if asked.node.removeprefix("node/") in copy.nodes else "", work)
     found = compare_models(model, copy, work) if asked.compare else Findings(True, (), (), ())
     touched = dict.fromkeys(each for item in words for each in item.touches)
     touched |= dict.fromkeys(each for item in found.findings for each in item.services)
-    with copy.lock:
-        drawn = draw_map(copy, asked.node if asked.node.removeprefix("node/") in copy.nodes else "", work)
     notes = [*found.notes]
     notes += [f"packets to and from node {name}, and its pods, are lost" for name in sorted(copy.edited.gone)]
     if not model.known.rendered:
@@ -179,39 +179,71 @@ def _side(model: Model, side: Side) -> SideWords:
 
 
 def compare_models(one: Model, other: Model, work: Work, *, node: str = "", family: str | None = None) -> Findings:
-    """What two clusters' rules do differently, on the nodes that both have. Raises Refusal."""
+    """What two clusters' rules do differently, on the nodes that both have. Nodes for which the time does not suffice
+    are said to be undecided.
+
+    Raises:
+        Refusal: the node or the family is wrong, no node is on both sides, or nobody waits any more.
+    """
     is_copy = one.edited is not None or other.edited is not None
     common = [name for name in other.nodes if name in one.nodes]
     names = common if is_copy and not node else paired(one, other, node)
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
-    changed = _Changed.between(one.manifests, other.manifests)
-    some = [_of_services(model.manifests, changed.services) for model in (one, other)]
+    nodes = _NodeByNode(one, other, len(names), work)
     report = Gathered(one, other)
-    seen: dict[tuple[object, ...], Comparison] = {}
+    longest = 0.0
     for name in names:
         for each in families:
-            work.check()
-            whole = name in changed.nodes or _configurations_differ(one, other, name)
-            if not whole and not changed.services:
+            begin = work.left
+            try:
+                found = nodes.compared(name, each) if begin > longest else None
+            except Refusal:
+                if work.cancelled or work.left:
+                    raise
+                found = None
+            if found is None:
+                report.left_out(name)
                 continue
-            sides = [
-                _Side.of(model, name, each, None if whole else mine)
-                for model, mine in zip((one, other), some, strict=True)
-            ]
-            key: tuple[object, ...] = (each, sides[0].key, sides[1].key)
-            if sides[0].key == sides[1].key:
-                continue
-            host = host_of(one, name, len(names))
-            if host is not None:
-                key = (*key, name)
-            if key not in seen:
-                seen[key] = compare(
-                    sides[0].rules(), sides[1].rules(), family=each, host=host, progress=work.check, examine=EXAMINED
-                )
-            report.add((name, name), each, seen[key])
+            longest = max(longest, begin - work.left)
+            report.add((name, name), each, found)
     # A copy's nodes that are gone are said as such.
     notes = [] if node or is_copy else unpaired(one, other)
     return report.findings(notes)
+
+
+class _NodeByNode:
+    """Compares the nodes of two clusters: those whose rules read alike once."""
+
+    def __init__(self, one: Model, other: Model, count: int, work: Work) -> None:
+        """`count`: how many nodes are compared."""
+        self._models = (one, other)
+        self._changed = _Changed.between(one.manifests, other.manifests)
+        self._some = [_of_services(model.manifests, self._changed.services) for model in self._models]
+        self._count = count
+        self._work = work
+        self._seen: dict[tuple[object, ...], Comparison] = {}
+
+    def compared(self, name: str, family: Family) -> Comparison:
+        """One node. Raises Refusal: the time is over."""
+        self._work.check()
+        whole = name in self._changed.nodes or _configurations_differ(*self._models, name)
+        if not whole and not self._changed.services:
+            return Comparison(True)
+        one, other = (
+            _Side.of(model, name, family, None if whole else mine)
+            for model, mine in zip(self._models, self._some, strict=True)
+        )
+        key: tuple[object, ...] = (family, one.key, other.key)
+        if one.key == other.key:
+            return Comparison(True)
+        host = host_of(self._models[0], name, self._count)
+        if host is not None:
+            key = (*key, name)
+        if key not in self._seen:
+            self._seen[key] = compare(
+                one.rules(), other.rules(), family=family, host=host, progress=self._work.check, examine=EXAMINED
+            )
+        return self._seen[key]
 
 
 @dataclass(frozen=True)

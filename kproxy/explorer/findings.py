@@ -24,6 +24,7 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.services.names import family_of
 
 MAX_FINDINGS: Final = 200
+TIME_OVER: Final = "not compared: the time for it was over"
 
 
 class AskHint(msgspec.Struct, frozen=True, rename={"sender": "from"}):
@@ -112,6 +113,7 @@ class Gathered:
         self._models = (one, other)
         self._found: dict[tuple[object, ...], _Group] = {}
         self._undecided: list[Open] = []
+        self._left_out: dict[str, None] = {}
         self._alike = True
         self._more = 0
 
@@ -127,16 +129,22 @@ class Gathered:
             group.families[family.value] = None
         self._undecided += [Open(item.where, item.reason, name) for item in found.undecided]
 
+    def left_out(self, node: str) -> None:
+        """Takes a node that was not compared, since the time was over."""
+        self._alike = False
+        self._left_out[node] = None
+
     def findings(self, notes: Sequence[str]) -> Findings:
         # What happens under few conditions is what most packets meet.
         shown = sorted(self._found.values(), key=lambda each: len(each.item.conditions))[:MAX_FINDINGS]
         more = [f"{self._more} more destinations differ"] if self._more else []
+        left_out = (Open("all packets", TIME_OVER, name) for name in self._left_out)
         left = len(self._found) - len(shown)
         more += [f"{left} more findings are not listed"] if left else []
         return Findings(
             self._alike,
             tuple(map(self._finding, shown)),
-            tuple(self._undecided[:MAX_FINDINGS]),
+            (*left_out, *self._undecided)[:MAX_FINDINGS],
             (*notes, *more),
         )
 

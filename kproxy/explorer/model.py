@@ -64,6 +64,20 @@ class Work:
         """Nobody waits any more."""
         self._cancelled = True
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._cancelled
+
+    def end(self) -> None:
+        """The time is over."""
+        self._end = float("-inf")
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; 0 if none are."""
+        return max(0.0, self._end - self._clock())
+
     def check(self, _what: str = "") -> None:
         """Raises Refusal: the time is over, or nobody waits."""
         if self._cancelled or self._clock() > self._end:

@@ -100,7 +100,7 @@ class Source(Protocol):
         """Ends that."""
 
 
-class _Still:
+class Still:
     """A source that does not change by itself."""
 
     live = False
@@ -112,7 +112,7 @@ class _Still:
         """Nothing was begun."""
 
 
-class SnapshotSource(_Still):
+class SnapshotSource(Still):
     """A snapshot: a directory or an archive. Of a directory files are read when they are needed."""
 
     kind = SNAPSHOT
@@ -150,7 +150,7 @@ class _Kept:
         return self._objects.read(path) if path.startswith(f"{OBJECTS}/") else self._files.read(path)
 
 
-class ManifestSource(_Still):
+class ManifestSource(Still):
     """Manifests: what kube-proxy would program for them on each node."""
 
     kind = MANIFESTS
@@ -219,7 +219,7 @@ def _plain(path: Path) -> str:
     return name if path.suffix in SUFFIXES else f"{name}.yaml"
 
 
-class RulesSource(_Still):
+class RulesSource(Still):
     """The rules of one host, from dumps."""
 
     kind = RULES

@@ -96,10 +96,11 @@ class Explorer:
         against: the second source, which is read once; None if there is none.
     """
 
-    def __init__(self, source: Source, namespace: str = "", against: Source | None = None) -> None:
+    def __init__(self, source: Source, namespace: str = "", against: Source | None = None, revision: int = 1) -> None:
         """
         Args:
             namespace: that the page shows first; "" for all.
+            revision: what the first state of the source is called.
 
         Raises:
             KproxyError: a source cannot be read.
@@ -113,7 +114,7 @@ class Explorer:
         self._warmer: Warmer | None = None
         self._listeners: list[Listener] = []
         self._copies: OrderedDict[tuple[bool, int, bytes], Model] = OrderedDict()
-        self._model = Model(source.read(), 1)
+        self._model = Model(source.read(), revision)
         self._second = None if against is None else Model(against.read(), 1)
 
     def start(self, rest: Callable[[], None] = lambda: None) -> None:

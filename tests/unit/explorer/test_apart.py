@@ -1,0 +1,130 @@
+"""Comparisons of large clusters: in a process of their own, and as far as the time suffices."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.dataplane.compare.compare import compare
+from kproxy.explorer import apart, comparing
+from kproxy.explorer.comparing import Compare, Side, WhatIf, what_if
+from kproxy.explorer.edits import Edit
+from kproxy.explorer.errors import Refusal
+from kproxy.explorer.findings import TIME_OVER
+from kproxy.explorer.model import Work
+from kproxy.explorer.source import SnapshotSource
+from kproxy.explorer.state import Explorer
+
+NFTABLES = WhatIf((Edit("mode", mode="nftables"),))
+
+
+@pytest.fixture(name="explorer")
+def _explorer(snapshot: Path) -> Explorer:
+    return Explorer(SnapshotSource(str(snapshot)), against=SnapshotSource(str(snapshot)), revision=3)
+
+
+@pytest.fixture(name="started")
+def _started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Every cluster is a large one; the processes that are begun for it."""
+    monkeypatch.setattr(apart, "LARGE", 0)
+    found: list[subprocess.Popen[bytes]] = []
+
+    class Seen(subprocess.Popen[bytes]):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            found.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Seen)
+    return found
+
+
+def _answered(explorer: Explorer, body: apart.Body) -> Any:
+    return json.loads(apart.compared(explorer, body, Work(60)))
+
+
+def test_a_process_of_its_own_answers_the_same(
+    explorer: Explorer, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = (NFTABLES, Compare("diff", b=Side("against", NFTABLES.edits)))
+    there = [_answered(explorer, each) for each in bodies]
+    assert len(started) == 2
+    monkeypatch.setattr(apart, "LARGE", 1)
+    assert there == [_answered(explorer, each) for each in bodies]
+    assert len(started) == 2
+    assert (there[0]["revision"], there[0]["alike"]) == (3, False)
+
+
+def test_what_a_process_refuses_is_refused(explorer: Explorer, started: list[subprocess.Popen[bytes]]) -> None:
+    with pytest.raises(Refusal, match="edits") as found:
+        _answered(explorer, WhatIf((*NFTABLES.edits, Edit("drop-node", node="gone"))))
+    assert len(started) == 1
+    assert (found.value.status, found.value.field) == (404, "edits[1].node")
+
+
+def test_edits_of_a_few_services_are_compared_at_once(
+    explorer: Explorer, started: list[subprocess.Popen[bytes]]
+) -> None:
+    assert not _answered(explorer, WhatIf((Edit("delete", service="shop/web"),)))["alike"]
+    assert not started
+
+
+def test_a_process_that_nobody_waits_for_is_ended(
+    explorer: Explorer, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/sh")
+    monkeypatch.setattr(apart, "ARGUMENTS", ("-c", "sleep 600"))
+    work = Work(60)
+    looks = itertools.count()
+    monkeypatch.setattr(work, "check", lambda: work.cancel() if next(looks) == 1 else Work.check(work))
+    with pytest.raises(Refusal):
+        apart.compared(explorer, NFTABLES, work)
+    assert started[0].returncode == -9
+
+
+def test_nodes_for_which_the_time_does_not_suffice_are_named(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The two nodes' rules differ, so each is compared.
+    edits = (*NFTABLES.edits, Edit("policy", service="shop/web", set={"internalTrafficPolicy": "Local"}))
+    now = [0.0]
+
+    def slow(*given: Any, **named: Any) -> Any:
+        now[0] += 10.0
+        return compare(*given, **named)
+
+    monkeypatch.setattr(comparing, "compare", slow)
+    for seconds, undecided in ((25, []), (15, ["n2"]), (5, ["n1", "n2"])):
+        now[0] = 0.0
+        found = what_if(explorer.model, explorer.copy_with(edits), WhatIf(edits), Work(seconds, lambda: now[0]))
+        assert [each.node for each in found.undecided if each.reason == TIME_OVER] == undecided, seconds
+        assert not found.alike
+        assert bool(found.findings) is (len(undecided) < 2)
+        assert found.map.edges
+
+
+ENDLESS = """
+import itertools, signal
+from kproxy.explorer import apart, comparing
+
+def compare(*given, **named):
+    assert 0 < signal.setitimer(signal.ITIMER_REAL, 0.01)[0] <= 48
+    for _ in itertools.repeat(0):
+        pass
+
+comparing.compare = compare
+apart.main()
+"""
+
+
+def test_a_step_that_takes_longer_than_there_is_time_is_ended_midway(
+    explorer: Explorer, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "ARGUMENTS", ("-c", ENDLESS))
+    found = _answered(explorer, NFTABLES)
+    assert [(each["node"], each["reason"]) for each in found["undecided"]] == [("n1", TIME_OVER), ("n2", TIME_OVER)]
+    assert started[0].returncode == 0
