@@ -1,4 +1,4 @@
-"""The columns of the kinds of core, apps, discovery, networking and RBAC."""
+"""The columns of the kinds of core, apps, coordination, discovery, networking and RBAC, as in `kinds.resources`."""
 
 from __future__ import annotations
 
@@ -101,6 +101,17 @@ def _replica_set(value: Json, now: datetime) -> list[Cell]:
     status = value.get("status") or {}
     numbers = [value["spec"].get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [name_of(value), *numbers, age_of(value, now), *images(value), selector_text(value["spec"].get("selector"))]
+
+
+def _replication_controller(value: Json, now: datetime) -> list[Cell]:
+    spec, status = value["spec"], value.get("status") or {}
+    numbers = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [name_of(value), *numbers, age_of(value, now), *images(value), labels_text(spec.get("selector"))]
+
+
+def _stateful_set(value: Json, now: datetime) -> list[Cell]:
+    ready, wanted = (value.get("status") or {}).get("readyReplicas", 0), value["spec"].get("replicas", 0)
+    return [name_of(value), f"{ready}/{wanted}", age_of(value, now), *images(value)]
 
 
 def _daemon_set(value: Json, now: datetime) -> list[Cell]:
@@ -236,9 +247,14 @@ PRINTERS: Final[dict[str, Columns]] = {
     "ReplicaSet": columns(
         "Name Desired:integer Current:integer Ready:integer Age Containers::1 Images::1 Selector::1", _replica_set
     ),
+    "ReplicationController": columns(
+        "Name Desired:integer Current:integer Ready:integer Age Containers::1 Images::1 Selector::1",
+        _replication_controller,
+    ),
     "RoleBinding": _BINDING,
     "Secret": columns("Name Type Data:integer Age", _secret),
     "Service": columns("Name Type Cluster-IP External-IP Port(s) Age Selector::1", _service),
     "ServiceAccount": columns("Name Age", aged),
     "ServiceCIDR": columns("Name CIDRs Age", _service_cidr),
+    "StatefulSet": columns("Name Ready Age Containers::1 Images::1", _stateful_set),
 }

@@ -1,4 +1,4 @@
-"""The columns of the kinds that are stored for others to act on: jobs, ingresses, policies, certificates."""
+"""The columns of the other kinds of `kinds.stored`: jobs, ingresses, admission policies, certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of what kubelets and schedulers list beside core and apps, and of workloads without a controller here."""
+"""The columns of volumes, runtime classes, devices and disruption budgets, as in `kinds.stored.storage`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from kproxy.apiserver.kinds.printers.table import (
     age_of,
     aged,
     columns,
-    images,
-    labels_text,
     metadata_of,
     name_of,
 )  # fmt: skip
@@ -113,17 +111,6 @@ def _disruption_budget(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), *bounds, (value.get("status") or {}).get("disruptionsAllowed", 0), age_of(value, now)]
 
 
-def _replication_controller(value: Json, now: datetime) -> list[Cell]:
-    spec, status = value["spec"], value.get("status") or {}
-    numbers = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [name_of(value), *numbers, age_of(value, now), *images(value), labels_text(spec.get("selector"))]
-
-
-def _stateful_set(value: Json, now: datetime) -> list[Cell]:
-    ready, wanted = (value.get("status") or {}).get("readyReplicas", 0), value["spec"].get("replicas", 0)
-    return [name_of(value), f"{ready}/{wanted}", age_of(value, now), *images(value)]
-
-
 def _resource_claim(value: Json, now: datetime) -> list[Cell]:
     status = value.get("status") or {}
     states = ["deleted"] if metadata_of(value).get("deletionTimestamp") else []
@@ -161,15 +148,10 @@ PRINTERS: Final[dict[str, Columns]] = {
     "PodDisruptionBudget": columns(
         "Name Min_Available Max_Unavailable Allowed_Disruptions:integer Age", _disruption_budget
     ),
-    "ReplicationController": columns(
-        "Name Desired:integer Current:integer Ready:integer Age Containers::1 Images::1 Selector::1",
-        _replication_controller,
-    ),
     "ResourceClaim": columns("Name State Age", _resource_claim),
     "ResourceClaimTemplate": columns("Name Age", aged),
     "ResourceSlice": columns("Name Node Driver Pool Age", _resource_slice),
     "RuntimeClass": columns("Name Handler Age", _runtime_class),
-    "StatefulSet": columns("Name Ready Age Containers::1 Images::1", _stateful_set),
     "StorageClass": columns(
         "Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age", _storage_class
     ),
