@@ -27,9 +27,11 @@ from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
-from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, QUOTA
+from kproxy.apiserver.controllers.base import Controller
+from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, QUOTA
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.lifecycle import Controllers
+from kproxy.apiserver.controllers.mirroring import MirroringController
 from kproxy.apiserver.controllers.quotas import QuotaController
 from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
@@ -154,10 +156,8 @@ class ApiServer:
         self._assemble(key)
         await self.system_objects.start()
         self.controllers.start()
-        if ENDPOINT_SLICES in configuration.controllers:
-            self.endpoint_slices.start()
-        if QUOTA in configuration.controllers:
-            self.quotas.start()
+        for each in self._chosen:
+            each.start()
         await self._listen(sock)
 
     def _bind(self) -> socket.socket:
@@ -214,8 +214,11 @@ class ApiServer:
         self.controllers = Controllers(
             self.registry, self.catalog, self.authorizer, configuration.history, configuration.controllers
         )
-        self.endpoint_slices = EndpointSliceController(self.registry, self.catalog)
-        self.quotas = QuotaController(self.registry, self.catalog)
+        makers: dict[str, Callable[[Registry, Catalog], Controller]] = {
+            ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController, QUOTA: QuotaController,
+        }  # fmt: skip
+        chosen = configuration.controllers
+        self._chosen = [make(self.registry, self.catalog) for name, make in makers.items() if name in chosen]
         self.system_objects = SystemObjects(
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),
@@ -271,8 +274,8 @@ class ApiServer:
             server.close()
         self.watches.close()
         await end_connections(self._state, _STOPPING)
-        await self.endpoint_slices.stop()
-        await self.quotas.stop()
+        for each in self._chosen:
+            await each.stop()
         await self.system_objects.stop()
         await self.controllers.stop()
         await asyncio.to_thread(self.store.close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from kproxy.apiserver.errors import ApiError
 from kproxy.informer import WorkQueue
@@ -17,6 +17,14 @@ log = logging.getLogger(__name__)
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 _MAX_RETRIES: Final = 15
+
+
+class Controller(Protocol):
+    """What the server starts, once the tables are there, and stops."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class Worker(Generic[KeyT]):

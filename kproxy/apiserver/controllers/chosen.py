@@ -11,15 +11,17 @@ from typing import Final
 from kproxy.errors import InputError
 
 ENDPOINT_SLICES: Final = "endpointslice-controller"
+MIRRORING: Final = "endpointslice-mirroring-controller"
 NAMESPACES: Final = "namespace-controller"
 GARBAGE: Final = "garbage-collector-controller"
 AGGREGATION: Final = "clusterrole-aggregation-controller"
 ACCOUNTS: Final = "serviceaccount-controller"
 QUOTA: Final = "resourcequota-controller"
-CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, QUOTA})
+CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, QUOTA, MIRRORING})
 """All that can be switched off."""
 _OLD_NAMES: Final = {
     "endpointslice": ENDPOINT_SLICES,
+    "endpointslicemirroring": MIRRORING,
     "namespace": NAMESPACES,
     "garbagecollector": GARBAGE,
     "clusterrole-aggregation": AGGREGATION,
