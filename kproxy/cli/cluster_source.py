@@ -41,6 +41,9 @@ PLUGIN: Final = "kubectl"
 FILES_HELP: Final = "Manifests: a file, a directory, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
 ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]) for Services that have none."
+WITHOUT_HELP: Final = (
+    "Of a cluster: as if pod/NS/NAME, node/NAME, svc/NS/NAME or an endpoint's IP were gone; repeatable."
+)
 ONLY_NAMESPACE: Final = "Only the Services of this namespace."
 NAMES_NAMESPACE: Final = "The namespace of names that say none."
 
@@ -91,7 +94,7 @@ class ClusterSource:
     """Manifests or an API server, as the user named them; one of both, which `check` makes sure of.
 
     `live` says that an API server is meant although no option names one. `allocate` gives Services of manifests that
-    have no cluster IP one.
+    have no cluster IP one. `without` names what is to be gone.
     """
 
     filenames: tuple[str, ...] = ()
@@ -99,6 +102,7 @@ class ClusterSource:
     namespace: str | None = None
     live: bool = False
     allocate: tuple[Network, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def is_live(self) -> bool:
@@ -116,6 +120,10 @@ class ClusterSource:
             raise click.UsageError(f"-f reads manifests, {option} a live cluster: one of both expected")
         if self.allocate and not self.filenames:
             raise click.UsageError("--allocate goes with -f: an API server has allocated what it has")
+        if self.allocate and self.without:
+            raise click.UsageError("--allocate and --without exclude each other: without a Service others get its IP")
+        if self.without and not self.is_given:
+            raise click.UsageError("--without goes with -f, --kubeconfig or --context")
         if required and not self.is_given:
             raise click.UsageError("a cluster expected: manifests (-f PATH), or --kubeconfig FILE or --context NAME")
 
@@ -139,10 +147,15 @@ class ClusterSource:
         Raises:
             InputError: what is wrong in either. ServerError: the API server refused or did not answer.
         """
+        seen: list[RawObject] = [] if objects is None else objects
         if self.is_live:
-            config, cluster = self._read_live(config_path, mode, narrow, objects)
+            config, cluster = self._read_live(config_path, mode, narrow, seen if self.without else objects)
         else:
-            config, cluster = self._read_files(config_path, mode, objects, used)
+            config, cluster = self._read_files(config_path, mode, seen, used)
+        if self.without:
+            from kproxy.cli.without import manifests_without
+
+            cluster = manifests_without(seen, self.without, self.default_namespace())
         if narrow and self.namespace:
             cluster = in_namespace(cluster, self.namespace)
             if not cluster.services:
@@ -150,9 +163,8 @@ class ClusterSource:
         return config, cluster
 
     def _read_files(
-        self, config_path: str | None, mode: str | None, objects: list[RawObject] | None, used: Collection[str]
+        self, config_path: str | None, mode: str | None, seen: list[RawObject], used: Collection[str]
     ) -> tuple[KubeProxyConfiguration, Manifests]:
-        seen: list[RawObject] = [] if objects is None else objects
         config, cluster = read_both(
             partial(read_config, config_path, report_note, mode),
             partial(
@@ -262,19 +274,27 @@ def connection_options(function: Command) -> Command:
 
 
 def cluster_source(
-    namespace_help: str | None = ONLY_NAMESPACE, files_help: str = FILES_HELP, *, required: bool = True
+    namespace_help: str | None = ONLY_NAMESPACE,
+    files_help: str = FILES_HELP,
+    *,
+    required: bool = True,
+    without: bool = False,
 ) -> Callable[[Command], Command]:
-    """Adds -f, -n (if it has a help) and the options of an API server, and gives them as one `source`, checked."""
+    """Adds -f, -n (if it has a help), the options of an API server, and --without if it is wanted, and gives them as
+    one `source`, checked."""
 
     def add(function: Command) -> Command:
         @wraps(function)
         def with_source(connection: Connection, **values: Any) -> object:
             filenames, namespace, allocate = (values.pop(name, None) for name in ("filenames", "namespace", "allocate"))
             networks = () if allocate is None else _networks(allocate)
-            source = ClusterSource(tuple(filenames), connection, namespace, allocate=networks)
+            gone = tuple(values.pop("without", ()))
+            source = ClusterSource(tuple(filenames), connection, namespace, allocate=networks, without=gone)
             source.check(required=required)
             return function(source=source, **values)
 
+        if without:
+            click.option("--without", metavar="REF", multiple=True, help=WITHOUT_HELP)(with_source)
         click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP)(with_source)
         if namespace_help is not None:
             click.option("-n", "--namespace", metavar="NS", help=namespace_help, shell_complete=names.namespaces)(

@@ -53,7 +53,13 @@ def report_error(error: KproxyError) -> None:
 
 
 def report_note(text: str) -> None:
-    """Prints a warning or a remark on stderr."""
+    """Prints a warning or a remark on stderr, once for a command: what two sides of a comparison have is read twice."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        said: set[str] = context.find_root().meta.setdefault("kproxy.notes", set())
+        if text in said:
+            return
+        said.add(text)
     click.echo(click.style("note: ", fg="yellow") + text, err=True, color=_colour(sys.stderr.isatty()))
 
 

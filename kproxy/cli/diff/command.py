@@ -23,9 +23,14 @@ MOST = 20
 
 @click.command("diff")
 @click.argument("one", metavar="A")
-@click.argument("other", metavar="B")
+@click.argument("other", metavar="[B]", required=False)
 @connection_options
 @click.option("-n", "--namespace", metavar="NS", help="Of manifests and clusters, only the Services of this namespace.")
+@click.option(
+    "--without", metavar="REF", multiple=True,
+    help="B is as if pod/NS/NAME, node/NAME, svc/NS/NAME or an endpoint's IP were gone; repeatable. B may be left out "
+    "then: it is A without that.",
+)  # fmt: skip
 @click.option("--config", metavar="FILE", help="With manifests or a cluster: KubeProxyConfiguration of both sides.")
 @click.option("--config-a", metavar="FILE", help="That of A.")
 @click.option("--config-b", metavar="FILE", help="That of B.")
@@ -45,9 +50,10 @@ MOST = 20
 @click.option("--html", metavar="FILE", help="Write a page that shows the differences, with both ways of a packet.")
 def command(
     one: str,
-    other: str,
+    other: str | None,
     connection: Connection,
     namespace: str | None,
+    without: tuple[str, ...],
     config: str | None,
     config_a: str | None,
     config_b: str | None,
@@ -90,10 +96,16 @@ def command(
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --config-b new-config.yaml
       kproxy diff iptables.save,host.nft nftables.nft
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --mode-b nftables
+      kproxy diff cluster.yaml@n1 --without pod/shop/web-0
+      kproxy diff cluster:@n1 --without node/n2
       kproxy diff node.dump cluster:@worker-1
       kproxy diff before.save after.save --html changes.html
       iptables-save | kproxy diff - expected.save -o json
     """
+    if other is None:
+        if not without:
+            raise click.UsageError("Missing argument 'B'.")
+        other = one
     if one == other == "-":
         raise click.UsageError("only one side can be standard input")
     if text and (output_format != "text" or html is not None):
@@ -110,6 +122,8 @@ def command(
     of_sides = ((config_a, mode_a), (config_b, mode_b))
     if any(each != (None, None) and not known for each, known in zip(of_sides, rendered, strict=True)):
         raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
+    if without and not rendered[1]:
+        raise click.UsageError("--without goes with a B that is rendered, from manifests or a cluster")
     if variant and not (is_live(one) or is_live(other)):
         raise click.UsageError("--variant goes with netns")
     asked = chosen_family(ipv4, ipv6)
@@ -119,7 +133,7 @@ def command(
     configs = [config if each is None else each for each in (config_a, config_b)]
     sides = (
         SideInput(one, Choices(configs[0], mode_a or mode, features, variant, connection, namespace)),
-        SideInput(other, Choices(configs[1], mode_b or mode, features, variant, connection, namespace)),
+        SideInput(other, Choices(configs[1], mode_b or mode, features, variant, connection, namespace, without)),
     )
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)

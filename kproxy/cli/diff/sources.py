@@ -38,6 +38,7 @@ class Choices:
     variant: str | None = None
     connection: Connection = field(default_factory=Connection)
     namespace: str | None = None
+    without: tuple[str, ...] = ()
 
 
 class SideInput:
@@ -55,7 +56,7 @@ class SideInput:
     def __init__(self, text: str, choices: Choices) -> None:
         if not text:
             raise InputError("A and B: a side expected, not an empty name")
-        self.label = label(text)
+        self.label = " ".join((label(text), *(f"without {each}" for each in choices.without)))
         self._text = text
         self._choices = choices
         self._files: HostRules | None = None
@@ -185,10 +186,10 @@ def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:
         named = text.removeprefix(CLUSTER)
         context, _, node = named.rpartition("@") if "@" in named else (named, "", "")
         connection = replace(choices.connection, context=context or choices.connection.context)
-        return ClusterSource((), connection, choices.namespace, live=True), node
+        return ClusterSource((), connection, choices.namespace, live=True, without=choices.without), node
     text = text.removeprefix(MANIFESTS)
     paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
     filenames = tuple(path for path in paths.split(",") if path)
     if not filenames:
         raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
-    return ClusterSource(filenames, namespace=choices.namespace), node
+    return ClusterSource(filenames, namespace=choices.namespace, without=choices.without), node

@@ -41,7 +41,7 @@ LIMITS = {"within": True, "above": False}
     "--rules", metavar="FILE", multiple=True, help="A dump of iptables-save or nft, or an nft script; repeatable."
 )
 @click.option("--ipset", "ipsets", metavar="FILE", multiple=True, help="With --rules: what ipset save printed.")
-@cluster_source(NAMES_NAMESPACE, "Or those of these manifests' --node.", required=False)
+@cluster_source(NAMES_NAMESPACE, "Or those of these manifests' --node.", required=False, without=True)
 @click.option("--config", "config_path", metavar="FILE", help="Of a cluster: KubeProxyConfiguration.")
 @mode_option
 @click.option(
@@ -130,6 +130,7 @@ def command(
       kproxy trace --rules ipt.save --rules nft.txt --dst 10.96.0.1:443 -o json
       kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
       kproxy trace --context prod --node n1 --from node/n1 --to svc/shop/web
+      kproxy trace -f c.yaml --without pod/shop/web-0 --from node/n1 --to svc/web
       kproxy trace s.tgz --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --lab lab --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace --context prod --via exec --from node/n1 --to svc/shop/web

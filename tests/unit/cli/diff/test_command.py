@@ -303,3 +303,36 @@ def test_rules_of_both_variants_a_side(kproxy: Run, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "not decided" not in done.stdout
     assert "rule 1 of INPUT, `-j SET --add-set foo src`, is only in A" in done.stdout
+
+
+def test_without_compares_with_what_is_left(kproxy: Run) -> None:
+    shop = ROOT / "docs" / "examples" / "shop.yaml"
+    side, config = f"{shop}@worker-1", ("--config", shop.with_name("kube-proxy.yaml"))
+    for ref in ("pod/shop/web-2", "10.244.2.12"):
+        done = kproxy("diff", side, *config, "--without", ref)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert f"B  {side} without {ref}  52 rules" in done.stdout
+        assert "KUBE-SEP-MOGHLOVWQYX4X6CX (shop/web:http -> 10.244.2.12:8080), is only in A" in done.stdout
+    done = kproxy("diff", side, *config, "--without", "node/worker-2", "--without", "svc/shop/web", "-o", "json")
+    shown = json.dumps(json.loads(done.stdout)["differences"])
+    assert ("10.96.0.10 " in shown, "10.96.0.80:80/tcp" in shown, "10.96.0.90:80" in shown) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cluster.yaml@n1", "--without", "node/x"), "error: --without node/x: there is no node 'x'\n"),
+        (("cluster.yaml@n1", "--without", "x"), "the address of an endpoint expected"),
+        (("cluster.yaml@n1", "--without", "pod/a/b"), "error: --without pod/a/b: no endpoint is a/b\n"),
+        (("cluster.yaml@n1",), "Missing argument 'B'"),
+        ((RULES, "--without", "node/x"), "--without goes with a B that is rendered"),
+    ],
+)
+def test_without_names_what_is_there(
+    kproxy: Run, tmp_path: Path, arguments: tuple[str | Path, ...], message: str
+) -> None:
+    (tmp_path / "cluster.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n")
+    done = kproxy("diff", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("note:") <= 1, "what both sides have is said once"
